@@ -38,8 +38,8 @@ test-all: $(READY) control-plane oracle helm ## run all tests, with those that a
 	$(PYTEST) 4 -m "not long" --hypothesis-profile all
 
 .PHONY: test-neighbours
-test-neighbours: $(READY) control-plane neighbours ## run beside the controllers of JobSet and KubeRay
-	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 -m neighbours --timeout 900 tests/neighbours
+test-neighbours: $(READY) control-plane neighbours ## run beside the controllers of other projects; only some: NEIGHBOURS="jobset kueue"
+	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 --timeout 900 $(or $(patsubst %,tests/neighbours/test_%.py,$(subst -,_,$(NEIGHBOURS))),tests/neighbours)
 
 .PHONY: test-long
 test-long: $(READY) control-plane oracle neighbours ## run the laws over 5,000 random worlds, and beside the controllers of others
@@ -124,7 +124,7 @@ helm: $(READY) ## build Helm, which renders the chart for tests and manifests, o
 
 .PHONY: neighbours
 neighbours: $(READY)
-	@$(BIN)/python -m tests.neighbours build || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
+	@$(BIN)/python -m tests.neighbours build $(NEIGHBOURS) || [ "$$GPU_ADMISSION_REQUIRE_CLUSTER" != 1 ]
 
 .PHONY: clean
 clean: ## remove what the commands made in this folder

@@ -5,7 +5,8 @@ Their CustomResourceDefinitions, roles and webhooks are read from the same modul
 
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TextIO
@@ -20,8 +21,10 @@ COMMAND = "python -m tests.neighbours build"
 class Neighbour:
     """One project, as its own manifests install it.
 
-    `module` is its Go module, `package` that of its command. `manifests` is a folder of the module for kustomize. `flags` are of
-    a command that reads no configuration file; `{address}` is that of its Service.
+    `module` is its Go module, `package` that of its command. `manifests` is a folder of the module for kustomize. `configuration`
+    changes its configuration file; `flags` are of a command that reads none, where `{address}` is that of its Service. `port` is
+    where its webhooks are served: what listens on all addresses needs a port of its own. `secret` is where it keeps a certificate
+    that it issues itself.
     """
 
     name: str
@@ -30,7 +33,10 @@ class Neighbour:
     package: str
     manifests: str = "config/default"
     flags: tuple[str, ...] = ()
+    configuration: Mapping[str, object] = field(default_factory=dict, hash=False)
     secure_metrics: bool = True
+    port: int = 443
+    secret: str = ""
 
     @property
     def folder(self) -> str:
@@ -50,7 +56,37 @@ KUBERAY = Neighbour(
     ),
     secure_metrics=False,
 )
-NEIGHBOURS = (JOBSET, KUBERAY)
+KUEUE = Neighbour(
+    name="kueue",
+    version="0.17.0",
+    module="sigs.k8s.io/kueue",
+    package="sigs.k8s.io/kueue/cmd/kueue",
+    secret="kueue-webhook-server-cert",
+    configuration={
+        "featureGates": {"VisibilityOnDemand": False}
+    },  # an API server to aggregate, which needs a pod
+)
+LEADER_WORKER_SET = Neighbour(
+    name="lws", version="0.8.0", module="sigs.k8s.io/lws", package="sigs.k8s.io/lws/cmd"
+)
+TRAINING_OPERATOR = Neighbour(
+    name="training-operator",
+    version="1.9.3",
+    module="github.com/kubeflow/training-operator",
+    package="github.com/kubeflow/training-operator/cmd/training-operator.v1",
+    manifests="manifests/overlays/standalone",
+    flags=(
+        "--metrics-bind-address={address}:8080",
+        "--health-probe-bind-address={address}:8081",
+        "--webhook-server-port={port}",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+    ),
+    secure_metrics=False,
+    port=29443,
+    secret="training-operator-webhook-cert",
+)
+NEIGHBOURS = (JOBSET, KUBERAY, KUEUE, LEADER_WORKER_SET, TRAINING_OPERATOR)
 
 
 def build(neighbour: Neighbour, out: TextIO) -> Path:

@@ -12,10 +12,9 @@ from tests.unavailable import skip_without
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs the controllers of others."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            for marker in ("cluster", "slow", "long", "neighbours"):
+            for marker in ("cluster", "slow", "long"):
                 item.add_marker(marker)
 
 

@@ -5,14 +5,17 @@ certificate where its image expects it, and the clusterIP of its Service, on whi
 """
 
 import json
+import shutil
+import socket
 import ssl
-from base64 import b64encode
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from copy import deepcopy
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,6 +28,9 @@ from tests.unavailable import skip_without
 
 NOT_HERE = {"APIService", "Deployment", "ServiceMonitor"}
 """What runs its pods, and what is aggregated, has no place on a control plane without nodes of its own."""
+HTTPS = 443
+DEFAULT_MOUNT = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108 - of controller-runtime
+"""Where what has no configuration file waits for its own certificate; it reads the one in its folder of temporary files."""
 CONFIGURATION = "controller_manager_config.yaml"
 
 
@@ -37,6 +43,7 @@ class Installation:
         self._address = plane.service_address(host)
         self._authority = Authority(f"{neighbour.name} CA")
         self._folder = plane.processes.folder / neighbour.name
+        self._has_mounted = False
 
     @cached_property
     def _documents(self) -> list[JSON]:
@@ -60,8 +67,9 @@ class Installation:
             "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(documents)
         )
         for crd in self._of_kind("CustomResourceDefinition"):
-            self._plane.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}")
-        self._write_certificate()
+            assert eventually(partial(self._is_established, crd["metadata"]["name"]))
+        if not self.neighbour.secret:
+            self._write_certificate()
         assert eventually(self._has_its_rights)
         self.start()
 
@@ -76,7 +84,14 @@ class Installation:
                 *self._arguments(),
             ],
         )
+        if self.neighbour.secret:
+            assert eventually(self._mount, seconds=60), self.log()[-6000:]
         assert eventually(self._is_ready, seconds=60), self.log()[-6000:]
+
+    def end(self) -> None:
+        if self.neighbour.name in self._plane.processes.pids:
+            self.kill()
+        self._unmount()
 
     def kill(self) -> None:
         self._plane.processes.kill(self.neighbour.name)
@@ -96,7 +111,9 @@ class Installation:
         )
 
     def _arguments(self) -> list[str]:
-        flags = [flag.format(address=self._address) for flag in self.neighbour.flags]
+        flags = [
+            flag.format(address=self._address, port=self.neighbour.port) for flag in self.neighbour.flags
+        ]
         if flags:
             return flags
         (text,) = (
@@ -106,13 +123,19 @@ class Installation:
         )
         configuration = {
             **yaml.safe_load(text),
-            "webhook": {"host": self._address, "port": 443},
+            "webhook": {
+                "host": self._address,
+                "port": self.neighbour.port,
+                "certDir": str(self._certificates),
+            },
             "health": {"healthProbeBindAddress": f"{self._address}:8081"},
             "metrics": {"bindAddress": f"{self._address}:8080"},
             "leaderElection": {"leaderElect": False},
-            "internalCertManagement": {"enable": False},
+            "internalCertManagement": {"enable": bool(self.neighbour.secret)},
             "clientConnection": {"qps": 500, "burst": 500},
+            **self.neighbour.configuration,
         }
+        self._folder.mkdir(exist_ok=True)
         path = self._folder / CONFIGURATION
         path.write_text(yaml.safe_dump(configuration))
         return [f"--config={path}"]
@@ -123,8 +146,12 @@ class Installation:
         adapted = deepcopy(document)
         if kind == "Service" and name in self._services:
             adapted["spec"]["clusterIP"] = self._address
-        for called in adapted.get("webhooks", ()):
-            called["clientConfig"]["caBundle"] = b64encode(self._authority.certificate).decode()
+            for port in adapted["spec"]["ports"]:
+                port["port"] = self.neighbour.port if port["port"] == HTTPS else port["port"]
+        for called in [*adapted.get("webhooks", ()), *_conversions(adapted)]:
+            called["clientConfig"]["service"]["port"] = self.neighbour.port
+            if not self.neighbour.secret:
+                called["clientConfig"]["caBundle"] = b64encode(self._authority.certificate).decode()
         return adapted
 
     @cached_property
@@ -138,13 +165,41 @@ class Installation:
         return {each["name"]: each["namespace"] for each in called}
 
     def _write_certificate(self) -> None:
-        """Write it to where controller-runtime looks for the certificate of webhooks."""
-        folder = self._folder / "k8s-webhook-server" / "serving-certs"
-        folder.mkdir(parents=True)
         names = [f"{name}.{namespace}.svc" for name, namespace in self._services.items()]
         pem = self._authority.issue(names=names or [self.neighbour.name])
-        for name in ("tls.crt", "tls.key"):
-            (folder / name).write_bytes(pem)
+        self._write_files(self._certificates, {"tls.crt": pem, "tls.key": pem})
+
+    @property
+    def _certificates(self) -> Path:
+        """Return where controller-runtime looks for the certificate of webhooks."""
+        return self._folder / "k8s-webhook-server" / "serving-certs"
+
+    def _mount(self) -> bool:
+        """Write the files of its Secret, once it has filled it, as a kubelet mounts them."""
+        path = f"/api/v1/namespaces/{self._account[0]}/secrets/{self.neighbour.secret}"
+        data = self._plane.client().get(path)[1].get("data") or {}
+        files = {name: b64decode(text) for name, text in data.items()}
+        if files:
+            self._write_files(self._certificates, files)
+        if files and self.neighbour.flags and not DEFAULT_MOUNT.exists():
+            self._write_files(DEFAULT_MOUNT, files)
+            self._has_mounted = True
+        return bool(files)
+
+    def _unmount(self) -> None:
+        if self._has_mounted:
+            shutil.rmtree(DEFAULT_MOUNT)
+
+    @staticmethod
+    def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+    def _is_established(self, name: str) -> bool:
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        conditions = self._plane.client().get(path)[1].get("status", {}).get("conditions") or []
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     def _has_its_rights(self) -> bool:
         """Whether the API server knows of its roles: a controller whose first list is forbidden may end."""
@@ -161,6 +216,8 @@ class Installation:
     def _is_ready(self) -> bool:
         assert self._plane.processes.exit_status(self.neighbour.name) is None, self.log()[-6000:]
         try:
+            if self._services:  # what says that it is ready may not serve them yet
+                socket.create_connection((self._address, self.neighbour.port), timeout=10).close()
             return bool(self._read(8081, "/readyz"))
         except OSError:
             return False
@@ -185,13 +242,20 @@ class Installation:
         return text if answer.status == HTTPStatus.OK else ""
 
 
+def _conversions(document: JSON) -> list[JSON]:
+    """Return the webhook by which a CustomResourceDefinition has its objects converted, if it has one."""
+    webhook = document.get("spec", {}).get("conversion", {}).get("webhook")
+    return [webhook] if webhook else []
+
+
 @contextmanager
 def installed(plane: ControlPlane, neighbour: Neighbour, *, host: int = 20) -> Iterator[Installation]:
     """Have the neighbour installed until the plane ends. Skip the test, or fail it, if it has not been built."""
     installation = Installation(plane, neighbour, host=host)
     try:
         installation.install()
+        yield installation
     except ControlPlaneUnavailable as unavailable:
         skip_without(unavailable)
-    yield installation
-    installation.kill()
+    finally:
+        installation.end()

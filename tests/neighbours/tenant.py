@@ -39,7 +39,35 @@ spec:
   match: {namespaces: [deny-*]}
   rules:
     gpu-quota: {mode: enforce, onExceeded: Deny}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: a100}
+spec:
+  priority: 10
+  match: {namespaces: [a100-*]}
+  rules:
+    gpu-class: {mode: enforce, allowed: [nvidia-a100-80gb]}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default-class}
+spec:
+  priority: 10
+  match: {namespaces: [default-*]}
+  rules:
+    gpu-class: {mode: enforce, default: nvidia-a100-80gb}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: distrusts}
+spec:
+  priority: 10
+  match: {namespaces: [distrusts-*]}
+  rules:
+    gpu-quota: {mode: enforce, onExceeded: Queue, trustKueue: false}
 """
+GONE = {"propagationPolicy": "Background"}
 REST = 5
 """Seconds in which nothing happens to what is at rest."""
 
@@ -170,7 +198,7 @@ class Ours(NamedTuple):
 
 @contextmanager
 def ours(plane: ControlPlane) -> Iterator[Ours]:
-    """Run serve and controller; namespaces queue, or deny, by their names."""
+    """Run serve and controller; namespaces queue, or deny, or allow one class, by their names."""
     with (
         queueing_webhook(plane, POLICIES) as webhook,
         Running(

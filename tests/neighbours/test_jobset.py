@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.builders import JSON
 from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.neighbours.build import JOBSET
 from tests.neighbours.installation import Installation
+from tests.neighbours.manifests import jobset, replicated
 from tests.neighbours.tenant import Seen, Stage, Tenant, staged, tolerated, watch
 
 
@@ -25,27 +25,6 @@ def stage(plane: ControlPlane) -> Iterator[Stage]:
 def tenant(stage: Stage, plane: ControlPlane) -> Tenant:  # noqa: ARG001 - it runs
     """Return a namespace that queues, with 4 GPUs."""
     return Tenant(plane, 4)
-
-
-def jobset(name: str, jobs: int, pods: int, *, gpus: int = 1, **spec: object) -> JSON:
-    """Return a JobSet of so many Jobs of so many pods, as in the examples of JobSet's own site."""
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {"replicatedJobs": [replicated("workers", jobs, pods, gpus)], **spec},
-    }
-
-
-def replicated(name: str, jobs: int, pods: int, gpus: int = 1, **fields: object) -> JSON:
-    container = {"name": "train", "image": "x", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
-    job = {
-        "parallelism": pods,
-        "completions": pods,
-        "backoffLimit": 0,
-        "template": {"spec": {"containers": [container], "restartPolicy": "Never"}},
-    }
-    return {"name": name, "replicas": jobs, "template": {"spec": job}, **fields}
 
 
 def complete(tenant: Tenant, prefix: str) -> None:

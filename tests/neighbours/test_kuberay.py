@@ -11,6 +11,7 @@ from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.neighbours.build import KUBERAY, source
 from tests.neighbours.installation import Installation
+from tests.neighbours.manifests import cluster, raycluster
 from tests.neighbours.tenant import Seen, Stage, Tenant, name_of, staged, tolerated, watch
 
 SAMPLE = "config/samples/ray-cluster.verl.yaml"
@@ -35,40 +36,6 @@ def tenant(stage: Stage, plane: ControlPlane) -> Tenant:  # noqa: ARG001 - it ru
 def sample() -> JSON:
     document: JSON = yaml.safe_load((source(KUBERAY) / SAMPLE).read_text())
     return document
-
-
-def raycluster(name: str, workers: int, **spec: object) -> JSON:
-    return {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "metadata": {"name": name},
-        "spec": {**cluster(workers), **spec},
-    }
-
-
-def cluster(workers: int) -> JSON:
-    """Return the spec of a head without GPUs, and workers with one each."""
-    return {
-        "rayVersion": "2.46.0",
-        "headGroupSpec": {"rayStartParams": {}, "template": template("ray-head", 0)},
-        "workerGroupSpecs": [
-            {
-                "groupName": "gpus",
-                "replicas": workers,
-                "minReplicas": 0,
-                "maxReplicas": 16,
-                "rayStartParams": {},
-                "template": template("ray-worker", 1),
-            }
-        ],
-    }
-
-
-def template(name: str, gpus: int) -> JSON:
-    limits = {"cpu": "1", "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
-    return {
-        "spec": {"containers": [{"name": name, "image": "rayproject/ray", "resources": {"limits": limits}}]}
-    }
 
 
 def workers(tenant: Tenant, name: str, number: int, *, gated: int = 0) -> bool:
