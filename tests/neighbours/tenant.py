@@ -1,6 +1,7 @@
 """A tenant of a cluster with a neighbour: a namespace, what is applied to it, and what becomes of it."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -101,6 +102,11 @@ class Tenant(Line):
         return [
             line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning")
         ]
+
+    def apply_behind(self, document: JSON) -> None:
+        """Create the object behind all that wait: a creationTimestamp has whole seconds, and uids decide about equal ones."""
+        time.sleep(1.1)
+        self.apply(document)
 
     def read(self, kind: str, name: str) -> JSON:
         read: JSON = json.loads(self._plane.kubectl("get", kind, name, "-n", self.name, "-o", "json").stdout)

@@ -43,7 +43,7 @@ def test_its_jobs_start_together_in_order_and_whole(tenant: Tenant) -> None:
     assert tenant.runs(1, "holder")
     tenant.apply(jobset("one", 2, 2))
     assert tenant.runs(0, "one", gated=4)
-    tenant.apply(jobset("two", 1, 3))
+    tenant.apply_behind(jobset("two", 1, 3))
     assert tenant.runs(0, "two", gated=3), "no part of a JobSet passes another, although 3 GPUs are free"
     tenant.end("holder")
     assert tenant.runs(4, "one")

@@ -55,7 +55,7 @@ def test_its_workers_start_together_in_order_and_whole(tenant: Tenant) -> None:
     tenant.apply(raycluster("one", 4))
     assert workers(tenant, "one", 0, gated=4)
     assert tenant.runs(1, "one-head"), "a head without GPUs is not in the line"
-    tenant.apply(raycluster("two", 3))
+    tenant.apply_behind(raycluster("two", 3))
     assert workers(tenant, "two", 0, gated=3), "no worker passes another, although 3 GPUs are free"
     tenant.end("holder")
     assert workers(tenant, "one", 4)

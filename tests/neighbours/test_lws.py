@@ -60,7 +60,7 @@ def test_its_groups_start_whole_and_in_order(tenant: Tenant) -> None:
     assert tenant.runs(1, "holder")
     tenant.apply(lws("one", 1))
     assert tenant.runs(0, "one", gated=2)
-    tenant.pod("behind", 1)
+    tenant.in_a_later_second("behind")
     assert tenant.waits("behind"), "a part of a group passes no pod, and no pod passes it"
     tenant.end("holder")
     assert tenant.runs(2, "one")

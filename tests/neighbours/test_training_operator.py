@@ -56,7 +56,7 @@ def test_its_pods_start_together_in_order_and_whole(tenant: Tenant) -> None:
     assert tenant.runs(1, "holder")
     tenant.apply(pytorchjob("one", 3))
     assert tenant.runs(0, "one", gated=4)
-    tenant.apply(pytorchjob("two", 2))
+    tenant.apply_behind(pytorchjob("two", 2))
     assert tenant.runs(0, "two", gated=3), "no pod passes another, although 3 GPUs are free"
     tenant.end("holder")
     assert tenant.runs(4, "one")
