@@ -65,7 +65,9 @@ _LINE = re.compile(
     r"""(\d[\w.]{0,20}|\{\{|\$\{)"""
 )
 """A key with an amount in a text that is YAML or JSON."""
-_CLAIM = frozenset({"resourceClaimName", "resourceClaimTemplateName"})
+CLAIM = frozenset({"resourceClaimName", "resourceClaimTemplateName"})
+_DEVICE_CLASS = "deviceClassName"
+"""A device of a claim that a controller makes; of a claim that the object has for its own pods, these repeat it."""
 _CLAIM_LINE = re.compile(r"resourceClaim(Template)?Name[\"']?[ \t]{0,9}:[ \t]{0,9}[\"']?[\w{$]")
 """The same of a claim (DRA) of a pod."""
 
@@ -120,7 +122,7 @@ class _Names:
     def form(self, at: Parts, value: Any) -> Form | None:
         """Return how the value names GPUs, if it does."""
         key = str(at[-1]) if at else ""
-        if key in _CLAIM and value and isinstance(value, str):
+        if key in CLAIM and value and isinstance(value, str):
             return Form.RESOURCE
         name = key.removeprefix(REQUESTS).removeprefix(LIMITS)
         if "/" in name and _is_positive(value):
@@ -131,9 +133,15 @@ class _Names:
             return Form.KEY if self._may_compare(key) and _is_of_gpus(at) else None
         if not isinstance(value, str):
             return None
-        if _PROFILE.search(key) and _NAME_AND_COUNT.fullmatch(value):
-            return Form.KEY if self._may_compare(value) and _accelerator(_words(value)) else None
+        if key == _DEVICE_CLASS or (_PROFILE.search(key) and _NAME_AND_COUNT.fullmatch(value)):
+            return Form.KEY if self._may_compare(value) and self._is_accelerator(key, value) else None
         return Form.NAME if self._is_mapped(value) and self._listed.fullmatch(value) else None
+
+    def _is_accelerator(self, key: str, value: str) -> bool:
+        """Whether it is a DeviceClass of GPUs, or a profile of an accelerator."""
+        if key == _DEVICE_CLASS:
+            return bool(value) and self._mapping.device_class(value) is not None
+        return _accelerator(_words(value)) > 0
 
     def _is_gpu(self, name: str) -> bool:
         return self._is_mapped(name) or (

@@ -18,7 +18,7 @@ from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind, WorkloadKinds, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.workloads.counts import bound, first_value, follow, pod_count, values, with_gang_sizes
-from webhook.workloads.gpu_amounts import PARAMETERS
+from webhook.workloads.gpu_amounts import CLAIM, PARAMETERS
 from webhook.workloads.owners import owner_of_template
 
 MAX_PLACES = 100
@@ -32,6 +32,8 @@ _SHORTEST_PATCH = 64
 """A shorter patch counts as this many characters, because each patch takes some time."""
 
 _DEFAULTS = ("affinity", "nodeSelector", "tolerations", "volumes")
+_DEFAULTS_OF_SPECS = (*_DEFAULTS, "resourceClaims")
+"""A template of a Workflow without claims of its own gets those of the Workflow (workflow/controller/workflowpod.go)."""
 _RESOURCES = ("resources", "computeResources")
 _AMOUNTS = ("limits", "requests")
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -262,9 +264,10 @@ def _pod_data(pod_path: PodPath, whole: Any, at: Parts, value: Any) -> PodData |
         return None
     pod, origins = made
     spec = pod["spec"]
+    fields = _DEFAULTS_OF_SPECS if pod_path.form is PodForm.SPEC else _DEFAULTS
     for path in pod_path.defaults:
         outer = bound(pod_path, at, path)
-        for key in _DEFAULTS:
+        for key in fields:
             if spec.get(key) is None:
                 for origin, default in values(whole, (*outer, key)):
                     spec[key] = default
@@ -291,7 +294,7 @@ def _of_spec(pod_path: PodPath, at: Parts, data: dict[str, Any]) -> PodData | No
     for index, (at_member, member) in enumerate(members):
         here: Parts = ("spec", "containers", len(containers))
         origins[here] = (*at, *at_member)
-        container, below = {"name": str(at_member[0]), **member}, Origins()
+        container, below = member, Origins()
         if index < MAX_CONTAINERS:  # a pod with more is not evaluated
             container, below = _with_base(container, at_member, pod_path, data)
         origins |= {(*here, *inner): (*at, *outer) for inner, outer in below.items()}
@@ -330,9 +333,13 @@ def _with_base(
 
 
 def _members(pod_path: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
+    """Yield the containers in members of their own, each with its path; one without a name has that of its field."""
     for path in pod_path.containers:
         for each in (path, f"{path}[]"):
-            yield from (found for found in values(data, steps(each)) if isinstance(found[1], dict))
+            for at, member in values(data, steps(each)):
+                if isinstance(member, dict):
+                    name = next(str(step) for step in reversed(at) if not isinstance(step, int))
+                    yield at, {"name": name, **member}
 
 
 def _of_resources(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData:
@@ -341,7 +348,11 @@ def _of_resources(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]
     spec: dict[str, Any] = {"containers": [container]}
     origins: Origins = {("spec", "containers", 0, "resources"): at}
     claims = first_value(whole, pod_path, at, pod_path.claims) if pod_path.claims else None
-    listed = [claim for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
+    listed = (
+        [each for each in claims if isinstance(each, dict) and each.keys() & CLAIM]
+        if isinstance(claims, list)
+        else []
+    )
     if listed:
         names = [f"claim-{index}" for index in range(len(listed))]
         spec["resourceClaims"] = [{**each, "name": name} for name, each in zip(names, listed, strict=True)]
@@ -361,9 +372,7 @@ def _of_amounts(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) 
     if not limits:
         return None
     members = list(_members(pod_path, data))
-    containers = [{"name": str(at_member[0]), **member} for at_member, member in members] or [
-        {"name": str(at[-1])}
-    ]
+    containers = [member for _, member in members] or [{"name": str(at[-1])}]
     origins |= {("spec", "containers", index): (*at, *part) for index, (part, _) in enumerate(members)}
     written = containers[0].get("resources")
     resources = _resources_without_parameters(written) if isinstance(written, dict) else {}

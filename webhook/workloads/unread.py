@@ -141,12 +141,7 @@ def _unread(
         read |= {at for at, _ in values(data, steps(path))}
     requesting = [(place.at, resource_mapping.pod_requests_gpus(pod)) for place, pod in pods]
     lengths = sorted({len(each) for each in (*read, *containers)})
-    for path in row.unread if row else ():
-        yield from (
-            at
-            for at, value in values(data, steps(path))
-            if _may_have_gpus(value) and not _repeats(at, requesting)
-        )
+    yield from _without_amount(data, row.unread if row else (), requesting)
     for amount in gpu_amounts(data, resource_mapping, kinds, whole):
         # What a container runs may be a text that says anything.
         known = containers if amount.in_text else read
@@ -157,9 +152,19 @@ def _unread(
             yield at
 
 
+def _without_amount(
+    data: Any, paths: Iterable[str], requesting: Sequence[tuple[Parts, bool]]
+) -> Iterator[Parts]:
+    """Yield the paths of fields that ask for GPUs, unless a pod beside them requests these."""
+    for at, value in chain.from_iterable(values(data, steps(path)) for path in paths):
+        beside = [each for each in requesting if each[0] == at or each[0] != at[: len(each[0])]]
+        if _may_have_gpus(value) and not _repeats(at, beside):
+            yield at
+
+
 def _may_have_gpus(value: Any) -> bool:
-    """Whether a profile, a type of machine or a claim is named, and not one of CPUs (KubeAI's `cpu:1`)."""
-    return bool(value) and not str(value)[:LONGEST_NAME].lower().startswith("cpu")
+    """Whether a profile, a type of machine, a claim or a part is there, and not one of CPUs (KubeAI's `cpu:1`)."""
+    return value not in ("", None) and not str(value)[:LONGEST_NAME].lower().startswith("cpu")
 
 
 def _repeats(at: Parts, requesting: Iterable[tuple[Parts, bool]]) -> bool:

@@ -366,6 +366,21 @@ SPARK = "sparkConf: {spark.executor.resource.gpu.amount: '1'}, driver: {cores: 1
         'podSpecPatch: "containers:\\n- {name: main, resources: {limits: {nvidia.com/gpu: 1}}}"',
         "",
     ),
+    workers_of_a_predictor_that_requests_gpus=(
+        "InferenceService.serving.kserve.io",
+        f"predictor: {{model: {{{GPU}}}, workerSpec: {{pipelineParallelSize: 2}}}}",
+        "the GPUs of spec.predictor.workerSpec are read only in the pods that the controller creates",
+    ),
+    workers_that_request_them=(
+        "InferenceService.serving.kserve.io",
+        f"predictor: {{model: {{}}, workerSpec: {{containers: [{{name: worker-container, {GPU}}}]}}}}",
+        "",
+    ),
+    a_claim_of_a_machine_that_has_a_gpu=(
+        "VirtualMachineInstance.kubevirt.io",
+        "domain: {devices: {gpus: [{name: a, deviceName: nvidia.com/GA102GL_A10}, {name: b, claimName: c}]}}",
+        "the GPUs of c are read only in the pods that the controller creates",
+    ),
     a_machine=(
         "RAGEngine.kaito.sh",
         "compute: {instanceType: a}",

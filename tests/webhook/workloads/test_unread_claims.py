@@ -10,6 +10,10 @@ from webhook.workloads.unread import unread_gpus
 
 BUILT_IN = load_directory(None)
 MAPPING, KINDS = BUILT_IN.resource_mapping, BUILT_IN.workload_kinds
+SETS = (
+    "resourceClaimTemplates: [{name: one, templateSpec: {spec: {devices: {requests: "
+    "[{name: a, exactly: {deviceClassName: gpu.nvidia.com}}]}}}}]"
+)
 CLAIMS = "resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]"
 
 
@@ -48,6 +52,37 @@ CLAIMS = "resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]"
     which_a_pod_spec_has=(
         "InferenceService.serving.kserve.io",
         f"spec: {{predictor: {{model: {{}}, {CLAIMS}}}}}",
+        "",
+    ),
+    which_a_workflow_has_for_its_templates=(
+        "Workflow.argoproj.io",
+        f"spec: {{{CLAIMS}, templates: [{{name: a, container: {{image: a}}}}]}}",
+        "",
+    ),
+    a_class_of_an_unknown_kind=(
+        "Server.example.com",
+        "spec: {devices: [{deviceClassName: gpu.nvidia.com}]}",
+        "spec.devices[0].deviceClassName",
+    ),
+    a_class_of_no_gpus=(
+        "Server.example.com",
+        "spec: {devices: [{deviceClassName: compute-domain-daemon.nvidia.com}, {deviceClassName: ''}]}",
+        "",
+    ),
+    a_class_that_the_controller_makes_a_claim_of=(
+        "NIMService.apps.nvidia.com",
+        "spec: {resources: {limits: {cpu: 8}}, "
+        "draResources: [{claimCreationSpec: {devices: [{deviceClassName: gpu.nvidia.com}]}}]}",
+        "spec.draResources[0].claimCreationSpec.devices[0].deviceClassName",
+    ),
+    a_class_of_a_template_that_no_pod_names=(
+        "PodCliqueSet.grove.io",
+        f"spec: {{template: {{{SETS}, cliques: [{{spec: {{podSpec: {{containers: [{{name: a}}]}}}}}}]}}}}",
+        "spec.template.resourceClaimTemplates[0].templateSpec.spec.devices.requests[0].exactly.deviceClassName",
+    ),
+    a_class_of_a_template_that_a_pod_names=(
+        "PodCliqueSet.grove.io",
+        f"spec: {{template: {{{SETS}, cliques: [{{spec: {{podSpec: {{containers: [{{name: a}}], {CLAIMS}}}}}}}]}}}}",
         "",
     ),
     beside_amounts=(

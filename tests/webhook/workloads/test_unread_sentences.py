@@ -6,6 +6,7 @@ from webhook.configuration.loader import load_directory
 from webhook.workloads.unread import unread_gpus
 
 BUILT_IN = load_directory(None)
+CREATED = "are read only in the pods that the controller creates [workloads]"
 ASK = "ask the platform team to name their paths in workloadKinds of a GPUResourceMapping [workloads]"
 
 
@@ -23,6 +24,24 @@ ASK = "ask the platform team to name their paths in workloadKinds of a GPUResour
         {"elasticPolicy": {"limits": {"nvidia.com/gpu": 1}}},
         "spec.elasticPolicy.limits[nvidia.com/gpu]: write them into spec.pytorchReplicaSpecs.Worker.template; GPUs in "
         f"spec.elasticPolicy.limits[nvidia.com/gpu] are not read; or {ASK}",
+    ),
+    of_a_claim_of_which_the_field_names_the_template=(
+        "apps.nvidia.com",
+        "NIMService",
+        {"draResources": [{"resourceClaimTemplateName": "one"}]},
+        f"spec.draResources[0].resourceClaimTemplateName: the GPUs of one {CREATED}",
+    ),
+    of_jobs_of_which_a_config_map_says_them=(
+        "apps.nvidia.com",
+        "NemoCustomizer",
+        {"modelConfig": {"name": "models"}},
+        f"spec.modelConfig.name: the GPUs of models {CREATED}",
+    ),
+    of_workers_that_the_runtime_describes=(
+        "serving.kserve.io",
+        "InferenceService",
+        {"predictor": {"model": {}, "workerSpec": {}}},
+        f"spec.predictor.workerSpec: the GPUs of spec.predictor.workerSpec {CREATED}",
     ),
 )
 def test_gpus_that_are_not_read(group: str, kind: str, spec: JSON, want: str) -> None:

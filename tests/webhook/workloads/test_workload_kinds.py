@@ -314,6 +314,7 @@ def test_a_part_for_one_container_and_the_amounts_are_one_pod() -> None:
 
     (container,) = place.data["spec"]["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+    assert container["name"] == "mainContainer"
     assert place.path_in_object("spec.containers[0].env[0].name") == (
         "spec.services.Worker.extraPodSpec.mainContainer.env[0].name"
     )
