@@ -366,7 +366,7 @@ def test_exported_policies_and_engine_agree(compare: Compare, number: int) -> No
     )
     seen = found.seen
 
-    assert found.differences[:13] == [], f"{len(found.differences)} of {number} differ"
+    assert found.differences[:3] == [], f"{len(found.differences)} of {number} differ"
     assert seen["invalid"] < number / 5, seen
     assert all(seen[key] > number / 25 for key in ("gpu-requests", "gpu-isolation", "allowed")), seen
     assert all(seen[key] for key in ("gpu-class", "max-runtime", "deadline")), seen
