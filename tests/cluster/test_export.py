@@ -280,7 +280,7 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
         assert reported in done.stderr
 
 
-# ---- odd and large pods
+# ---- odd pods; large ones: test_export_cost.py
 
 
 @cases(
@@ -296,14 +296,6 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
     metadata={**pod(gpu_container()), "metadata": {"name": "x", "annotations": None, "labels": None}},
 )  # fmt: skip
 def test_nothing_is_in_the_way_of_a_pod_with_nulls(plane: ControlPlane, document: JSON) -> None:
-    accepted(create(plane.client(), document))
-
-
-def test_a_pod_with_very_many_containers_is_within_the_budget(plane: ControlPlane) -> None:
-    variables = [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(20)]
-    many = [container(f"c-{number}", env=variables) for number in range(100)]
-    document = pod(gpu_container("4", name="gpu"), *many, initContainers=[gpu_container("1", name="init")])
-
     accepted(create(plane.client(), document))
 
 

@@ -94,6 +94,10 @@ def _of_mapping(mapping: ResourceMapping) -> dict[str, str]:
     ]
     return {
         "is-gpu": is_gpu_name("name", mapping),
+        # Cheaper than the regular expressions, for the resources that are none.
+        "gpu-domains": texts(
+            sorted({each.pattern.partition("/")[0].partition("*")[0] for each in mapping.patterns})
+        ),
         "is-counted": is_gpu_name("name", mapping, lambda pattern: pattern.measure.is_count),
         # Where no other resource counts the cards, 200 percent are two of them.
         "is-percentage": is_gpu_name(
