@@ -70,4 +70,8 @@ def fingerprints(rules: Iterable[Rule], resource_mapping: ResourceMapping) -> Fi
     """Return what makes equal fingerprints of pods that these rules treat the same."""
     prefixes = chain.from_iterable(resource_mapping.other_schedulers.values())
     globs = (*(glob for rule in rules for glob in rule.metadata_keys), *(f"{each}*" for each in prefixes))
-    return Fingerprints((f"{DOMAIN}*", *globs), (each.key for each in resource_mapping.fraction_annotations))
+    # Schedulers write devices into annotations with the names of their resources (Ascend).
+    of_resources = (each.pattern for each in resource_mapping.patterns)
+    return Fingerprints(
+        (f"{DOMAIN}*", *globs, *of_resources), (each.key for each in resource_mapping.fraction_annotations)
+    )

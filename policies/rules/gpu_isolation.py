@@ -219,8 +219,8 @@ def _shown(
     if source is not None and has_gpus:
         # The schedulers of Ascend's plugin write the devices into an annotation with the name of the resource. Those of
         # fractions write valueFrom, and the pod does not say what they will put there.
-        limits = (limit for limit in place.container.limits if limit not in pod.annotations)
-        is_assigned = any(map(source.is_annotation, limits))
+        names = (each.name for each, _ in context.resource_mapping.container_requests(place.container))
+        is_assigned = any(source.is_annotation(name) and name not in pod.annotations for name in names)
         if context.resource_mapping.container_requests_gpus(place.container) and not is_assigned:
             yield _unread(path=path, container=name, choices=together(Edit(path)), remedy=REMOVE_VARIABLE)
     elif source is not None or (value or "") not in exposure.hiding_values(variable.name):

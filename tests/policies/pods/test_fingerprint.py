@@ -78,6 +78,7 @@ def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
     node_selector=pod_with(nodeSelector={"accelerator": "nvidia-t4"}),
     a_name_that_no_token_has=pod_with("toolong"),
     nor_such_a_one=pod_with("A_B.C"),
+    an_annotation_with_the_name_of_a_resource=pod_with(metadata={"annotations": {"nvidia.com/gpu": "0"}}),
 )
 def test_a_difference_that_a_rule_may_read(other: JSON) -> None:
     assert fingerprint_of(view(other)) != fingerprint_of(view(pod_with()))
