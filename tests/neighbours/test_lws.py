@@ -79,10 +79,6 @@ def test_of_three_groups_on_a_quota_for_two_two_run(tenant: Tenant) -> None:
     assert eventually(lambda: not any((tenant.used() or {}).values()))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="38 §3: the workers of a restarted group belong to a new StatefulSet, and their GPUs go to the next in line",
-)
 def test_it_keeps_its_quota_when_a_group_restarts(tenant: Tenant) -> None:
     tenant.apply(lws("one", 2))
     assert tenant.runs(4, "one")

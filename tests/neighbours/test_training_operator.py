@@ -81,10 +81,6 @@ def test_it_is_suspended_resumed_and_deleted(tenant: Tenant) -> None:
     assert eventually(lambda: not any((tenant.used() or {}).values()))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="38 §3: the operator makes a worker again that exited with 137, and its GPU goes to the next in line",
-)
 def test_it_keeps_its_quota_when_a_worker_restarts(tenant: Tenant) -> None:
     tenant.apply(pytorchjob("one", 3))
     assert tenant.runs(4, "one")
