@@ -1,8 +1,8 @@
 """The state machine of a rotation of certificates. Pure: observations and the clock are arguments.
 
 Invariant: any leaf that a server may still present verifies by any caBundle that an API server may still use. So an authority is
-replaced with an overlap, in which the bundle has both. A caBundle with less than the bundle restarts a wait, and so does a Secret
-of the servers that lacks the leaf. A leaf of the same authority may be replaced at any time.
+replaced with an overlap, in which the bundle has both. A caBundle that differs from the bundle restarts a wait, and so does a
+Secret of the servers that lacks the leaf. A leaf of the same authority may be replaced at any time.
 """
 
 import dataclasses

@@ -245,7 +245,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the finding about the same fields of another object, such as a workload. `path_of` returns their paths there.
 
         path_of_edit: the same for fields to edit, "" for one that the object does not have: its choice is left out. The
-        remedy names the fields of that object.
+        remedy is dropped if a choice is, or if a field that it names has another name there: then the choices say it.
         """
 
         def located(change: Change) -> Change:
@@ -257,10 +257,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         choices = tuple(filter(None, (edits_of(located(edits)) for edits in self.choices)))
         pairs = zip(chain(*self.choices), chain(*choices), strict=False)
-        is_true = len(choices) == len(self.choices) and not any(
+        remedy_holds = len(choices) == len(self.choices) and not any(
             before.field != after.field and before.field in self.remedy for before, after in pairs
         )
-        remedy = self.remedy if is_true else ""
+        remedy = self.remedy if remedy_holds else ""
         contact_choices = tuple(filter(None, map(located, self.contact_choices)))
         return replace(
             self, path=path_of(self.path), choices=choices, remedy=remedy, contact_choices=contact_choices

@@ -41,7 +41,7 @@ class NodeOffer(msgspec.Struct, frozen=True):
     states: frozenset[NodeState] | None = None
     """The states of the schedulable nodes with these labels. None if they are not known."""
     cordoned: frozenset[NodeState] = frozenset()
-    """The states of the cordoned nodes with these labels."""
+    """The states of the cordoned nodes with these labels, as in `NodeFacts.cordoned`."""
     taints: tuple[Toleration, ...] = ()
     """Of all nodes that the pool creates."""
 
@@ -65,7 +65,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     with_other_labels: frozenset[tuple[Labels, tuple[str, ...]]] = frozenset()
     """Of nodes with extended resources: label set, and labels outside `keys` as `key=value`."""
     cordoned: Mapping[Labels, frozenset[NodeState]] = {}
-    """The distinct states of the cordoned nodes with these labels."""
+    """The distinct states of the cordoned nodes with these labels whose resources no schedulable one of them has."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -79,7 +79,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def on_cordoned_nodes(self) -> frozenset[str]:
-        """Names of the extended resources of all cordoned nodes."""
+        """Names of the extended resources in `cordoned`."""
         return _resources(self.cordoned)
 
     def states_for(

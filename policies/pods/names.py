@@ -1,6 +1,6 @@
 """The syntax of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.37.2), and of paths.
 
-Each docstring names the Kubernetes function that decides the same.
+Docstrings name the Kubernetes function that decides the same, where there is one.
 """
 
 import posixpath

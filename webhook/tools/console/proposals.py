@@ -1,6 +1,6 @@
-"""Proposals as YAML: the object with its findings fixed, so that it is admitted, and with what the webhook then adds.
+"""Proposals as YAML: the object corrected, so that it is admitted, and with what the webhook then adds.
 
-A correction is the object with the fixes of its denials and warnings.
+A correction is the object with the first choices of its denials and warnings.
 """
 
 import threading
@@ -35,10 +35,12 @@ from webhook.tools.stored_objects import Evaluation, StoredObjectVerdict, evalua
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.family import read_author
 
-MAX_FIXES = 32
-"""Fixes that are tried in a round; each try takes about a millisecond."""
+MAX_CORRECTED = 32
+"""Findings whose first choices are tried in a round; each try takes about a millisecond."""
 MAX_PROPOSALS = 20
-LASTING_SECONDS = 30.0
+"""Each takes requests to the API server."""
+MAX_AGE_SECONDS = 30.0
+"""Older proposals are made again."""
 
 _METADATA = ("name", "namespace", "labels", "annotations")
 """What authors write of metadata."""
@@ -114,7 +116,7 @@ def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Ev
     def wanted() -> list[Violation]:
         visible = (finding for finding in evaluation.findings() if finding.outcome is not Outcome.AUDITED)
         left = (each for each in visible if _proposed(each.finding) and each.finding not in rejected)
-        return list(islice(left, MAX_FIXES))
+        return list(islice(left, MAX_CORRECTED))
 
     def attempt(violations: Sequence[Violation]) -> bool:
         nonlocal now, evaluation
@@ -154,12 +156,15 @@ class DenialProposals:
         """Return the proposals that could be made. Raises `errors.ApiError`."""
         shown = denials[:MAX_PROPOSALS]
         with self._lock:
-            if monotonic() - self._made_at > LASTING_SECONDS:
+            if monotonic() - self._made_at > MAX_AGE_SECONDS:
                 self._made, self._made_at = {}, monotonic()
-            if missing := [each for each in shown if each not in self._made]:
+            made = self._made
+            if missing := [each for each in shown if each not in made]:
                 reader = ProposalReader(self._api, now)
-                self._made |= {each: _proposal(reader, each) for each in missing}
-            self._made = {each: self._made[each] for each in shown}
+                made = made | {
+                    each: _proposal(reader, each) for each in missing
+                }  # the old one is another request's
+            self._made = {each: made[each] for each in shown}
             return self._made
 
 

@@ -19,7 +19,8 @@ from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.quota.enforcer import ReadOnlyQuota
-from webhook.tools.console.proposals import ProposalReader, corrected, difference
+from webhook.tools.console.proposals import DenialProposals, ProposalReader, corrected, difference
+from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.stored_objects import Evaluation, evaluate
 
 CONFIGURATION = load_directory(None)
@@ -157,3 +158,16 @@ def test_what_the_webhook_adds_to_a_pod_with_gpus(
         "operator: Exists",
         "effect: NoSchedule",
     ]
+
+
+def test_proposals_that_a_page_got_stay_as_they_are(tmp_path: Path) -> None:
+    first, second = (
+        DeniedOwner(namespace="ml", owner=f"Job/{name}", count=1, first=BY.now, last=BY.now, message="no")
+        for name in ("first", "second")
+    )
+    with ApiServer(tmp_path, answering({**cluster(), "/apis": {"items": SERVED}})) as server:
+        proposals = DenialProposals(server.client())
+        shown = proposals.of([first], BY.now)
+        later = proposals.of([first, second], BY.now)
+
+    assert (dict(shown), dict(later)) == ({first: None}, {first: None, second: None})
