@@ -104,8 +104,8 @@ def given_amounts(pod: Pod, limits: NamespaceLimits) -> list[Default]:
     """Return the amounts that the plugin gave a stored pod: they equal defaults of LimitRanges, and the annotation lists them.
 
     Each LimitRange that gives something overwrites the annotation, also where the plugin runs again for an injected container. So
-    of a LimitRange of which it lists nothing else, an amount that equals a default counts as one. Who writes a request and is given
-    the limit has chosen both.
+    of a LimitRange of which it lists nothing else, an amount that equals a default counts as one. An author who wrote the request
+    has chosen the limit, too.
     """
     listed = stated_defaults(pod)
     if not listed:

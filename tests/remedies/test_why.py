@@ -247,7 +247,8 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
         name = wanted  # an autoscaler adds the class that the pod selects
     products = [each.product for each in CARDS if each.accelerator == name]
     of_class = {"accelerator": name, **({PRODUCT: products[0]} if products else {})}
-    labels = {**demanded, **of_class, **selected, "kubernetes.io/hostname": "new"}
+    counted = {"nvidia.com/gpu.count": "8"}
+    labels = {**counted, **demanded, **of_class, **selected, "kubernetes.io/hostname": "new"}
     room = {**ROOM, "cpu": "256", "memory": "2Ti"}
     containers = (*spec["containers"], *spec.get("initContainers", ()))
     each_requests = (
