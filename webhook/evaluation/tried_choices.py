@@ -142,12 +142,6 @@ class _Trials:
         if now is None or _number(now, same) >= _number(self._before, same):
             return Effect.NO_HELP
         new = {key for key, number in now.items() if number > self._before[key]}
-        # Another field that a rule denied already may be denied for another reason.
-        denied, denied_before, own = _denials_by_field(now), _denials_by_field(self._before), _field(same)
-        fields = {field for field, number in denied.items() if field == own or number > denied_before[field]}
-        new = {
-            key for key in new if key[1] is not Outcome.DENIED or not key[0][2] or _field(key[0]) in fields
-        }
         outcomes = {outcome for _, outcome in new}
         if Outcome.DENIED in outcomes and not finding.reason.uncovers:
             return Effect.NO_HELP
@@ -187,18 +181,6 @@ def _kinds(phases: Iterable[Iterable[Violation]]) -> Kinds:
             (_kind(each.finding), each.outcome) for each in visible if _is_of_author(each.finding)
         )
     return counts
-
-
-def _field(kind: Kind) -> tuple[str | None, ...]:
-    rule, _, *field = kind
-    return rule, *field
-
-
-def _denials_by_field(kinds: Kinds) -> Counter[tuple[str | None, ...]]:
-    denied = Counter[tuple[str | None, ...]]()
-    for (kind, outcome), number in kinds.items():
-        denied[_field(kind)] += number if outcome is Outcome.DENIED else 0
-    return denied
 
 
 def _number(kinds: Kinds, kind: Kind) -> int:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import INVALID_DOCUMENT, TOO_LARGE, Edit, Edits, Finding, Reason, Wait
+from policies.finding import TOO_LARGE, Edit, Edits, Finding, Reason, Wait
 from policies.pods.injected import INJECTION_MISSING
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
@@ -51,8 +51,6 @@ FOUND: dict[str, list[tuple[Violation, ...]]] = {
     "blue": [(), ()],
     "lead": [(heavy(Outcome.DENIED),)],
     "gold": [(), (heavy(Outcome.DENIED),)],
-    "ruby": [(*RED, heavy(Outcome.DENIED))],
-    "pink": [(heavy(Outcome.DENIED, INVALID_DOCUMENT),)],
     "amber": [(heavy(Outcome.WARNED),)],
     "grey": [(heavy(Outcome.AUDITED),)],
     "bare": [(heavy(Outcome.DENIED, INJECTION_MISSING),)],
@@ -110,11 +108,6 @@ def tried(
 )
 def test_only_choices_that_help_are_offered(finding: Finding, want: Finding) -> None:
     assert tried(finding, others=("green",)) == [want]
-
-
-@cases(("color", "want"), denied_already=("ruby", red("pink")), newly_denied=("red", red(remedy="")))
-def test_another_field_may_be_denied_for_another_reason(color: str, want: Finding) -> None:
-    assert tried(red("pink"), color=color) == [want]
 
 
 def test_a_choice_that_makes_no_pod_is_not_offered() -> None:
