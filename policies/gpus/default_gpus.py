@@ -187,12 +187,13 @@ def refusal_findings(
 
 def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     field = f"spec.limits[{refusal.item}].{refusal.bound}[{refusal.resource}]"
-    edits, place = _accepted_edits(pod, refusal, limits), refusal.place
+    edits, place = _accepted_edits(pod, refusal, limits), _place_of(pod, refusal)
+    written = place.amount_paths(refusal.resource) if place else []
     return Finding(
         rule=ID,
         reason=LIMIT_RANGE_REFUSES,
-        path=edits[-1].path if edits else refusal.path,
-        container=place.container.name if place else None,
+        path=next(iter(written), refusal.path),
+        container=refusal.place.container.name if refusal.place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
         choices=together(*edits),
         ask_contact=f"to remove {field} from LimitRange {refusal.limit_range}",
@@ -205,9 +206,7 @@ def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edit
 
     They write the bound, or for a ratio of limit to request the limit as the request.
     """
-    name, is_ratio = refusal.resource, refusal.bound == RATIO
-    requesting = [each for each in pod.places if name in effective(each.container, "requests")]
-    place = refusal.place or (requesting[0] if len(requesting) == 1 else None)
+    name, is_ratio, place = refusal.resource, refusal.bound == RATIO, _place_of(pod, refusal)
     if place is None or (pod.spec.resources is not None and name in POD_LEVEL):
         return ()  # amounts of the pod as a whole bound those of its containers
     amount = effective(place.container, "limits").get(name) if is_ratio else refusal.allowed
@@ -219,6 +218,12 @@ def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edit
     ):
         return ()
     return tuple(Edit(f"{place.path}.resources.{kind}[{name}]", amount) for kind in kinds)
+
+
+def _place_of(pod: Pod, refusal: Refusal) -> ContainerPlace | None:
+    """Return the container, also where only one has the resource of which the pod as a whole is refused."""
+    having = [each for each in pod.places if refusal.resource in effective(each.container, "requests")]
+    return refusal.place or (having[0] if len(having) == 1 else None)
 
 
 # ---- a LimitRange

@@ -30,6 +30,7 @@ from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
+from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
@@ -206,7 +207,8 @@ class Availability:
         in_words = [f"{most} {each}" if most else each for each, most in on_nodes]
         but = f", but {alternatives_in_words(in_words)}" if on_nodes else ""
         too_few = {each for each, most in on_nodes if most and most < count}
-        offered = [each for each in offered if each not in too_few] if count else []
+        also = self._requested_on_nodes(resource_mapping) - {name}
+        offered = [each for each in offered if count and each not in too_few and self._has({each, *also})]
         message = f"no schedulable node has {name} now{but}: the pod stays pending"
         return Complaint(
             NO_NODE,
@@ -229,10 +231,21 @@ class Availability:
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
 
+    @cached_property
+    def _states(self) -> list[NodeState]:
+        return [*chain.from_iterable(self._nodes.states.values())] if self._nodes is not None else []
+
     def _most(self, name: str) -> int:
         """Return how much of the resource the node with the most of it has; 0 if that is not known."""
-        states = chain.from_iterable(self._nodes.states.values()) if self._nodes is not None else ()
-        return max((dict(state.amounts).get(name, 0) for state in states), default=0)
+        return max((dict(state.amounts).get(name, 0) for state in self._states), default=0)
+
+    def _has(self, names: set[str]) -> bool:
+        """Whether a schedulable node has all of the resources; True if that is not known."""
+        return not self._gpus_on_nodes or any(names <= state.resources for state in self._states)
+
+    def _requested_on_nodes(self, mapping: ResourceMapping) -> set[str]:
+        """Return the resources that the pod requests and some node has."""
+        return {each.resource.name for each in mapping.requests(self.pod)} & self._gpus_on_nodes
 
     @cached_property
     def _gpus_on_nodes(self) -> frozenset[str]:

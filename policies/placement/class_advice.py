@@ -47,7 +47,9 @@ def ask_for_nodes(pod: Pod, classes: Sequence[str], key: str, known: GPUClasses)
     if value not in classes and known.of_family(value):
         return ClassAdvice(ask_contact=f"for nodes with {key}={value}", contact_choices=nodes_of([value]))
     admitted = [each.name for each in known.named(classes) if admits(pod, each)]
-    changes = nodes_of(admitted) if classes else ((ContactEdit("Node"),),)
+    # A pod that admits no class at all would match no new node either.
+    is_open = not classes and any(admits(pod, each) for each in known)
+    changes = ((ContactEdit("Node"),),) if is_open else nodes_of(admitted)
     words = f"for nodes{or_autoscaled(' or '.join(admitted))}" if changes else ""
     return ClassAdvice(ask_contact=words, contact_choices=changes)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Edits, either
+from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
@@ -65,11 +65,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     label_key: str
     resources: tuple[GPUResource, ...]
     """The GPU resources that the pod requests, also from a fraction scheduler, each once."""
+    others: tuple[str, ...] = ()
+    """Those of other vendors, which it cannot have beside them."""
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None
     amounts: Mapping[str, int] = {}
-    """The amounts of resources that nodes must have. Empty if the nodes are not known."""
+    """The amounts of resources that nodes must have."""
     is_placed: bool = False
     """Whether something else than the scheduler places the pod, so that its annotation of a class has no effect."""
     tolerations_of: Callable[[Sequence[GPUClass]], Sequence[Toleration]] = lambda _classes: ()
@@ -95,9 +97,19 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def advice_to_name(self, names: Sequence[str]) -> ClassAdvice:
         """Return the advice to name one of these classes or families by annotation."""
-        choices = either(*(Edit(ANNOTATION_PATH, name) for name in listed(names)))
+        choices = tuple((*self._without_others, Edit(ANNOTATION_PATH, name)) for name in listed(names))
         where = " of gpu-admission classes" if len(names) > len(choices) else ""
-        return ClassAdvice(choices, f"set {GPU_CLASS}: {alternatives_in_words(names)}{where}")
+        removed = f"remove {' and '.join(self.others)}, and " if self.others else ""
+        return ClassAdvice(choices, f"{removed}set {GPU_CLASS}: {alternatives_in_words(names)}{where}")
+
+    @property
+    def _without_others(self) -> Edits:
+        return tuple(
+            Edit(path)
+            for place in self.pod.places
+            for name in self.others
+            for path in place.amount_paths(name)
+        )
 
     def certainly_takes(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
@@ -210,9 +222,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return the edits by which the pod gets the class instead of what it pins itself to, and other vendors' GPUs."""
         key, values = self.label_key, node_label_values(gpu_class, self.label_key)
         is_free = pinning(self.pod, self.gpu_classes) is None and allows_label(self.pod, key, values)
-        others = [name for name in self.amounts if domain(name) != domain(gpu_class.resource)]
-        paths = (path for place in self.pod.places for name in others for path in place.amount_paths(name))
-        pins = (*map(Edit, paths), *(() if is_free else without_pins(self.pod, self.gpu_classes)))
+        pins = (*self._without_others, *(() if is_free else without_pins(self.pod, self.gpu_classes)))
         if not self.is_placed:
             return (*pins, Edit(ANNOTATION_PATH, gpu_class.name))
         named = (Edit(ANNOTATION_PATH),) if GPU_CLASS in self.pod.annotations else ()

@@ -104,7 +104,8 @@ def given_amounts(pod: Pod, limits: NamespaceLimits) -> list[Default]:
     """Return the amounts that the plugin gave a stored pod: they equal defaults of LimitRanges, and the annotation lists them.
 
     Each LimitRange that gives something overwrites the annotation, also where the plugin runs again for an injected container. So
-    of a LimitRange of which it lists nothing else, an amount that equals a default counts as one.
+    of a LimitRange of which it lists nothing else, an amount that equals a default counts as one. An author who wrote the request
+    has chosen the limit, too.
     """
     listed = stated_defaults(pod)
     if not listed:
@@ -115,7 +116,12 @@ def given_amounts(pod: Pod, limits: NamespaceLimits) -> list[Default]:
         for each in equal
         if each.stated in listed and f"initContainer {each.place.container.name}" not in injected
     }
-    return [each for each in equal if each.stated in listed or each.limit_range not in complete]
+    chosen = {
+        (each.place.path, each.resource)
+        for each in equal
+        if each.stated not in listed and each.limit_range in complete
+    }
+    return [each for each in equal if (each.place.path, each.resource) not in chosen]
 
 
 def _equal(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:

@@ -271,7 +271,7 @@ def edits_to_request_part(pod: Pod, mapping: ResourceMapping, part: Fraction) ->
     in whole amounts.
     """
     requested = tuple(mapping.requests(pod))
-    if mapping.fractions_of(pod) or not all(each.resource.measure.is_count for each in requested):
+    if not all(each.resource.measure.is_count for each in requested):
         return ()
     written = [each.quantity.value for each in requested]
     amounts = [max(floor(amount * part), 1) for amount in written]

@@ -142,9 +142,13 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     resources = {request.resource for request in requests if not mapping.misspelt(request.resource.name)}
     if pod.annotations and mapping.pod_fraction(pod):
         resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
-    # Of GPUs of several vendors, rule gpu-requests says which to remove.
-    vendors = {domain(each.resource) for each in context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))}
-    of_class = {each for each in resources if domain(each.name) in vendors}
+    # Of GPUs of several vendors, the pod keeps those of the class that it names, or that its namespace may use.
+    named = context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))
+    allowed = [each for each in context.classes if class_matches(each, options.allowed)]
+    vendors = {domain(each.resource) for each in named or (allowed if ANY not in options.allowed else ())}
+    kept = {each for each in resources if domain(each.name) in vendors} or resources
+    needed = requested_of_nodes(pod, mapping)
+    others = {each.name for each in resources - kept}
     placed_by = None
     if context.made_by_daemonset:
         placed_by = DAEMONSET
@@ -159,11 +163,12 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         allowed=options.allowed,
         default=options.default,
         label_key=options.label_key,
-        resources=tuple(sorted(of_class or resources, key=lambda resource: resource.name)),
+        resources=tuple(sorted(kept, key=lambda resource: resource.name)),
+        others=tuple(sorted(others)),
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,
-        amounts=requested_of_nodes(pod, mapping) if context.nodes is not None else {},
+        amounts={name: amount for name, amount in needed.items() if name not in others},
         is_placed=placed_by is not None,
         tolerations_of=partial(_given_tolerations, pod, context),
     )

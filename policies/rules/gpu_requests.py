@@ -162,10 +162,10 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             # If limit and request are equal, only the limit is reported.
             differing = [limit] if limit and request and request.same_as(limit) else [limit, request]
             shape = [f for each in differing if each for f in number_findings(each, availability, context)]
-            yield from shape or [
-                *pair_findings(limit, request, options, context),
-                *size_findings(counted, bounds),
-            ]
+            # Of a resource that must go, nothing else is said.
+            must_go = availability.other_vendor(resource) is not None
+            pair = () if must_go else pair_findings(limit, request, options, context)
+            yield from shape or [*pair, *size_findings(counted, bounds)]
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds)
     yield from seldom_together(availability, requests, context.resource_mapping)

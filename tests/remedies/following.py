@@ -19,6 +19,8 @@ from policies.pods.injected import INJECTION_REASONS
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
+from policies.rules.gpu_class import CLASS_CONTRADICTION
+from policies.rules.gpu_isolation import ID as GPU_ISOLATION
 from policies.rules.gpu_requests import DAEMONSET_HOLDS_GPUS
 from tests.oracle import JSON, Answer
 from tests.oracle.worlds import HOSTNAME
@@ -38,6 +40,9 @@ EXCLUDED = {
 """Reasons of findings that are not followed."""
 FAILING = 0.005
 """The largest share of findings, or of remedies, that may fail. The aim is 0."""
+PENDING = {NO_NODE, UNKNOWN_CLASS, UNKNOWN_RESOURCE_NAME, CLASS_CONTRADICTION}
+"""Reasons whose warnings say that the pod stays pending."""
+PLACED = {"nodeName", "schedulingGates"}
 AMOUNTS = range(1, 17)
 NUMBER_OR_SIZE = re.compile(r"\.(template|replicas|parallelism)\b.*")
 """The end of the path of what says how many pods there are, or how large each is: a finding about one of them is about both."""
@@ -124,7 +129,11 @@ class Subject:
             for each in denials
             # A field that a rule denied already is denied for another reason.
             if now[identity(each)] > self.known[identity(each)]
-            and (not each.finding.path or fields[field_of(each)] > self.denied_fields[field_of(each)])
+            and (
+                not each.finding.path
+                or field_of(each) == field_of(violation)
+                or fields[field_of(each)] > self.denied_fields[field_of(each)]
+            )
         ]
         # Nothing asks the quota about a pod that is denied anyway, and it answers with one reason at a time.
         new = [each for each in new if not (self.is_denied and each.finding.rule == QUOTA_RULE.id)]
@@ -139,7 +148,10 @@ class Subject:
         answer, before = situation.answer(document, after), self.answer
         if answer.code != 201:
             return "" if before.code != 201 else f"the API server refuses it: {answer.message}"
-        is_placed = document["kind"] == "DaemonSet" or "nodeName" in template_of(document)["spec"]
+        # What lifts a gate also says where the pod runs.
+        is_placed = document["kind"] == "DaemonSet" or not template_of(document)["spec"].keys().isdisjoint(
+            PLACED
+        )
         if is_placed or not self._chooses_nodes(violation, document) or not situation.nodes:
             return ""  # no scheduler chooses a node
         # serve knows only the labels that name classes or hardware; the policy says that there is a spot pool, if without nodes
@@ -148,15 +160,15 @@ class Subject:
             return ""
         if situation.pools or "autoscaledClasses" in situation.rules.get("gpu-class", {}):
             return ""
-        if any(
-            each.finding.reason in {NO_NODE, UNKNOWN_CLASS, UNKNOWN_RESOURCE_NAME} for each in seen(after)
-        ):
+        if any(each.finding.reason in PENDING for each in seen(after)):
             return ""  # it says itself that the pod stays pending
         return "" if answer.room() else "no node takes it"
 
     def _chooses_nodes(self, violation: Violation, document: JSON) -> bool:
         if violation.finding.reason is NO_NODE:
             return True
+        if violation.finding.rule == GPU_ISOLATION:
+            return False  # a pod without GPUs has nodes that the situation has not
         parts = (("metadata", "annotations", CLASS), ("spec", "nodeSelector"), ("spec", "tolerations"))
         now, before = template_of(document), template_of(self.document)
         changed = [each for each in parts if value_at(now, each) != value_at(before, each)]
@@ -220,7 +232,8 @@ class Subject:
         """Whether the edited object is known to stay pending, what is written is denied, or the rule finds as much as before."""
         found = seen(self._evaluated(self.situation, document))
         written = {edit.path for edit in edits}
-        if any(each.finding.reason is NO_NODE or each.finding.path in written for each in found):
+        never = {NO_NODE, QUOTA_CAN_NEVER_FIT}
+        if any(each.finding.reason in never or each.finding.path in written for each in found):
             return True
         same, finding = (
             [each for each in found if each.finding.rule == violation.finding.rule],

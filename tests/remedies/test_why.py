@@ -131,8 +131,15 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
     is_there = sum(number for each, number in now.items() if each[1] == reason.reason)
     was_there = sum(number for each, number in before.items() if each[1] == reason.reason)
     uncovers = any(each.name == reason.reason and each.uncovers for each in RULES_BY_REASON)
-    new = {} if uncovers else now - before
-    return "is found again" if is_there >= was_there else f"brings {[*new]}" if new else ""
+    fields, fields_before = map(by_field, (now, before))
+    # A field that a rule denied already is denied for another reason.
+    is_new = (each for each in now - before if fields[each[0], each[2]] > fields_before[each[0], each[2]])
+    new = [] if uncovers else [*is_new]
+    return "is found again" if is_there >= was_there else f"brings {new}" if new else ""
+
+
+def by_field(denied: Counter[tuple[str, ...]]) -> Counter[tuple[str, str]]:
+    return Counter((rule, path) for rule, _, path, *_ in denied.elements())
 
 
 def owned(document: JSON) -> JSON:
@@ -240,7 +247,8 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
         name = wanted  # an autoscaler adds the class that the pod selects
     products = [each.product for each in CARDS if each.accelerator == name]
     of_class = {"accelerator": name, **({PRODUCT: products[0]} if products else {})}
-    labels = {**demanded, **of_class, **selected, "kubernetes.io/hostname": "new"}
+    counted = {"nvidia.com/gpu.count": "8"}
+    labels = {**counted, **demanded, **of_class, **selected, "kubernetes.io/hostname": "new"}
     room = {**ROOM, "cpu": "256", "memory": "2Ti"}
     containers = (*spec["containers"], *spec.get("initContainers", ()))
     each_requests = (

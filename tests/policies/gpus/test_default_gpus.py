@@ -54,6 +54,9 @@ INJECTED = {"gpu-admission.dev/injected": "model-warming: initContainer fetch"}
     only_what_is_listed=(
         pod(gpu_container(), gpu_container(name="own"), annotations={ANNOTATION: OF_MAIN}), [GPUS], ["containers[0]"],
     ),
+    whose_author_wrote_the_request=(
+        pod(gpu_container(), annotations={ANNOTATION: f"LimitRanger plugin set: {GPU} limit for container main"}), [GPUS], [],
+    ),
     the_next_limit_range_overwrote_it=(
         pod(gpu_container(), annotations={ANNOTATION: OF_CPU}), [GPUS, CPU], ["containers[0]"],
     ),
@@ -134,9 +137,20 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
         pod(gpu_container(resources={"limits": {GPU: "1"}, "requests": {"cpu": "1"}})),
         limit_range("gpus", maxLimitRequestRatio={"cpu": "2"}),
         [
-            'spec.containers[0] (container "main"): must satisfy LimitRange gpus: cpu max limit to request ratio '
+            f"{MAIN.format('requests', 'cpu')}: must satisfy LimitRange gpus: cpu max limit to request ratio "
             "per Container is 2, but no limit is specified or limit is 0; ask the platform team "
             "to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
+    two_bounds_are_about_one_field=(
+        pod(gpu_container(resources={"limits": {GPU: "1", "cpu": "16"}, "requests": {"cpu": "3"}})),
+        limit_range("gpus", max={"cpu": "8"}, maxLimitRequestRatio={"cpu": "2"}),
+        [
+            f"{MAIN.format('limits', 'cpu')}: set cpu: 8; must satisfy LimitRange gpus: maximum cpu usage per Container is 8, "
+            "but limit is 16; or ask the platform team to remove spec.limits[0].max[cpu] from LimitRange gpus [limit-range]",
+            f"{MAIN.format('limits', 'cpu')}: must satisfy LimitRange gpus: cpu max limit to request ratio per Container is 2, "
+            "but provided ratio is 5.333333; ask the platform team to remove spec.limits[0].maxLimitRequestRatio[cpu] "
+            "from LimitRange gpus [limit-range]",
         ],
     ),
     no_request_of_the_pod=(

@@ -205,6 +205,23 @@ def test_what_nodes_have_instead_of_whole_gpus(selector: dict[str, str], want: S
     assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
 
 
+def test_what_nodes_have_instead_is_offered_only_beside_what_the_pod_also_requests() -> None:
+    having = ({"nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"}, {"nvidia.com/gpu"})
+    states = frozenset(NodeState(resources=frozenset(each)) for each in having)
+    both = pod(
+        *(
+            gpu_container(resource=f"nvidia.com/{each}", name=each[:3])
+            for each in ("gpu.shared", "mig-1g.10gb")
+        )
+    )
+    found = Availability(view(both), CLASSES, nodes=NodeFacts(keys=(), states={(): states}))
+
+    complaint = found.without_node(resource("nvidia.com/gpu.shared"), RESOURCE_MAPPING)
+
+    assert complaint is not None
+    assert complaint.remedy == "request nvidia.com/mig-1g.10gb or nvidia.com/mig-3g.40gb"
+
+
 SHARING = NodeFacts(
     keys=(), states={(): frozenset({NodeState(resources=frozenset({"nvidia.com/gpu.shared"}))})}
 )

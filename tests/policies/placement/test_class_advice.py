@@ -23,6 +23,7 @@ def required(*terms: JSON) -> JSON:
 @cases(
     ("spec", "classes", "want", "nodes"),
     of_any_class=({}, [], "for nodes", [None]),
+    of_a_pod_that_excludes_every_class=(required({"matchExpressions": [WITHOUT]}), [], "", []),
     of_its_class=({"nodeSelector": {"accelerator": "nvidia-t4"}}, T4, OF_T4, T4),
     of_two_classes=(
         {},

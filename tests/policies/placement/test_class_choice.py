@@ -223,7 +223,8 @@ def test_what_is_asked_for_and_what_the_pod_needs_then(
     found = selection("amd.com/gpu", allowed=(allowed,), nodes=ONLY_T4, is_placed=is_placed)
     requesting = gpu_container(resource="amd.com/gpu")
     amounts = {"amd.com/gpu": 1, "nvidia.com/gpu": 1}
-    found = replace(found, pod=view(pod(requesting, **tweaks)), amounts=amounts)
+    others = ("nvidia.com/gpu",)
+    found = replace(found, pod=view(pod(requesting, **tweaks)), amounts=amounts, others=others)
 
     advice = found.without_usable_class()
 

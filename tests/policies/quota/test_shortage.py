@@ -81,6 +81,13 @@ def test_amounts(vector: Mapping[str, int], want: str) -> None:
         "set nvidia.com/gpu: 8 or less, and wait until that much is free; exceeded quota: team/default, 16 GPUs can never "
         "fit: the quota grants 8; or ask the platform team to raise spec.hard.gpus",
     ),
+    beside_a_part_of_a_gpu=(
+        pod(gpu_container("2"), annotations={"gpu-fraction": "0.5"}),
+        ({GPUS: 2}, {}),
+        QUOTA_CAN_NEVER_FIT,
+        "set nvidia.com/gpu: 1; exceeded quota: team/default, 2.5 GPUs can never fit: the quota grants 2; or ask the platform "
+        "team to raise spec.hard.gpus",
+    ),
     two_containers_share_it=(
         pod(gpu_container("2", name="a"), gpu_container("2", name="b")),
         ({GPUS: 3}, {}),

@@ -4,7 +4,7 @@ from policies.finding import Severity
 from policies.gpus.classes import GPUClasses
 from policies.rule import Mode, Phase
 from policies.rules.gpu_class import RULE, GPUClassOptions, check
-from tests.builders import JSON, container, context, gpu_class, pod, view
+from tests.builders import JSON, container, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.rules.class_pods import (
     ANY,
@@ -114,6 +114,11 @@ PINS_ITSELF = (
         "(nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training",
     ),
     could_be_any_class=(asking(), T4_ONLY, must_pin(SET_T4)),
+    has_gpus_of_a_vendor_without_an_allowed_class=(
+        pod(gpu_container("1"), gpu_container(resource="amd.com/gpu", name="b")),
+        T4_ONLY,
+        must_pin(f"remove amd.com/gpu, and {SET_T4}"),
+    ),
     could_be_a_class_that_nobody_knows=(
         asking(**affinity("accelerator", "In", "nvidia-t4", "somebody-elses")),
         T4_ONLY,

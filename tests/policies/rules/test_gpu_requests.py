@@ -281,6 +281,15 @@ def test_what_no_node_has(resource: str, quantity: str, selector: dict[str, str]
     assert finding.path == f"spec.containers[0].resources.limits[{resource}]"
 
 
+def test_of_what_must_go_nothing_else_is_said() -> None:
+    both = {"limits": {"amd.com/gpu": 8}, "requests": {"amd.com/gpu": 8, GPU: 1}}
+
+    assert sentences(pod(container(resources=both), nodeSelector={"accelerator": "amd-mi300x"})) == [
+        f'spec.containers[0].resources.requests[{GPU}] (container "main") = "1": remove {GPU}; must be amd.com/gpu: the pod is '
+        "pinned to amd-mi300x (nodeSelector accelerator=amd-mi300x)"
+    ]
+
+
 @cases(("gpus", "is_reported"), as_many_as_the_largest_machine_has=("16", False), one_more=("17", True))
 def test_more_than_any_machine_has(gpus: str, is_reported: bool) -> None:
     assert bool(findings(pod(gpu_container(gpus)))) is is_reported
