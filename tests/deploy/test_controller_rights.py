@@ -26,6 +26,7 @@ MADE_BY_OTHERS = {
     ("workload.serving.volcano.sh", "modelboosters"),
     ("orchestration.aibrix.ai", "stormservices"),
     ("inference.llmaz.io", "services"),
+    ("workloads.x-k8s.io", "rolebasedgroups"),
 }
 """Kinds whose pods are made by an object of another kind, which has the size of the gang, or by a Deployment."""
 
