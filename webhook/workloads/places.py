@@ -18,8 +18,15 @@ from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind, WorkloadKinds, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.workloads.counts import bound, first_value, follow, pod_count, values, with_gang_sizes
-from webhook.workloads.gpu_amounts import CLAIM, PARAMETERS
+from webhook.workloads.gpu_amounts import CLAIM
 from webhook.workloads.owners import owner_of_template
+from webhook.workloads.parameters import (
+    container_without_parameters,
+    is_parameter,
+    quantity_without_parameters,
+    resources_without_parameters,
+    template_without_parameters,
+)
 
 MAX_PLACES = 100
 """Maximum number of pods of one object that are checked. An object of 3 MiB can have 100,000."""
@@ -36,8 +43,6 @@ _DEFAULTS_OF_SPECS = (*_DEFAULTS, "resourceClaims")
 """A template of a Workflow without claims of its own gets those of the Workflow (workflow/controller/workflowpod.go)."""
 _RESOURCES = ("resources", "computeResources")
 _AMOUNTS = ("limits", "requests")
-_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
-_CONTAINER_LISTS = ("containers", "initContainers")
 
 _FIRST = ("spec", "containers", 0)
 
@@ -224,7 +229,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
 
 def _place_without_parameters(place: PodPlace) -> PodPlace:
     """Return the place. If its quantities have parameters, the pod is partial and its count unknown."""
-    data = _template_without_parameters(place.data)
+    data = template_without_parameters(place.data)
     if data is place.data:
         return place
     count = place.count if place.count.running == 0 else PodCount(running=None)
@@ -275,16 +280,6 @@ def _pod_data(pod_path: PodPath, whole: Any, at: Parts, value: Any) -> PodData |
     return pod, origins
 
 
-def _template_without_parameters(template: Any) -> Any:
-    """Return the template without parameters in its resources. Return the same object if it has none."""
-    spec = template.get("spec") if isinstance(template, dict) else None
-    if not isinstance(spec, dict):
-        return template
-    lists = {name: spec[name] for name in _CONTAINER_LISTS if isinstance(spec.get(name), list)}
-    changed = {name: [*map(_container_without_parameters, listed)] for name, listed in lists.items()}
-    return template if changed == lists else {**template, "spec": {**spec, **changed}}
-
-
 def _of_spec(pod_path: PodPath, at: Parts, data: dict[str, Any]) -> PodData | None:
     members, own = list(_members(pod_path, data)), data.get("containers")
     if not (isinstance(own, list) or members):
@@ -299,7 +294,7 @@ def _of_spec(pod_path: PodPath, at: Parts, data: dict[str, Any]) -> PodData | No
             container, below = _with_base(container, at_member, pod_path, data)
         origins |= {(*here, *inner): (*at, *outer) for inner, outer in below.items()}
         containers.append(container)
-    spec = {**data, "containers": [_container_without_parameters(container) for container in containers]}
+    spec = {**data, "containers": [container_without_parameters(container) for container in containers]}
     return {"metadata": data.get("metadata"), "spec": spec}, origins
 
 
@@ -344,7 +339,7 @@ def _members(pod_path: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, d
 
 def _of_resources(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData:
     field = str(at[-2:][0])  # which has these resources: the container gets its name
-    container: dict[str, Any] = {"name": field, "resources": _resources_without_parameters(data)}
+    container: dict[str, Any] = {"name": field, "resources": resources_without_parameters(data)}
     spec: dict[str, Any] = {"containers": [container]}
     origins: Origins = {("spec", "containers", 0, "resources"): at}
     claims = first_value(whole, pod_path, at, pod_path.claims) if pod_path.claims else None
@@ -375,14 +370,14 @@ def _of_amounts(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) 
     containers = [member for _, member in members] or [{"name": str(at[-1])}]
     origins |= {("spec", "containers", index): (*at, *part) for index, (part, _) in enumerate(members)}
     written = containers[0].get("resources")
-    resources = _resources_without_parameters(written) if isinstance(written, dict) else {}
+    resources = resources_without_parameters(written) if isinstance(written, dict) else {}
     written_limits = resources.get("limits")
     containers[0]["resources"] = {
         **resources,
         "limits": {**(written_limits if isinstance(written_limits, dict) else {}), **limits},
     }
     return {
-        "spec": {"containers": [containers[0], *map(_container_without_parameters, containers[1:])]}
+        "spec": {"containers": [containers[0], *map(container_without_parameters, containers[1:])]}
     }, origins
 
 
@@ -395,11 +390,11 @@ def _amounts(pod_path: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, An
         else:
             name = names[0][1] if names else gpu.resource
             amounts = [
-                (name, _quantity_without_parameters(value), origin)
+                (name, quantity_without_parameters(value), origin)
                 for origin, value in values(whole, bound(pod_path, at, gpu.quantity))
             ]
         yield from (
-            each for each in amounts if isinstance(each[0], str) and each[0] and not _is_parameter(each[0])
+            each for each in amounts if isinstance(each[0], str) and each[0] and not is_parameter(each[0])
         )
 
 
@@ -408,7 +403,7 @@ def _of_patch(at: Parts, text: str) -> PodData | None:
     spec = plain_data(text)
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         return None
-    containers = [_container_without_parameters(each) for each in spec["containers"]]
+    containers = [container_without_parameters(each) for each in spec["containers"]]
     return {"spec": {**spec, "containers": containers}}, {("spec",): at}
 
 
@@ -421,37 +416,3 @@ def plain_data(text: str) -> Any:
         return msgspec.json.decode(msgspec.json.encode(documents[0].data))
     except (TypeError, OverflowError, msgspec.DecodeError):
         return None
-
-
-def _container_without_parameters(container: Any) -> Any:
-    if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
-        return container
-    return {**container, "resources": _resources_without_parameters(container["resources"])}
-
-
-def _resources_without_parameters(resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources with each parameter, `${trialParameters.gpus}`, replaced by 1 for devices, or removed.
-
-    So the pod requests a GPU, although the number is not known yet.
-    """
-    changed = dict(resources)
-    for name, member in resources.items():
-        if isinstance(member, dict):
-            kept = {
-                key: value for key, value in member.items() if not (_is_parameter(value) and _is_native(key))
-            }
-            changed[name] = {key: _quantity_without_parameters(value) for key, value in kept.items()}
-    return changed
-
-
-def _is_native(key: str) -> bool:
-    """Whether it is a resource of Kubernetes itself; another name, with a domain or misspelt, is one of devices."""
-    return key in _NATIVE or key.startswith("hugepages-")
-
-
-def _quantity_without_parameters(value: Any) -> Any:
-    return "1" if _is_parameter(value) else value
-
-
-def _is_parameter(value: Any) -> bool:
-    return isinstance(value, str) and any(mark in value for mark in PARAMETERS)
