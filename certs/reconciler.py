@@ -138,8 +138,8 @@ class CertificateReconciler:
                 problem, readable = f"is damaged: {error}", (*readable, *error.authorities)
             else:
                 remembered = [self.last_state.authority.certificate] if self.last_state else []
-                # If a backup replaced the Secret, servers may still present leaves of other authorities. A caBundle that has
-                # the authority of this state lacks only those that a rotation dropped.
+                # If a backup replaced the Secret, servers may still present leaves of other authorities. Where a caBundle has
+                # the authority of this state, a rotation dropped what it has and the state has not: do not adopt that.
                 own = state.authority.certificate
                 behind = [each for each in configurations if own not in _authorities([each])]
                 return adopt(state, [*remembered, *_authorities(behind)], now)
