@@ -106,7 +106,7 @@ def read_classes(
     configuration = reader.configuration(config)
     policy = reader.policy_of(configuration, namespace)
     hard = reader.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", partial(_hard, api, namespace))
-    nodes = reader.class_nodes(configuration, now, old_too=True)
+    nodes = reader.class_nodes(configuration, now, any_age=True)
     keys = keys_to_know(configuration)
     right = "list nodepools.karpenter.sh"
     pools = () if config else reader.attempt(right, lambda: tuple(node_pools(api))) or ()

@@ -93,12 +93,12 @@ class Permitted:
         return nodes
 
     def class_nodes(
-        self, catalogue: Catalogue, now: datetime, *, old_too: bool = False
+        self, catalogue: Catalogue, now: datetime, *, any_age: bool = False
     ) -> tuple[GPUNode, ...] | None:
         """Return the GPU nodes; where they may not be listed, a node for each class by what the controller has published."""
         nodes = self.gpu_nodes(catalogue)
         published = self._instead_of_nodes(now) if nodes is None else None
-        return published.nodes(catalogue) if published and (old_too or not published.is_old(now)) else nodes
+        return published.nodes(catalogue) if published and (any_age or not published.is_old(now)) else nodes
 
     def _instead_of_nodes(self, now: datetime) -> PublishedCapacity | None:
         """Return what the controller has published of the nodes, which may not be listed."""
