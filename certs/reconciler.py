@@ -6,7 +6,7 @@ read before the state and written after it. So no reconciler replaces a copy by 
 
 A reconciler keeps the last state in memory. It restores a deleted or damaged Secret from that, or else makes a new authority.
 Authorities whose leaves may still be served (the published ones and the one in memory) stay in the bundle as `retired`, until
-`Terms.retirement` has passed.
+`RotationSettings.retirement` has passed.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from typing import Protocol
 from cryptography import x509
 
 from certs.check import authorities_of
-from certs.rotation import RotationPhase, RotationState, Terms, adopt, advance, new_state
+from certs.rotation import RotationPhase, RotationSettings, RotationState, adopt, advance, new_state
 from certs.secret import CA, DamagedError, SecretContent, decode, encode, for_servers
 
 log = logging.getLogger("gpu_admission.certificates")
@@ -79,7 +79,7 @@ class CertificateReconciler:
     secret: SecretStore
     served: SecretStore
     configurations: WebhookConfigurations
-    terms: Terms
+    terms: RotationSettings
     clock: Callable[[], dt.datetime]
     last_state: RotationState | None = None
 
@@ -138,8 +138,8 @@ class CertificateReconciler:
                 problem, readable = f"is damaged: {error}", (*readable, *error.authorities)
             else:
                 remembered = [self.last_state.authority.certificate] if self.last_state else []
-                # If a backup replaced the Secret, servers may still present leaves of other authorities. A caBundle that has
-                # the authority of this state lacks only those that a rotation dropped.
+                # If a backup replaced the Secret, servers may still present leaves of other authorities. Where a caBundle has
+                # the authority of this state, a rotation dropped what it has and the state has not: do not adopt that.
                 own = state.authority.certificate
                 behind = [each for each in configurations if own not in _authorities([each])]
                 return adopt(state, [*remembered, *_authorities(behind)], now)

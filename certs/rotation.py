@@ -39,7 +39,7 @@ class Renewal(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class RotationSettings:
     """The names of leaves, the lifetimes of certificates, and how long each phase of a rotation waits.
 
     `propagation` is for the API servers to load changed webhook configurations, `retirement` for the servers to load a
@@ -86,7 +86,7 @@ class RotationState:
         return pem(self.authorities)
 
 
-def new_state(terms: Terms, now: dt.datetime) -> RotationState:
+def new_state(terms: RotationSettings, now: dt.datetime) -> RotationState:
     authority = _new_authority(terms, now)
     return RotationState(authority=authority, leaf=_issue(authority, terms.names, terms, now))
 
@@ -99,7 +99,12 @@ def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: 
 
 
 def advance(
-    state: RotationState, published: Collection[bytes], now: dt.datetime, terms: Terms, *, is_served: bool
+    state: RotationState,
+    published: Collection[bytes],
+    now: dt.datetime,
+    terms: RotationSettings,
+    *,
+    is_served: bool,
 ) -> RotationState:
     """Return the state after the next step, the same state if no step is due. Store each state before the next step.
 
@@ -117,14 +122,16 @@ def advance(
     return _renewed(state, terms, now) if moved is state else moved
 
 
-def remaining_wait(state: RotationState, terms: Terms, now: dt.datetime) -> dt.timedelta | None:
+def remaining_wait(state: RotationState, terms: RotationSettings, now: dt.datetime) -> dt.timedelta | None:
     """Return the rest of the present wait; None if no wait has started."""
     if state.since is None:
         return None
     return max(state.since + _wait(state, terms) - now, dt.timedelta(0))
 
 
-def _rotated(state: RotationState, now: dt.datetime, terms: Terms, *, is_everywhere: bool) -> RotationState:
+def _rotated(
+    state: RotationState, now: dt.datetime, terms: RotationSettings, *, is_everywhere: bool
+) -> RotationState:
     """Begin a rotation of the authority if it is due, or advance the present rotation."""
     if state.phase is RotationPhase.STEADY:
         if state.requested is not Renewal.CA and not is_due(state.authority.certificate, now):
@@ -141,11 +148,13 @@ def _rotated(state: RotationState, now: dt.datetime, terms: Terms, *, is_everywh
     return _switched(state, state.upcoming, terms, now)
 
 
-def _wait(state: RotationState, terms: Terms) -> dt.timedelta:
+def _wait(state: RotationState, terms: RotationSettings) -> dt.timedelta:
     return terms.retirement if state.upcoming is None else terms.propagation
 
 
-def _switched(state: RotationState, authority: KeyPair, terms: Terms, now: dt.datetime) -> RotationState:
+def _switched(
+    state: RotationState, authority: KeyPair, terms: RotationSettings, now: dt.datetime
+) -> RotationState:
     return dataclasses.replace(
         state,
         authority=authority,
@@ -156,7 +165,7 @@ def _switched(state: RotationState, authority: KeyPair, terms: Terms, now: dt.da
     )
 
 
-def _renewed(state: RotationState, terms: Terms, now: dt.datetime) -> RotationState:
+def _renewed(state: RotationState, terms: RotationSettings, now: dt.datetime) -> RotationState:
     names = _names_to_issue(state, terms, now)
     if not names:
         return state
@@ -164,7 +173,7 @@ def _renewed(state: RotationState, terms: Terms, now: dt.datetime) -> RotationSt
     return dataclasses.replace(state, leaf=_issue(state.authority, names, terms, now), requested=requested)
 
 
-def _names_to_issue(state: RotationState, terms: Terms, now: dt.datetime) -> tuple[str, ...]:
+def _names_to_issue(state: RotationState, terms: RotationSettings, now: dt.datetime) -> tuple[str, ...]:
     """Return the names for a new leaf; empty if the present one suffices."""
     if state.leaf is None or state.requested is Renewal.LEAF:
         return terms.names
@@ -179,11 +188,11 @@ def _names_to_issue(state: RotationState, terms: Terms, now: dt.datetime) -> tup
     return (*terms.names, *(name for name in carried if name not in terms.names))
 
 
-def _new_authority(terms: Terms, now: dt.datetime) -> KeyPair:
-    # Different names for authorities in one bundle: people and issuer searches distinguish them by it.
+def _new_authority(terms: RotationSettings, now: dt.datetime) -> KeyPair:
+    # Different names for authorities in one bundle: people, and searches by issuer name, tell them apart by it.
     name = f"{COMMON_NAME} {now:%Y-%m-%dT%H:%M:%SZ}"
     return issue_authority(common_name=name, now=now, lifetime=terms.authority_lifetime)
 
 
-def _issue(authority: KeyPair, names: Iterable[str], terms: Terms, now: dt.datetime) -> KeyPair:
+def _issue(authority: KeyPair, names: Iterable[str], terms: RotationSettings, now: dt.datetime) -> KeyPair:
     return issue_server(authority, names=names, now=now, lifetime=terms.leaf_lifetime)

@@ -28,7 +28,7 @@ class Reason(msgspec.Struct, frozen=True):
     name: str
     meaning: str
     uncovers: bool = False
-    """Whether nothing reads the field until it is corrected, so that what else is wrong with it is found only then."""
+    """Whether other findings on this field show only after this one is corrected, because nothing reads the field until then."""
 
 
 UNREAD_GPUS = Reason("UnreadGPUs", "the object contains GPU resources that gpu-admission does not read")
@@ -78,7 +78,7 @@ def short_path(path: str) -> str:
 
 
 Value = Any
-"""What an edit writes: a scalar, a map as its struct, a list as a tuple, or JSON. None removes the field. Edits have hashes."""
+"""What an edit writes: a scalar, a map as its struct, a list as a tuple, or JSON. None removes the field. Hashable."""
 
 
 class Json(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ _PLAIN_TEXT = re.compile(
     re.IGNORECASE,
 )
 """Text that every reader of YAML takes for text without quotes."""
-_OF_TEXT = re.compile(r"\.(?:annotations|labels|nodeSelector|matchLabels)\[|\.value$")
+_TEXT_FIELD = re.compile(r"\.(?:annotations|labels|nodeSelector|matchLabels)\[|\.value$")
 """Fields whose values are text, also where these look like numbers."""
 
 
@@ -134,7 +134,7 @@ class Edit(msgspec.Struct, frozen=True):
             return f"add {flow(plain(self.value))} to {short_path(self.path.removesuffix('[-]'))}"
         name = f"label {self.field}" if ".labels[" in self.path else self.field
         is_map = isinstance(self.value, msgspec.Struct | tuple)
-        is_text = isinstance(self.value, str) and _OF_TEXT.search(self.path)
+        is_text = isinstance(self.value, str) and _TEXT_FIELD.search(self.path)
         value = flow(plain(self.value)) if is_map or is_text else self.value
         return f"remove {name}" if self.value is None else f"set {name}: {value}"
 

@@ -34,7 +34,7 @@ NOUNS = {
 }
 """The unit of each measure but whole devices, in the plural."""
 PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
-"""By number of quarters."""
+"""In words, by number of quarters."""
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Amount(msgspec.Struct, frozen=True):
         names: tuple[str, ...] = (),
         choices: tuple[Edits, ...] = (),
     ) -> Finding:
-        """Return a finding. It goes with the `amount`, with a resource of one of the `names`, or with one of the `choices`."""
+        """Return a finding. Each of `amount`, `names` (of other resources) and `choices` removes it."""
         own = (() if amount is None else self.set_to(amount), *map(self.replaced_by, names))
         return Finding(
             reason=reason,
@@ -93,7 +93,7 @@ class Amount(msgspec.Struct, frozen=True):
     def replaced_by(self, name: str, amount: str | float | None = None) -> Edits:
         """Return the edits that replace the resource by another one.
 
-        Without an amount, whole cards become as many, and slices as many slices; of anything else, one is enough.
+        Without an amount, the number stays between whole devices, and between slices; else it is 1.
         """
         is_same = self.resource.measure is (Measure.SLICES if MIG_SLICE in name else Measure.DEVICES)
         amount = (str(self.quantity or 1) if is_same else 1) if amount is None else amount

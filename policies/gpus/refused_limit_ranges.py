@@ -1,6 +1,7 @@
 """Names and amounts of GPU resources in a LimitRange that the API server refuses.
 
-After `ValidateLimitRange` in pkg/apis/core/validation/validation.go of k8s.io/kubernetes v1.37.2, which sees the defaults.
+The same checks as `ValidateLimitRange` in pkg/apis/core/validation/validation.go of k8s.io/kubernetes v1.37.2,
+on the items with defaults.
 """
 
 from collections.abc import Iterator, Mapping
@@ -80,7 +81,7 @@ def _of_resource(
         )
         return
     pair, words = _too_large(values), "must be at most"
-    # By its domain the API server takes a resource of DRA for one of its own, which may be overcommitted (`IsOvercommitAllowed`).
+    # deviceclass.resource.kubernetes.io/… counts as native, and so may be overcommitted (`IsOvercommitAllowed`).
     is_extended = not name.startswith(IMPLICIT_DEVICE_CLASS)
     differ = {"default", "defaultRequest"} <= values.keys() and values["default"] != values["defaultRequest"]
     if is_extended and differ:

@@ -24,8 +24,8 @@ def limit_problems(limits: ResourceLimits, path: str) -> Iterator[tuple[str, str
         if limit is not None and limit < 0:
             yield at, f"must be 0 or more{'' if name else ', or null for no limit'}, not {limit}"
         domain, _, rest = name.partition("/")
-        is_pattern = ANY not in domain and rest.count(ANY) <= 1 and is_resource_name(name.replace(ANY, "x"))
-        if "/" in name and not is_pattern:
+        is_valid = ANY not in domain and rest.count(ANY) <= 1 and is_resource_name(name.replace(ANY, "x"))
+        if "/" in name and not is_valid:
             yield at, "must be a resource name such as example.com/gpu, with at most one * after the /"
 
 
@@ -38,7 +38,7 @@ def unknown_names(limits: ResourceLimits, gpu_classes: GPUClasses, path: str) ->
 
 
 def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:
-    """Return the limit of the resource for a pod on one of the classes (empty: not known). None: there is no limit."""
+    """Return the limit of the resource for a pod on any of the classes (empty: not known), the highest. None: no limit."""
     if not isinstance(limits, dict):
         return limits
     by_pattern = limits_by_pattern(limits)

@@ -145,7 +145,7 @@ class ClassCase:
         is_free = states is None or any(
             state.has(requested) and not state.untolerated_by(pod) for state in states
         )
-        return is_free and nodes.could_take(self.pod, key, values)
+        return is_free and nodes.labels_match(self.pod, key, values)
 
     def on_nodes(self, nodes: NodeFacts) -> list[GPUClass]:
         """Return the allowed classes of existing nodes that offer what the pod requests."""
@@ -197,7 +197,7 @@ class ClassCase:
         ):
             return False
         key, values = self.selection.label_key, self.values_to_add()
-        return bool(values) and not nodes.could_take(self.pod, key, values) and nodes.has_label(key, values)
+        return bool(values) and not nodes.labels_match(self.pod, key, values) and nodes.has_label(key, values)
 
     def values_to_add(self) -> tuple[str, ...]:
         """Return the label values that would pin the pod to the choice; empty if it is pinned already, or must not be."""

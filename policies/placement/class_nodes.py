@@ -39,7 +39,7 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
     classes = gpu_classes.named(chosen)
     if not classes or any(map(case.selection.is_autoscaled, classes)):
         return
-    if nodes.could_take(case.pod, key, values):
+    if nodes.labels_match(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)
         return
     if more := case.more_cards(nodes):
@@ -58,7 +58,7 @@ def _not_schedulable(
     """Warn if all nodes of the class are cordoned, or none of them has what the pod requests."""
     names = {resource.name for resource in case.selection.resources if resource.measure.is_count}
     states = nodes.states_for(case.pod, names, case.selection.label_key, values)
-    if states is None or (states and nodes.on_existing_nodes and not names <= nodes.on_existing_nodes):
+    if states is None or (states and nodes.existing_resources and not names <= nodes.existing_resources):
         return  # gpu-requests reports resources that no node has
     everywhere = [label for of_labels in nodes.states.values() for label in of_labels]
     if states and len(names) > 1 and not any(names <= each.resources for each in everywhere):

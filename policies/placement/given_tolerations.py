@@ -13,7 +13,7 @@ RULE_ID = "gpu-toleration"
 
 @runtime_checkable
 class TolerationLists(Protocol):
-    """The tolerations that a policy lists: for all GPU pods, and by domain of the requested resource."""
+    """The tolerations that a policy lists: for all GPU pods, and by vendor, which is the domain of the requested resource."""
 
     @property
     def tolerations(self) -> Sequence[Toleration]: ...

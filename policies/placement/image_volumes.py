@@ -15,15 +15,15 @@ _KUBELET = (1, 36)
 _RUNTIMES = {"containerd": (2, 1), "cri-o": (1, 31)}
 """The first versions (test/e2e_node/image_volume.go of Kubernetes 1.36; release notes of CRI-O 1.31). cri-dockerd has none of it
 (k3s-io/k3s, issue 14452)."""
-_PLAIN_CLASSES = frozenset({None, "nvidia", "nvidia-cdi", "nvidia-legacy"})
-"""RuntimeClasses of containers without a virtual machine, in which Kata mounts no images (kata-containers, issue 13749). The
-others are those of NVIDIA's GPU operator."""
+_WITHOUT_VM = frozenset({None, "nvidia", "nvidia-cdi", "nvidia-legacy"})
+"""RuntimeClasses known to run no virtual machine (Kata mounts no images in one: kata-containers, issue 13749): none, and the
+three of NVIDIA's GPU operator."""
 _VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 
 
 @lru_cache(maxsize=64)
 def mounts_images(kubelet: str, runtime: str, operating_system: str) -> bool:
-    """Return whether a node with these versions does: `v1.36.3`, `containerd://2.1.4` and `linux`."""
+    """Return whether such a node mounts images, e.g. (`v1.36.3`, `containerd://2.1.4`, `linux`)."""
     name, _, version = runtime.partition("://")
     least = _RUNTIMES.get(name)
     return (
@@ -44,8 +44,8 @@ def all_mount_images(pod: Pod, requested: dict[str, int], nodes: NodeFacts | Non
 
     requested: amounts of extended resources. The nodes that an autoscaler can create have no known version.
     """
-    if nodes is None or pod.spec.runtime_class_name not in _PLAIN_CLASSES:
+    if nodes is None or pod.spec.runtime_class_name not in _WITHOUT_VM:
         return False
-    states = nodes.states_for(pod, requested) or ()
+    states = nodes.states_for(pod, requested) or ()  # None: unknown, or a pool makes the node
     fitting = [state for state in states if state.has(requested) and not state.untolerated_by(pod)]
     return bool(fitting) and all(each.mounts_images for each in fitting)

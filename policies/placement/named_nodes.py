@@ -25,7 +25,7 @@ class NodeState(msgspec.Struct, frozen=True):
     is_schedulable: bool = True
     """False: the node is cordoned."""
     taints: tuple[Toleration, ...] = ()
-    """Taints that stay as long as the node exists."""
+    """Taints that stay as long as the node exists; a taint has the fields of a toleration."""
     resources: frozenset[str] = frozenset()
     """Names of the extended resources that it has."""
     amounts: tuple[tuple[str, int], ...] = ()
@@ -59,7 +59,7 @@ class NamedNode(msgspec.Struct, frozen=True):
     state: NodeState | None = None
     """None if only the metadata was read."""
     other_labels: tuple[str, ...] = ()
-    """As `key=value`: of a node with extended resources, if its state was read, those that `labels` leaves out."""
+    """Labels not in `labels`, as `key=value`; only of nodes with extended resources whose state was read."""
 
     @property
     def references(self) -> frozenset[NodeReference]:

@@ -28,7 +28,7 @@ ALWAYS_COMPARED = 16
 
 
 class NodeOffer(msgspec.Struct, frozen=True):
-    """The labels of an existing node, or of nodes that an autoscaler creates."""
+    """A distinct label set of existing nodes, or a pool: the nodes that an autoscaler creates."""
 
     labels: Mapping[str, frozenset[str] | None]
     """The possible values of each label. None: any value."""
@@ -70,22 +70,22 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def resources(self) -> frozenset[str]:
         """Names of the extended resources of all schedulable nodes. Empty if they are not known, or a pool may add others."""
-        return frozenset() if self.pools else self.on_existing_nodes
+        return frozenset() if self.pools else self.existing_resources
 
     @cached_property
-    def on_existing_nodes(self) -> frozenset[str]:
+    def existing_resources(self) -> frozenset[str]:
         """Names of the extended resources of all schedulable nodes. Empty if they are not known."""
         return _resources(self.states)
 
     @cached_property
-    def on_cordoned_nodes(self) -> frozenset[str]:
+    def cordoned_resources(self) -> frozenset[str]:
         """Names of the extended resources in `cordoned`."""
         return _resources(self.cordoned)
 
     def states_for(
         self, pod: Pod, names: Iterable[str], key: str = "", values: Sequence[str] = ()
     ) -> list[NodeState] | None:
-        """Return the states of schedulable nodes among `matching_offers`, and of a node of each pool, with the resources `names`.
+        """Return the states of schedulable nodes among `matching_offers`; for each pool, one that has the resources `names`.
 
         None if they are not known, or a pool can create a node that takes the pod.
         """
@@ -104,10 +104,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return next((offer.pool for offer in self.matching_offers(pod) if offer.creates_node_for(pod)), "")
 
     def takes(self, pod: Pod, requested: Mapping[str, int], key: str, values: Sequence[str]) -> bool:
-        """Whether a node takes the pod now, were its GPUs free, or a pool can create one; also if that is not known."""
+        """Whether a node takes the pod now, were its GPUs free, or a pool can create one; True if unknown."""
         states = self.states_for(pod, requested, key, values)
         if states is None:
-            return self.could_take(pod, key, values)
+            return self.labels_match(pod, key, values)
         return any(each.is_usable and each.has(requested) and not each.untolerated_by(pod) for each in states)
 
     def relabelled(self, labels: Labels, key: str, value: str) -> "NodeFacts":
@@ -121,10 +121,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(value for labels in self.label_sets for each, value in labels if each == key)
 
     def has_label(self, key: str, values: Sequence[str]) -> bool:
-        """Whether a node, or a node that a pool can create, has one of the values. Without values: whether there is one."""
-        return self.could_take(UNCONSTRAINED_POD, key, values)
+        """Whether a node, or a node that a pool can create, has one of the values. Without values: whether there is any node."""
+        return self.labels_match(UNCONSTRAINED_POD, key, values)
 
-    def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
+    def labels_match(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
         """Whether a node or a pool matches the pod, and its label `key` has one of `values` (empty: any value)."""
         return self._has_too_many_requirements(pod) or any(
             True for _ in self.matching_offers(pod, key, values)
@@ -231,7 +231,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return offers
 
 
-def with_other_labels(nodes: Iterable[NamedNode]) -> frozenset[tuple[Labels, tuple[str, ...]]]:
+def nodes_with_other_labels(nodes: Iterable[NamedNode]) -> frozenset[tuple[Labels, tuple[str, ...]]]:
     """Return the label set and the other labels of each node that has any."""
     return frozenset((node.labels, node.other_labels) for node in nodes if node.other_labels)
 
@@ -247,7 +247,7 @@ def node_facts(
     cordoned = defaultdict[Labels, set[NodeState]](set)
     startup_taints = {(taint.key, taint.effect) for pool in pools for taint in pool.startup_taints}
     for labels, state in nodes:
-        of_labels = states[labels]
+        of_labels = states[labels]  # creates the key, for `label_sets` below
         is_known = is_known and state is not None
         if state is not None and state.is_schedulable:
             of_labels.add(_once_started(state, startup_taints))

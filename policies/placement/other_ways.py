@@ -42,7 +42,7 @@ def other_ways(
     for name in class_names[:MAX_CLASSES]:
         yield (*pins, Edit(ANNOTATION_PATH, name))
     # Constraints and taints do not matter if no node has the resource.
-    if nodes is None or nodes.pools or {each.name for each in resources} <= nodes.on_existing_nodes:
+    if nodes is None or nodes.pools or {each.name for each in resources} <= nodes.existing_resources:
         yield from ((Edit(f"spec.nodeSelector[{key}]"),) for key in [*pod.node_selector][:MAX_CONSTRAINTS])
         if pod.required_terms:
             yield (Edit(REQUIRED_AFFINITY),)

@@ -71,33 +71,33 @@ def _excess(path: str, length: int, limit: int, unit: str) -> list[Finding]:
 
 
 def _list_excesses(path: str, view: View, limits: Mapping[str, int]) -> list[Finding]:
-    excesses: list[Finding] = []
+    found: list[Finding] = []
     for name, limit in limits.items():
         value = getattr(view, name)
         if value is not None and len(value) > limit:
             field = view.__struct_encode_fields__[view.__struct_fields__.index(name)]
             unit = "characters" if isinstance(value, str) else "items"
-            excesses += _excess(f"{path}.{field}", len(value), limit, unit)
-    return excesses
+            found += _excess(f"{path}.{field}", len(value), limit, unit)
+    return found
 
 
 def _pod_excesses(pod: Pod) -> list[Finding]:
     spec = pod.spec
-    excesses = _list_excesses("spec", spec, _POD_LIMITS)
+    found = _list_excesses("spec", spec, _POD_LIMITS)
     if spec.resources is not None:
-        excesses += _list_excesses("spec.resources", spec.resources, _RESOURCE_LIMITS)
-        excesses += _name_excesses(
+        found += _list_excesses("spec.resources", spec.resources, _RESOURCE_LIMITS)
+        found += _name_excesses(
             "spec.resources", (*(spec.resources.limits or ()), *(spec.resources.requests or ()))
         )
     preferred = [each.preference for each in pod.node_affinity.preferred or () if each.preference]
     for name, terms in (("required", pod.required_terms), ("preferred", preferred)):
         path = f"spec.affinity.nodeAffinity.{name}DuringSchedulingIgnoredDuringExecution"
-        excesses += _term_excesses(f"{path}.nodeSelectorTerms" if name == "required" else path, terms)
+        found += _term_excesses(f"{path}.nodeSelectorTerms" if name == "required" else path, terms)
     for key, value in pod.annotations.items():
         # INJECTED is longer for a larger pod, and rules only split it into words.
         if len(value) > LONGEST_ANNOTATION and key.startswith(DOMAIN) and key != INJECTED:
-            excesses += _excess(annotation_path(truncate(key)), len(value), LONGEST_ANNOTATION, "characters")
-    return excesses
+            found += _excess(annotation_path(truncate(key)), len(value), LONGEST_ANNOTATION, "characters")
+    return found
 
 
 def _term_excesses(path: str, terms: Sequence[NodeSelectorTerm]) -> list[Finding]:
@@ -117,14 +117,14 @@ def _name_excesses(path: str, names: Iterable[str]) -> list[Finding]:
 
 
 def _container_excesses(pod: Pod) -> list[Finding]:
-    excesses: list[Finding] = []
+    found: list[Finding] = []
     amounts = 0
     for place in pod.places:
         container = place.container
-        excesses += _list_excesses(place.path, container, _CONTAINER_LIMITS)
+        found += _list_excesses(place.path, container, _CONTAINER_LIMITS)
         if container.resources is not None:
-            excesses += _list_excesses(f"{place.path}.resources", container.resources, _RESOURCE_LIMITS)
+            found += _list_excesses(f"{place.path}.resources", container.resources, _RESOURCE_LIMITS)
             names = [*container.limits, *container.requests]
             amounts += len(names)
-            excesses += _name_excesses(f"{place.path}.resources", names)
-    return excesses + _excess("spec", amounts, MAX_AMOUNTS, "amounts of resources in all containers")
+            found += _name_excesses(f"{place.path}.resources", names)
+    return found + _excess("spec", amounts, MAX_AMOUNTS, "amounts of resources in all containers")

@@ -121,7 +121,7 @@ def unmapped(
         for name in other_resources(place.container, mapping):
             nodes = context.nodes
             is_possible = (
-                nodes is None or not nodes.resources or name in nodes.resources | nodes.on_cordoned_nodes
+                nodes is None or not nodes.resources or name in nodes.resources | nodes.cordoned_resources
             )
             if is_possible and is_unmapped_accelerator(name, mapping):
                 yield name, place

@@ -105,7 +105,7 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
     if not requested or (globs and any(class_matches(gpu_class, globs) for gpu_class in classes)):
         return
     states = nodes.states_for(pod, requested)
-    if states is None or not requested.keys() <= nodes.on_existing_nodes:
+    if states is None or not requested.keys() <= nodes.existing_resources:
         return  # gpu-requests reports what no node has
     fitting = [state for state in states if state.has(requested)]
     untolerated = [state.untolerated_by(pod) for state in fitting]

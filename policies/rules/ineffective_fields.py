@@ -187,7 +187,7 @@ def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, 
 def _resource_finding(place: ContainerPlace, kind: str, name: str, context: Context) -> Iterator[Finding]:
     meant = context.resource_mapping.misspelt(name)
     is_refused = not is_resource_name(name) or name.startswith("requests.")
-    is_there = context.nodes is not None and name in context.nodes.on_existing_nodes
+    is_there = context.nodes is not None and name in context.nodes.existing_resources
     if is_there or (meant is None and not (is_refused and _MEANS_A_GPU.search(name))):
         return
     if is_refused:

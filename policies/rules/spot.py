@@ -132,9 +132,9 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
     if context.nodes is not None:
         moved = PodPatch(pod)
         _move(moved, options)
-        if not context.nodes.could_take(moved.pod, "", ()):
+        if not context.nodes.labels_match(moved.pod, "", ()):
             pool = Pod(given_spec=PodSpec(node_selector=options.node_selector))
-            if not context.nodes.could_take(pool, "", ()):
+            if not context.nodes.labels_match(pool, "", ()):
                 labels = ", ".join(f"{key}={value}" for key, value in options.node_selector.items())
                 message = f"has no effect: no node has the labels of the spot pool ({labels})"
                 labelled = tuple(

@@ -11,8 +11,8 @@ from certs.issue import KeyPair, issue_authority, issue_server
 from certs.rotation import (
     Renewal,
     RotationPhase,
+    RotationSettings,
     RotationState,
-    Terms,
     adopt,
     advance,
     new_state,
@@ -23,7 +23,7 @@ from tests.cases import cases
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
 NAME = "gpu-admission.gpu-admission.svc"
-TERMS = Terms(
+TERMS = RotationSettings(
     names=(NAME,),
     authority_lifetime=300 * DAY,
     leaf_lifetime=90 * DAY,

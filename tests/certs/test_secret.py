@@ -8,7 +8,7 @@ import pytest
 
 from certs.check import authorities_of, pem
 from certs.issue import issue_authority
-from certs.rotation import Renewal, RotationState, Terms, new_state
+from certs.rotation import Renewal, RotationSettings, RotationState, new_state
 from certs.secret import (
     CA,
     CA_KEY,
@@ -25,7 +25,7 @@ from certs.secret import (
 from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
-STATE = new_state(Terms(names=("hook.ns.svc",)), NOW)
+STATE = new_state(RotationSettings(names=("hook.ns.svc",)), NOW)
 OTHER = issue_authority(common_name="other", now=NOW, lifetime=dt.timedelta(days=9))
 CONTENT = encode(STATE)
 

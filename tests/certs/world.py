@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 from certs.check import PEMPair, PublishedBundles, issued_by, observe, rejection_reasons
 from certs.reconciler import CertificateReconciler, RacedError, StoredSecret, WebhookConfiguration
-from certs.rotation import Terms
+from certs.rotation import RotationSettings
 from certs.secret import CA, CERTIFICATE, KEY, SecretContent
 
 NAME = "gpu-admission.gpu-admission.svc"
 BEGIN = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
 LAG = 4 * SECOND
-TERMS = Terms(names=(NAME,), propagation=10 * SECOND, retirement=20 * SECOND)
+TERMS = RotationSettings(names=(NAME,), propagation=10 * SECOND, retirement=20 * SECOND)
 KINDS = ("Mutating", "Validating")
 STATE, SERVED = "stored", "served"
 

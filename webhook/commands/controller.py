@@ -14,7 +14,7 @@ from uuid import uuid4
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
-from certs.rotation import Terms
+from certs.rotation import RotationSettings
 from policies.pods.names import is_dns_subdomain
 from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
@@ -64,11 +64,11 @@ def _dns_names(_context: click.Context, _option: click.Parameter, names: tuple[s
 def _duration(
     flag: str, field: str, text: str, unit: dt.timedelta = dt.timedelta(seconds=1), least: float = 0.0
 ) -> Callable[..., Any]:
-    """Return an option for a field of Terms, in units of that length."""
+    """Return an option for a field of RotationSettings, in units of that length."""
     return click.option(
         flag,
         field,
-        default=getattr(Terms(names=()), field) / unit,
+        default=getattr(RotationSettings(names=()), field) / unit,
         type=click.FloatRange(min=least),
         callback=lambda _context, _option, number: number * unit,
         help=text,
@@ -220,7 +220,7 @@ def controller(
     elector = LeaderElector(api, namespace, lease, f"{socket.gethostname()}_{uuid4()}")
     if certificate_secret is not None:
         secret = SecretName.of(certificate_secret, namespace)
-        terms = Terms(names=names or service_names(secret.namespace), **durations)
+        terms = RotationSettings(names=names or service_names(secret.namespace), **durations)
         thread("certificates", CertificateLoop(api, secret, terms, REGISTRY).run, stopping).start()
     source.wait()
     if isinstance(source, ClusterSource):

@@ -9,7 +9,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from certs.reconciler import CertificateReconciler, RacedError, ReconcileResult
-from certs.rotation import Terms, remaining_wait
+from certs.rotation import RotationSettings, remaining_wait
 from webhook.certificates.objects import ChangeSignal, ClusterConfigurations, ClusterSecret, SecretName
 from webhook.certificates.serving import AUTHORITY_LABEL, LEAF_LABEL, not_after_gauge
 from webhook.cluster import errors
@@ -27,7 +27,9 @@ _now = partial(datetime.now, UTC)
 class CertificateLoop:
     """`secret` is the Secret that servers read. The Secret of its authority is reconciled, too."""
 
-    def __init__(self, api: ApiClient, secret: SecretName, terms: Terms, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, api: ApiClient, secret: SecretName, terms: RotationSettings, registry: CollectorRegistry
+    ) -> None:
         state, served = ClusterSecret(api, secret.of_authority), ClusterSecret(api, secret)
         self._reconciler = CertificateReconciler(state, served, ClusterConfigurations(api), terms, _now)
         self._terms = terms

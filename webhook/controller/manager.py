@@ -27,13 +27,13 @@ log = logging.getLogger("gpu_admission.controller")
 WORKERS = 16
 """Most workers wait for a list or a write. A list of tens of thousands of objects takes seconds."""
 RETRY_SECONDS = (0.1, 10.0)
-"""First and longest pause after a failed reconciliation of a namespace. The longest delays the first look at reservations that an
-API server left when it was killed."""
+"""First and longest pause after a failed reconciliation of a namespace. The longest also bounds how late reservations
+that a killed API server left are seen."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one group for longer hangs: each call to the API server ends within some tens of seconds."""
 
 Reconcile = Callable[[WorkItem], Mapping[str, Outcome]]
-"""Reconciles the names of one group that are due, and returns the outcome of each."""
+"""Reconciles the names of one group that are due, and returns the outcome of each (`team_reconciler.Outcome`)."""
 
 
 class Manager:

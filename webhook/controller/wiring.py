@@ -162,7 +162,7 @@ def _add_reconcilers(
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
-    LedgerChanges(informers, gpu_use, manager.queue, metrics)  # lives by what it subscribes to
+    LedgerChanges(informers, gpu_use, manager.queue, metrics)  # its subscriptions keep it alive
     enforcement = Enforcement(configuration, informers.namespaces)
     gangs = Gangs(api, configuration)
     replacements = Replacements(

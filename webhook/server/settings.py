@@ -56,7 +56,7 @@ class ServerSettings(Limits):
     def _problems(self) -> Iterator[str]:
         if self.port == self.metrics_port != 0:
             yield f"metrics_port: {self.metrics_port} is the port of the webhook itself"
-        if self.client_ca is not None and not all(self.client_names or ("",)):
+        if self.client_ca is not None and not (self.client_names and all(self.client_names)):
             # An authority commonly issues certificates to others, too: that of a cluster to each of its nodes.
             yield "client_names: must name the callers: client_ca alone would admit every certificate of these authorities"
         if self.client_names and self.client_ca is None:

@@ -19,13 +19,13 @@ _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{0,9})?(?:ns|us|µs|μs|ms|s|m|h
 def deadline_of(timeout: str | None, began: float | None = None) -> float:
     """Return the moment (`monotonic`) by which to answer a request that came at `began`, or now.
 
-    A tenth of the time, at least 0.1 s and at most half of it, is left for the way there and back, and for what is written last.
+    A tenth of the time, at least 0.1 s and at most half of it, is left for the network, the audit line and the response.
     """
     seconds = min(seconds_of(timeout), LONGEST_SECONDS)
     return (monotonic() if began is None else began) + max(seconds - max(seconds / 10, 0.1), seconds / 2)
 
 
-@lru_cache(maxsize=64)  # the same few of all API servers
+@lru_cache(maxsize=64)  # API servers send few distinct values
 def seconds_of(duration: str | None) -> float:
     """Return the seconds of a duration, the default if it is missing, zero or not valid."""
     try:

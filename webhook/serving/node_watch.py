@@ -17,7 +17,7 @@ import msgspec
 
 from policies.placement.hardware import LabelKeys
 from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, with_other_labels
+from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, nodes_with_other_labels
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer
@@ -99,7 +99,7 @@ class _Nodes:
             # Equal nodes share their labels and state, so only the few different pairs are hashed here.
             distinct = {(id(node.labels), id(node.state)): node for node in self.informer.all()}
             pairs = ((node.labels, node.state) for node in distinct.values())
-            facts = node_facts(self.keys, pairs, pools, with_other_labels(self.informer.all()))
+            facts = node_facts(self.keys, pairs, pools, nodes_with_other_labels(self.informer.all()))
             # Equal facts are kept: they cache what they derive, and decisions are remembered with them.
             known = known if facts == known else facts
             self._seen = changes, pools, known

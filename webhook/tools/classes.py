@@ -35,7 +35,7 @@ class ListedClass(JsonStruct, frozen=True, kw_only=True):
     """A GPU class, as `classes` lists it for a namespace.
 
     allowed: whether policy and quota let pods of the namespace use it; None where that cannot be read. because: why not, or why
-    although the policy does not name it; empty where nothing restricts it. can_be_made: whether an autoscaler or a Karpenter pool
+    although the policy leaves it out (its mode); empty if unrestricted. can_be_made: whether an autoscaler or a Karpenter pool
     makes nodes of it. named: by the quota, by the policy or by a document. capacity: None where nodes cannot be read.
     allocatable_per_gpu: what its node with the least has for each card, if rule host-resources is on and the class has no share.
     """
@@ -69,8 +69,8 @@ class ClassListing(JsonStruct, frozen=True, kw_only=True):
     """The classes for a namespace: those with nodes first, then those that can be made, then named and allowed ones.
 
     policy: the policy of the namespace, and why it governs; empty where that cannot be read. unclassified: nodes of no class, by
-    family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them. nodes_from: what stands for the nodes
-    that the caller may not list, in words; "" else.
+    family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them. nodes_from: in words, the source of
+    the figures if the caller may not list nodes; "" else.
     """
 
     namespace: str
@@ -106,7 +106,7 @@ def read_classes(
     configuration = reader.configuration(config)
     policy = reader.policy_of(configuration, namespace)
     hard = reader.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", partial(_hard, api, namespace))
-    nodes = reader.class_nodes(configuration, now, old_too=True)
+    nodes = reader.class_nodes(configuration, now, any_age=True)
     keys = keys_to_know(configuration)
     right = "list nodepools.karpenter.sh"
     pools = () if config else reader.attempt(right, lambda: tuple(node_pools(api))) or ()

@@ -18,7 +18,7 @@ from policies.pods.quantity import readable
 from policies.quota.spec import LIMITS, REQUESTS
 from webhook.configuration.workload_kinds import WorkloadKinds
 
-MAX_VALUES = 5_000
+MAX_SEARCHED = 5_000
 """Values of an object that are searched."""
 MAX_NAMES = 500
 """Names in an object that are compared with the resource patterns. Each takes 20 µs."""
@@ -43,16 +43,16 @@ _WORD = re.compile(r"[a-z]+")
 _ACCELERATOR = re.compile(
     r"[cmqv]?gpus?|v?npus?|[thxi]pus?|v?dcus?|v?mlus?|accelerators?|neuron(core|device)s?"
 )
-_OF_AMOUNT = re.compile(
+_AMOUNT_WORD = re.compile(
     r"amount|capacity|cards?|container|cores?|count|devices?|executor|fraction|guarantee|hard|host|instance|job|limits?|machine|max|"
     r"maximum|mem|memory|milli|min|minimum|needed|nodes?|num|number|of|per|percent|percentage|pod|portion|process|quantity|quota|rank|"
     r"replica|request|requested|requests|required|role|shared?|size|task|total|units|worker"
 )
 """A word that may follow an accelerator in the key of an amount: gpuCount, gpus_per_node."""
 _HINT = re.compile(r"[gntxhi]pu|dcu|mlu|accelerator|neuron", re.IGNORECASE)
-"""Most keys of amounts of something else do not fit."""
-_OTHERWISE = re.compile(r"disable|exclude|id|index|non?|per|without")
-"""A word before an accelerator in keys of other amounts: memoryPerGPU."""
+"""A cheap first test: a key that does not fit names no accelerator."""
+_NOT_OF_GPUS = re.compile(r"disable|exclude|id|index|non?|per|without")
+"""A word before the accelerator where the amount is of something else: memoryPerGPU."""
 _COUNT = re.compile(r"amount|count|limit|max|min|num|number|quantity|quota|requests?|value")
 """A word of the key of an amount in a map whose own key is an accelerator: gpu: {count: 2}."""
 
@@ -69,11 +69,11 @@ CLAIM = frozenset({"resourceClaimName", "resourceClaimTemplateName"})
 _DEVICE_CLASS = "deviceClassName"
 """A device of a claim that a controller makes; of a claim that the object has for its own pods, these repeat it."""
 _CLAIM_LINE = re.compile(r"resourceClaim(Template)?Name[\"']?[ \t]{0,9}:[ \t]{0,9}[\"']?[\w{$]")
-"""The same of a claim (DRA) of a pod."""
+"""A key with the name of a claim (DRA), in such a text."""
 
 
 class Form(Enum):
-    """How GPUs are named."""
+    """How GPUs are named. If a text names them in several ways, the first one here counts."""
 
     RESOURCE = "resource"
     """The key is the name of a resource, as in the resources of a container, or names a claim."""
@@ -83,7 +83,7 @@ class Form(Enum):
     """The value is the name of a resource."""
 
 
-class Amount(msgspec.Struct, frozen=True):
+class FoundGPUs(msgspec.Struct, frozen=True):
     """GPUs at a path of an object."""
 
     at: Parts
@@ -93,10 +93,10 @@ class Amount(msgspec.Struct, frozen=True):
 
 def gpu_amounts(
     data: Any, resource_mapping: ResourceMapping, kinds: WorkloadKinds, pods: Collection[Parts] = ()
-) -> Iterator[Amount]:
-    """Yield the GPUs in the object, without those of the pods at these paths, and of inner objects without any by their kind."""
+) -> Iterator[FoundGPUs]:
+    """Yield the GPUs in the object; skip the pods at `pods`, and inner objects of kinds that have no GPUs."""
     names, characters = _Names(resource_mapping), MAX_CHARACTERS
-    for at, value in islice(_values(data, kinds, pods), MAX_VALUES):
+    for at, value in islice(_values(data, kinds, pods), MAX_SEARCHED):
         is_text = isinstance(value, str) and ("\n" in value or value.startswith('{"'))
         if is_text:
             characters -= len(value)
@@ -108,7 +108,7 @@ def gpu_amounts(
         else:
             form = None if isinstance(value, list) else names.form(*_parameter(at, value))
         if form is not None:
-            yield Amount(at, form, is_text)
+            yield FoundGPUs(at, form, is_text)
 
 
 class _Names:
@@ -130,38 +130,38 @@ class _Names:
         if any(
             isinstance(each, str) and _HINT.search(each[:LONGEST_FIELD]) for each in at[-3:]
         ) and _is_positive(value):
-            return Form.KEY if self._may_compare(key) and _is_of_gpus(at) else None
+            return Form.KEY if self._spend_one(key) and _is_of_gpus(at) else None
         if not isinstance(value, str):
             return None
         if key == _DEVICE_CLASS or (_PROFILE.search(key) and _NAME_AND_COUNT.fullmatch(value)):
-            return Form.KEY if self._may_compare(value) and self._is_accelerator(key, value) else None
+            return Form.KEY if self._spend_one(value) and self._is_accelerator(key, value) else None
         return Form.NAME if self._is_mapped(value) and self._listed.fullmatch(value) else None
 
     def _is_accelerator(self, key: str, value: str) -> bool:
         """Whether it is a DeviceClass of GPUs, or a profile of an accelerator."""
         if key == _DEVICE_CLASS:
             return bool(value) and self._mapping.device_class(value) is not None
-        return _accelerator(_words(value)) > 0
+        return _end_of_accelerator(_words(value)) > 0
 
     def _is_gpu(self, name: str) -> bool:
         return self._is_mapped(name) or (
-            self._may_compare(name) and is_unmapped_accelerator(name, self._mapping)
+            self._spend_one(name) and is_unmapped_accelerator(name, self._mapping)
         )
 
     def _is_mapped(self, name: str) -> bool:
         domain, slash, _ = name.partition("/")
-        is_near = slash and domain in self._domains and self._may_compare(name)
+        is_near = slash and domain in self._domains and self._spend_one(name)
         return bool(is_near) and self._mapping.resource(name) is not None
 
-    def _may_compare(self, name: str) -> bool:
-        """Count one more name; return whether it may be compared."""
+    def _spend_one(self, name: str) -> bool:
+        """Count one more name as compared; return whether the limit allows it."""
         self._left -= 1
         return self._left >= 0 and len(name) <= LONGEST_NAME
 
 
 @lru_cache(maxsize=4)
 def _domains_and_names(patterns: tuple[str, ...]) -> tuple[frozenset[str], re.Pattern[str]]:
-    """Return the domains of the patterns, and an expression for the names; API groups and labels fit `domain/*`, too."""
+    """Return the domains of the patterns, and an expression for the names without `domain/*`: API groups and labels fit these."""
     listed = (translate(each) for each in patterns if not each.endswith("/*"))
     return frozenset(each.partition("/")[0] for each in patterns), re.compile("|".join(listed))
 
@@ -188,7 +188,7 @@ def _words(key: str) -> list[str]:
     return _WORD.findall(_CAMEL.sub("-", key[:LONGEST_FIELD]).lower())
 
 
-def _accelerator(words: list[str]) -> int:
+def _end_of_accelerator(words: list[str]) -> int:
     """Return the number of words up to the last one that means an accelerator; 0 without one."""
     return max((n for n, word in enumerate(words, 1) if _ACCELERATOR.fullmatch(word)), default=0)
 
@@ -199,11 +199,11 @@ def _is_of_gpus(at: Parts) -> bool:
     if not keys:
         return False
     own, above = keys[-1], keys[-2] if len(keys) > 1 else []
-    is_below = bool(own) and not _accelerator(own) and all(map(_COUNT.fullmatch, own))
+    is_below = bool(own) and not _end_of_accelerator(own) and all(map(_COUNT.fullmatch, own))
     words = above if is_below else own
-    end = _accelerator(words)
-    is_amount = end > 0 and all(map(_OF_AMOUNT.fullmatch, words[end:]))
-    return is_amount and not any(map(_OTHERWISE.fullmatch, words[:end]))
+    end = _end_of_accelerator(words)
+    is_amount = end > 0 and all(map(_AMOUNT_WORD.fullmatch, words[end:]))
+    return is_amount and not any(map(_NOT_OF_GPUS.fullmatch, words[:end]))
 
 
 def _values(data: Any, kinds: WorkloadKinds, pods: Collection[Parts]) -> Iterator[tuple[Parts, Any]]:

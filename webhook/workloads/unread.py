@@ -39,10 +39,10 @@ MAX_NAMED = 3
 MAX_MISPLACED = 10
 """Misplaced amounts that are reported of one object."""
 
-_READ = {("resources", "limits"), ("resources", "requests")}
+_AMOUNT_MAPS = {("resources", "limits"), ("resources", "requests")}
 _LISTS = ("containers", "ephemeralContainers", "initContainers")
 _CONTAINERS = {(each,) for each in _LISTS}
-_OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
+_CHART_KINDS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 
 _ONLY_OF_PODS = {each.encode_name for each in msgspec.structs.fields(PodSpec)} - {
@@ -71,10 +71,10 @@ def unread_gpus(
 ) -> list[Finding]:
     """Return a warning of the GPUs in the object that are in none of its `pods`, or nothing.
 
-    Kinds of Kubernetes have a rule that says more.
+    Kinds of Kubernetes (GROUPS) have rule ineffective-fields, which says more.
     """
     row = kinds.get((group, kind))
-    # The quota of another system is for its controller.
+    # A quota object of another system requests no GPUs.
     is_other_quota = row is None and kind.endswith("Quota")
     if GROUPS.get(kind) == group or is_other_quota or (row is not None and row.has_no_gpus):
         return []
@@ -88,11 +88,12 @@ def unread_gpus(
         message, meant = "no kind of this name is read, and the object contains GPU resources", alike[near[0]]
         remedy, choices = f"did you mean {meant}?", together(Edit("kind", meant))
         return [unread(path="kind", value=kind, message=message, choices=choices, remedy=remedy)]
-    named = ", ".join(truncate(field_path(at)) for at in found[:MAX_NAMED])  # whole: it is what to write
+    # Not `short_path`: this is what to write into workloadKinds.
+    named = ", ".join(truncate(field_path(at)) for at in found[:MAX_NAMED])
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
     warning = partial(unread, path=field_path(found[0]))
-    if row is None and kind in _OF_CHARTS:
+    if row is None and kind in _CHART_KINDS:
         return [warning(message=message, remedy="render the chart, and check what it makes")]
     if row is not None and any(found[0] == at for path in row.unread for at, _ in values(data, steps(path))):
         value = value_at(data, found[0])
@@ -117,8 +118,9 @@ def _unread(
     kinds: WorkloadKinds,
     row: WorkloadKind | None,
 ) -> Iterator[Parts]:
-    whole: set[Parts] = set()
-    read: set[Parts] = set()
+    """Yield the paths of the GPUs in the object that no pod requests."""
+    whole: set[Parts] = set()  # pods that the object has entirely
+    read: set[Parts] = set()  # amounts, claims and quotas that are read
     containers: set[Parts] = set()
     for place, _ in pods:
         if () in place.origins:
@@ -173,8 +175,8 @@ def _repeats(at: Parts, requesting: Iterable[tuple[Parts, bool]]) -> bool:
     requesting: the paths of the pods, and whether they request GPUs.
     """
     shared = [(_shared_steps(place, at), requests) for place, requests in requesting]
-    most = max((steps for steps, _ in shared), default=0)
-    return any(steps == most and requests for steps, requests in shared)
+    most = max((count for count, _ in shared), default=0)
+    return any(count == most and requests for count, requests in shared)
 
 
 def _shared_steps(path: Parts, other: Parts) -> int:
@@ -200,7 +202,7 @@ def misplaced_gpus(
 ) -> Iterator[Finding]:
     """Yield a warning for each GPU amount in a pod that is not in the resources of a container.
 
-    `pods`: the paths of its pod templates, or the empty path for kinds of Kubernetes, which have amounts nowhere else.
+    `pods`: the paths of its pod templates, or `[()]`, the whole object, for kinds of Kubernetes.
     """
     for at in (amount.at for amount in islice(gpu_amounts(data, resource_mapping, {}), MAX_MISPLACED)):
         is_read = _is_of_container(at) or at[-2:-1] == ("overhead",)
@@ -244,7 +246,7 @@ def misplaced_fields(data: Any, places: Iterable[PodPlace], *, is_built_in: bool
 
 
 def _our_keys(data: Any, spec: Parts, start: int) -> Iterator[Parts]:
-    """Yield the paths of annotations in the fields on the way to a pod, and in the maps there, that hold no annotations."""
+    """Yield the paths of our annotations that stand outside `metadata.annotations`, on the path to a pod."""
     on_the_way = (spec[:length] for length in range(start, len(spec) + 1))
     for at in (each for way in on_the_way for each in (way, (*way, "metadata"))):
         holder = value_at(data, at)
@@ -270,7 +272,7 @@ def _in_containers(pod: Any, spec: Parts) -> Iterator[Parts]:
 
 
 def _is_of_container(at: Parts) -> bool:
-    return at[-3:-1] in _READ and at[-5:-4] in _CONTAINERS
+    return at[-3:-1] in _AMOUNT_MAPS and at[-5:-4] in _CONTAINERS
 
 
 def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:

@@ -5,7 +5,7 @@ import datetime as dt
 
 from certs.issue import issue_authority
 from certs.reconciler import CertificateReconciler
-from certs.rotation import Terms
+from certs.rotation import RotationSettings
 from tests.controlplane.certificates import AUTHORITY_PATH, NAME, SECRET, SECRET_PATH, Installation
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, set_bundles
 from webhook.certificates.objects import ClusterConfigurations, ClusterSecret, SecretName
@@ -13,7 +13,7 @@ from webhook.cluster.api import ApiClient
 
 SECRET_NAME = SecretName(NAMESPACE, SECRET)
 QUICKLY = dt.timedelta(seconds=0.2)
-TERMS = Terms(names=(f"gpu-admission.{NAMESPACE}.svc",), propagation=QUICKLY, retirement=QUICKLY)
+TERMS = RotationSettings(names=(f"gpu-admission.{NAMESPACE}.svc",), propagation=QUICKLY, retirement=QUICKLY)
 
 
 def reconciler(api: ApiClient) -> CertificateReconciler:

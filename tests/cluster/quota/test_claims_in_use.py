@@ -77,7 +77,7 @@ def is_bound(team: Namespace, name: str) -> bool:
     return "nodeName" in team.client.get(f"{PODS.format(team.name)}/{name}")[1].get("spec", {})
 
 
-def in_use(team: Namespace, tenant: Client, name: str = "taken") -> None:
+def make_claim_in_use(team: Namespace, tenant: Client, name: str = "taken") -> None:
     """Have a claim of two GPUs that a bound pod of the tenant uses."""
     assert eventually(lambda: tenant.post(claims(team), claim(name, 2, DEVICE_CLASS))[0] in {201, 409})
     body = {
@@ -144,15 +144,15 @@ def test_a_tenant_cannot_have_a_claim_vanish_that_a_pod_uses(
     team: Namespace, devices: ControlPlane, role: str
 ) -> None:
     tenant = devices.client(TENANT)
-    in_use(team, tenant)
+    make_claim_in_use(team, tenant)
     if role != "admin":
         bindings = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings"
         team.bind_role(TENANT, role)
         assert team.client.delete(f"{bindings}/{TENANT}-admin")[0] == 200
-        assert eventually(lambda: tenant.get(bindings)[0] == 403), "which an admin may read"
+        assert eventually(lambda: tenant.get(bindings)[0] == 403), "the admin role is gone"
 
     refuses_all(team, tenant)
-    # Of a set that others wrote into, too, an apply takes away only what is its own.
+    # Server-side apply removes only the finalizers of its own field manager.
     for finalizers in ([FINALIZER, "example.com/mine"], []):
         applied = claim("taken", 2, DEVICE_CLASS)
         applied["metadata"]["finalizers"] = finalizers
@@ -162,7 +162,7 @@ def test_a_tenant_cannot_have_a_claim_vanish_that_a_pod_uses(
         options = {"propagationPolicy": policy, "gracePeriodSeconds": 0}
         assert tenant.delete(claims(team, "taken"), options)[0] == 200
     assert tenant.delete(claims(team))[0] == 200
-    # Of what is being deleted the API server itself takes no new one.
+    # The API server refuses new finalizers on an object that is being deleted.
     refuses_all(team, tenant, but=BESIDE)
 
     assert FINALIZER in stored(team, "taken")["metadata"]["finalizers"]
@@ -175,14 +175,14 @@ def test_a_tenant_cannot_have_a_claim_vanish_that_a_pod_uses(
 def test_a_claim_goes_in_peace_once_its_pod_has_ended(team: Namespace, devices: ControlPlane) -> None:
     """Nobody is refused anything: the controller clears the allocation, and then removes the finalizer."""
     tenant = devices.client(TENANT)
-    in_use(team, tenant)
+    make_claim_in_use(team, tenant)
     assert tenant.delete(claims(team, "taken"))[0] == 200
     end(team, "uses-taken")
 
     assert eventually(lambda: not stored(team, "taken")), stored(team, "taken")
     assert uses(team, 0)
     # And where the pod ends first, which leaves the claim for the next one.
-    in_use(team, tenant, "again")
+    make_claim_in_use(team, tenant, "again")
     end(team, "uses-again")
     assert eventually(lambda: not is_allocated(team, "again"))
     assert eventually(lambda: "finalizers" not in stored(team, "again")["metadata"])
@@ -198,7 +198,7 @@ def test_a_finalizer_that_is_removed_before_is_there_again_with_the_allocation(
     assert eventually(lambda: tenant.post(claims(team), body)[0] in {201, 409})
 
     assert merged(team, tenant, None)[0] == 200
-    in_use(team, tenant)
+    make_claim_in_use(team, tenant)
 
     assert FINALIZER in stored(team, "taken")["metadata"]["finalizers"]
 
@@ -238,7 +238,7 @@ def test_who_may_clear_the_allocation_may_remove_the_finalizer(
 ) -> None:
     """The break glass, for when the resource-claim controller is gone; no configuration names anybody."""
     tenant = devices.client(TENANT)
-    in_use(team, tenant)
+    make_claim_in_use(team, tenant)
     assert merged(team, tenant, None)[0] == 403
 
     team.bind_role(TENANT, role)
@@ -254,7 +254,7 @@ def test_a_claim_that_is_gone_is_charged_until_its_pod_has_ended(
     tenant = devices.client(TENANT)
     team.change_quota({"hard": {"gpus": "4"}})
     assert eventually(team.in_force)
-    in_use(team, tenant)
+    make_claim_in_use(team, tenant)
     assert merged(team, team.client, None)[0] == 200
     assert tenant.delete(claims(team, "taken"))[0] == 200
     assert not stored(team, "taken")
@@ -272,7 +272,7 @@ def test_a_claim_that_is_gone_is_charged_until_its_pod_has_ended(
 
 @pytest.mark.slow
 def test_a_namespace_goes_with_its_claims(team: Namespace, devices: ControlPlane) -> None:
-    in_use(team, devices.client(TENANT))
+    make_claim_in_use(team, devices.client(TENANT))
     assert team.client.delete(f"/api/v1/namespaces/{team.name}")[0] == 200
     end(team, "uses-taken")
 

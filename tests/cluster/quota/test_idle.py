@@ -19,10 +19,10 @@ from webhook.controller.gpu_use import Measuring
 SECONDS = 120
 WINDOW = timedelta(seconds=10)
 ASSUMED_INTERVAL = timedelta(seconds=2)
-"""Twice the real one: a machine with much else to do misses samples, and with half of them a GPU is still measured."""
+"""Twice the scrape interval: a busy machine may miss half of the samples."""
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
 OWNED = {"ownerReferences": [OWNER]}
-OF_THE_EXPORTER = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x"}
+EXPORTER_LABELS = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x"}
 
 
 class IdleTeam:
@@ -37,9 +37,9 @@ class IdleTeam:
         container = {"name": "c", "image": "i", "resources": requested}
         spec = {"containers": [container], "nodeName": "n"}
         assert self.team.create({"metadata": {"name": "slice"}, "spec": spec})[0] == 201
-        self.serve()
+        self.set_utilization()
 
-    def serve(self, train: float = 0) -> None:
+    def set_utilization(self, train: float = 0) -> None:
         of_team = partial(dcgm, namespace=self.team.name)
         cards = (
             of_team(f"train-{number}", f"GPU-{number}{card}", train)
@@ -82,7 +82,7 @@ def exporters() -> Iterator[Exporters]:
 def test_idle_holders_are_named_until_they_work_and_while_they_are_measured(
     quotas: ControlPlane, exporters: Exporters, tmp_path: Path
 ) -> None:
-    jobs = [job(name, exporters, labels=OF_THE_EXPORTER) for name in ("dcgm", "node-2")]
+    jobs = [job(name, exporters, labels=EXPORTER_LABELS) for name in ("dcgm", "node-2")]
     with ExitStack() as running:
         client = running.enter_context(prometheus(tmp_path, jobs, 'job=~"dcgm|node-2"'))
         second = timedelta(seconds=1)
@@ -102,11 +102,11 @@ def test_idle_holders_are_named_until_they_work_and_while_they_are_measured(
             # An exporter that is away for some seconds leaves a gap: what the pod did in it is not known.
             exporters.pages.pop("node-2")
             assert idle_team.becomes(Job_train="4", Pod_slice="1/4")
-            idle_team.serve()
+            idle_team.set_utilization()
             assert idle_team.becomes(Job_train="4", Pod_restarted="1", Pod_slice="1/4")
             assert idle_team.since("Pod/restarted") > first
 
-            idle_team.serve(train=50)
+            idle_team.set_utilization(train=50)
             assert idle_team.becomes(Pod_restarted="1", Pod_slice="1/4")
 
             running.close()

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.placement.named_nodes import NamedNode, NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, with_other_labels
+from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, nodes_with_other_labels
 from policies.pods.pod import Toleration
 from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
@@ -52,7 +52,7 @@ def requiring(*terms: Sequence[tuple[str, ...]]) -> JSON:
 def test_could_take(spec: JSON, values: list[str], label_sets: list[object], want: bool) -> None:
     facts = NodeFacts(keys=KEYS, label_sets=frozenset(label_sets))  # type: ignore[arg-type] # tuples of the table
 
-    assert facts.could_take(view(pod(gpu_container(), **spec)), "accelerator", values) is want
+    assert facts.labels_match(view(pod(gpu_container(), **spec)), "accelerator", values) is want
 
 
 @cases(
@@ -68,7 +68,7 @@ def test_at_most_ten_thousand_requirements_of_all_nodes_are_compared(
     label_sets = frozenset((("product", f"p{number}"),) for number in range(nodes))
     asking = view(pod(gpu_container(), **requiring([("product", "In", "A100")] * (requirements - 1))))
 
-    assert NodeFacts(keys=KEYS, label_sets=label_sets).could_take(asking, "", []) is want
+    assert NodeFacts(keys=KEYS, label_sets=label_sets).labels_match(asking, "", []) is want
 
 
 @cases(
@@ -82,7 +82,7 @@ def test_at_most_ten_thousand_requirements_of_all_nodes_are_compared(
 def test_a_pool_counts_as_nodes(labels: dict[str, frozenset[str] | None], want: bool) -> None:
     facts = NodeFacts(keys=KEYS, pools=(NodeOffer(labels, pool="gpu"),))
 
-    assert facts.could_take(view(pod(gpu_container())), "accelerator", ["nvidia-t4"]) is want
+    assert facts.labels_match(view(pod(gpu_container())), "accelerator", ["nvidia-t4"]) is want
 
 
 def test_open_labels_of_a_pool_have_any_value_but_where_it_says_which() -> None:
@@ -90,12 +90,18 @@ def test_open_labels_of_a_pool_have_any_value_but_where_it_says_which() -> None:
     pool = NodeOffer(labels, open_prefixes=("zone/",), pool="gpu")
     facts = NodeFacts(keys=KEYS | {"zone/a", "zone/b"}, pools=(pool,))
 
-    def could_take(**selected: str) -> bool:
+    def labels_match(**selected: str) -> bool:
         labels = {key.replace("_", "/"): value for key, value in selected.items()}
-        return facts.could_take(view(pod(gpu_container(), nodeSelector=labels)), "accelerator", ["nvidia-t4"])
+        return facts.labels_match(
+            view(pod(gpu_container(), nodeSelector=labels)), "accelerator", ["nvidia-t4"]
+        )
 
-    assert [could_take(zone_a="x"), could_take(zone_a="y"), could_take(zone_b="y")] == [True, False, True]
-    assert not could_take(product="Tesla-T4"), "it names no such label"
+    assert [labels_match(zone_a="x"), labels_match(zone_a="y"), labels_match(zone_b="y")] == [
+        True,
+        False,
+        True,
+    ]
+    assert not labels_match(product="Tesla-T4"), "it names no such label"
 
 
 def test_startup_taints_of_a_pool_keep_nobody_away() -> None:
@@ -127,7 +133,7 @@ def test_how_many_demands_are_read_depends_on_the_nodes(zones: int, want: bool) 
 
     facts = NodeFacts(keys=KEYS, label_sets=there)
 
-    assert facts.could_take(view(pod(gpu_container(), **requiring(*terms))), "", ()) is want
+    assert facts.labels_match(view(pod(gpu_container(), **requiring(*terms))), "", ()) is want
 
 
 @pytest.mark.parametrize("values", [("1", "2"), ("9" * 30,)])
@@ -135,7 +141,7 @@ def test_what_the_api_server_refuses_of_a_comparison_meets_no_node(values: tuple
     facts = NodeFacts(keys=KEYS, label_sets=frozenset(((("product", "5"),),)))
     spec = requiring([("product", "Gt" if len(values) > 1 else "Lt", *values)])
 
-    assert not facts.could_take(view(pod(gpu_container(), **spec)), "", ())
+    assert not facts.labels_match(view(pod(gpu_container(), **spec)), "", ())
 
 
 def with_resource(name: str, *, is_schedulable: bool = True) -> NodeState:
@@ -193,4 +199,4 @@ def test_facts_are_equal_whatever_the_order_of_equal_nodes() -> None:
         for name, labels in (("a", T4), ("b", UNLABELLED), ("c", T4))
     ]
 
-    assert with_other_labels(nodes) == with_other_labels(nodes[:0:-1])
+    assert nodes_with_other_labels(nodes) == nodes_with_other_labels(nodes[:0:-1])

@@ -12,7 +12,7 @@ from cryptography import x509
 from certs.check import issued_by, observe
 from certs.issue import issue_authority, issue_server
 from certs.reconciler import StoredSecret, WebhookConfiguration
-from certs.rotation import Terms, new_state
+from certs.rotation import RotationSettings, new_state
 from certs.secret import CERTIFICATE, SecretContent, encode
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.certificates.objects import ChangeSignal, SecretName
@@ -23,7 +23,7 @@ from webhook.server.tls import ServingCertificate
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
 BEGIN = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 HOST = "gpu-admission.gpu-admission.svc"
-TERMS = Terms(names=(HOST,))
+TERMS = RotationSettings(names=(HOST,))
 OURS = new_state(TERMS, BEGIN)
 OTHERS = new_state(TERMS, BEGIN)
 NAME = SecretName("gpu-admission", "gpu-admission-certificates")

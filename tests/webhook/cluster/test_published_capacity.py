@@ -173,7 +173,7 @@ def test_what_waits_for_a_class(nodes: list[GPUNode], pending: dict[str, int], w
 )
 def test_where_a_pod_could_go(selector: JSON, taken: bool) -> None:
     facts = published(*FULL_AND_EMPTY).facts((), CLASSES)
-    assert facts.could_take(view({"spec": {"nodeSelector": selector}}), "", ()) is taken
+    assert facts.labels_match(view({"spec": {"nodeSelector": selector}}), "", ()) is taken
     assert facts.resources == {GPU}
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from certs.rotation import Renewal, Terms, new_state
+from certs.rotation import Renewal, RotationSettings, new_state
 from certs.secret import ROTATE, encode
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
@@ -132,7 +132,7 @@ def test_a_secret_that_cannot_be_used(
     assert (result.exit_code, result.stderr) == (1, f"error: {want}\n")
 
 
-BEGIN, TERMS = datetime(2027, 1, 1, tzinfo=UTC), Terms(names=("gpu-admission.gpu-admission.svc",))
+BEGIN, TERMS = datetime(2027, 1, 1, tzinfo=UTC), RotationSettings(names=("gpu-admission.gpu-admission.svc",))
 
 
 class Kept:

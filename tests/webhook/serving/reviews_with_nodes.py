@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeState
-from policies.placement.nodes import node_facts, with_other_labels
+from policies.placement.nodes import node_facts, nodes_with_other_labels
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import JSON, gpu_container, pod
 from tests.webhook.app_client import AppClient
@@ -55,7 +55,9 @@ def client_with_nodes(config: Path, *, nodes: int, values: int) -> AppClient:
         )
         for number in range(nodes)
     ]
-    facts = node_facts(keys, [(each.labels, each.state) for each in named], (), with_other_labels(named))
+    facts = node_facts(
+        keys, [(each.labels, each.state) for each in named], (), nodes_with_other_labels(named)
+    )
     client, _ = client_with_quotas(config, Facts(nodes=lambda: facts))
     return client
 

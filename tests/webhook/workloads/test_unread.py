@@ -16,7 +16,7 @@ from tests.webhook.serving.served import admission, request
 from webhook.commands import main
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
-from webhook.workloads.gpu_amounts import MAX_VALUES
+from webhook.workloads.gpu_amounts import MAX_SEARCHED
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import (
     misplaced_fields,
@@ -239,7 +239,7 @@ def misplaced(kind: str, text: str) -> list[Finding]:
 
 
 def test_only_so_many_values_are_searched() -> None:
-    before = {str(number): 0 for number in range(MAX_VALUES)}
+    before = {str(number): 0 for number in range(MAX_SEARCHED)}
 
     def found(data: JSON) -> list[Finding]:
         return unread_gpus("", "T", data, (), MAPPING, KINDS)

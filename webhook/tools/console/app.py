@@ -36,11 +36,11 @@ from webhook.tools.why.explanation import Explanation
 from webhook.tools.why.problems import Problems, read_problems
 
 PAUSE_SECONDS = 5.0
-SHARE = 10
+PAUSE_PER_READING_TIME = 10
 """Minimum of the pause, in multiples of the time that the last reading took: a large cluster is read less often."""
 
 WATCHED_SECONDS = 600.0
-"""Reading stops after this time without a request. Browsers ask once a minute for a page in the background."""
+"""Reading stops after this time without a request. A page in a background tab asks once a minute, which keeps reading alive."""
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Observer(Generic[T]):
         self._is_observing = False
 
     def observation(self, *, waits: bool = True) -> tuple[T | None, str]:
-        """Return what was read last, None before anything was, and why the reading after it failed, "" where none did.
+        """Return the last result (None before the first), and the error of the newest attempt, "" if it succeeded.
 
         waits: for the first result.
         """
@@ -77,7 +77,7 @@ class Observer(Generic[T]):
         while True:
             began = monotonic()
             self._observe()
-            pause = max(self._pause, SHARE * (monotonic() - began))
+            pause = max(self._pause, PAUSE_PER_READING_TIME * (monotonic() - began))
             with self._condition:
                 if monotonic() - self._requested_at > self._watched:
                     self._is_observing = False  # the next caller starts another
@@ -104,7 +104,7 @@ MAX_SHOWN = 10
 """Of a list beside the subject of a page: findings, nodes, denials of a namespace."""
 
 FILTERS = dict(getmembers(views, lambda each: isfunction(each) and each.__module__ == views.__name__))
-"""By their names in templates."""
+"""By their names in templates: every function of `views`."""
 
 
 def create_app(
@@ -268,6 +268,6 @@ def console_server(
 
     sizes = Observer(partial(read_right_size, prometheus), pause=SIZES_SECONDS) if prometheus else None
     app = create_app(api, Observer(status_reader(read)), history, cluster=cluster, home=home, sizes=sizes)
-    # Where werkzeug itself cannot bind, it ends the process.
+    # Bound here, because werkzeug ends the process if the port is taken.
     with socket.create_server((HOST, port)) as bound:
         return make_server(HOST, port, app, threaded=True, request_handler=_Handler, fd=bound.fileno())

@@ -32,7 +32,7 @@ class History:
         self._steps: dict[QuotaDimension, list[Step]] = {}
 
     def record(self, at: float, rows: Mapping[QuotaDimension, QuotaRow]) -> None:
-        """Add the rows that hold from `at` on, which is not before the last time; forget dimensions without a row."""
+        """Add the rows that hold from `at` on, which never decreases; forget dimensions without a row."""
         for gone in self._steps.keys() - rows.keys():
             del self._steps[gone]
         for key, row in rows.items():
@@ -77,13 +77,13 @@ def draw(steps: Sequence[Step], until: float) -> Drawing:
         for amounts in zip(*((row.used or 0, row.held, row.hard) for _, row in steps), strict=True)
     )
     top = max(*hard, *held) * HEADROOM or 1.0
-    edges = [(at - began) / span * SIDE for at, _ in steps] + [float(SIDE)]
+    times = [(at - began) / span * SIDE for at, _ in steps] + [float(SIDE)]
 
     def line(values: Sequence[float]) -> str:
         heights = [SIDE - value / top * SIDE for value in values]
         return " ".join(
             f"L{left:.0f} {height:.0f} L{right:.0f} {height:.0f}"
-            for (left, right), height in zip(pairwise(edges), heights, strict=True)
+            for (left, right), height in zip(pairwise(times), heights, strict=True)
         )
 
     def area(values: Sequence[float]) -> str:

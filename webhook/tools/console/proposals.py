@@ -51,7 +51,7 @@ DiffLine = tuple[str, str]
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on an object, `Kind/name`, and what its author can write instead: `correction`, empty where none was found.
+    """The verdict on an object, `Kind/name`, and as a diff what to write instead: `correction`, empty where none was found.
 
     `is_accepted`: with the correction nothing would be denied, if the quota were unused. `no_room`: what the quota, as it is
     used now, says of it then. `injected`: what the webhook adds then.
@@ -84,23 +84,23 @@ class ProposalReader:
         data = msgspec.json.decode(document, type=dict[str, Any])
         if reader.policy_of(configuration, namespace) is None:
             return None
-        by = ClusterFacts(reader, namespace).evaluator(configuration, self._now)
+        evaluator = ClusterFacts(reader, namespace).evaluator(configuration, self._now)
 
         def evaluated(by: Evaluator, document: Any) -> Evaluation:
             return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), by)
 
-        fixed, evaluation = corrected(data, partial(evaluated, by))
+        fixed, evaluation = corrected(data, partial(evaluated, evaluator))
         is_accepted = evaluation.verdict in {StoredObjectVerdict.CHANGED, StoredObjectVerdict.ACCEPTED}
         no_room = ""
         if is_accepted:
             ledger = effective_ledger(reader, namespace, reader.quota(namespace), self._now)
-            is_led = figures_until(reader, Names(), self._now) is None
-            quota = quota_from_status(ledger, configuration, has_controller=is_led)
-            now = evaluated(msgspec.structs.replace(by, quota_of=lambda _namespace: quota), fixed)
+            has_controller = figures_until(reader, Names(), self._now) is None
+            quota = quota_from_status(ledger, configuration, has_controller=has_controller)
+            now = evaluated(msgspec.structs.replace(evaluator, quota_of=lambda _namespace: quota), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
         return Proposal(
             title=f"{served.kind}/{data['metadata']['name']}",
-            verdict=evaluated(by, data).verdict,
+            verdict=evaluated(evaluator, data).verdict,
             is_accepted=is_accepted,
             no_room=no_room,
             correction=tuple(difference(data, fixed)),
@@ -185,9 +185,9 @@ def _reviewed(data: dict[str, Any], evaluation: Evaluation) -> tuple[dict[str, A
     for pod in evaluation.pods:
         operations = [operation for change in pod.changes for operation in change.operations]
         if operations and pod.place.data:
-            plain = msgspec.json.decode(msgspec.json.encode(operations))
+            patch = msgspec.json.decode(msgspec.json.encode(operations))
             data = pod.place.replaced(data, pod.place.data)
-            admitted = pod.place.replaced(admitted, jsonpatch.apply_patch(pod.place.data, plain))
+            admitted = pod.place.replaced(admitted, jsonpatch.apply_patch(pod.place.data, patch))
     return data, admitted
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from policies.gpus.device_classes import DeviceClass
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts, node_facts, with_other_labels
+from policies.placement.nodes import NodeFacts, node_facts, nodes_with_other_labels
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogue
@@ -93,12 +93,12 @@ class Permitted:
         return nodes
 
     def class_nodes(
-        self, catalogue: Catalogue, now: datetime, *, old_too: bool = False
+        self, catalogue: Catalogue, now: datetime, *, any_age: bool = False
     ) -> tuple[GPUNode, ...] | None:
         """Return the GPU nodes; where they may not be listed, a node for each class by what the controller has published."""
         nodes = self.gpu_nodes(catalogue)
         published = self._instead_of_nodes(now) if nodes is None else None
-        return published.nodes(catalogue) if published and (old_too or not published.is_old(now)) else nodes
+        return published.nodes(catalogue) if published and (any_age or not published.is_old(now)) else nodes
 
     def _instead_of_nodes(self, now: datetime) -> PublishedCapacity | None:
         """Return what the controller has published of the nodes, which may not be listed."""
@@ -140,7 +140,7 @@ class Permitted:
         if pools is None:
             return None, index
         seen = ((item.labels, item.state) for item in listed.items)
-        return node_facts(keys, seen, pools, with_other_labels(listed.items)), index
+        return node_facts(keys, seen, pools, nodes_with_other_labels(listed.items)), index
 
     def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
         """Return the policy of the namespace; None where the caller may not read policies or labels."""

@@ -86,7 +86,7 @@ def read_status(
         in_force = configuration.policies
         policies = tuple(_policy(policy, _modes(in_force, policy), None, now) for policy in in_force.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
-    nodes = reader.class_nodes(configuration, now, old_too=True)
+    nodes = reader.class_nodes(configuration, now, any_age=True)
     index = None if nodes is None else node_index(nodes, configuration)
     denials: ByNamespace[DeniedOwner] = {"": logged and logged.denied}
     if logged is None:

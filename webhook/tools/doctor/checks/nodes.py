@@ -322,7 +322,7 @@ def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
     }.items():
         wanted = options.node_selector if isinstance(options, spot.SpotOptions) else {}
         selecting = Pod(given_spec=PodSpec(node_selector=wanted))
-        if not _node_facts(cluster, frozenset(wanted)).could_take(selecting, "", ()):
+        if not _node_facts(cluster, frozenset(wanted)).labels_match(selecting, "", ()):
             labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
             message = f"names a spot pool, and no node has its labels ({labels}): no pod is moved there"
             remedy = "set rules.spot.nodeSelector to the labels of your spot nodes, or disable the rule"

@@ -41,7 +41,7 @@ LOWERED = "40"
 MANY, SOME, FEW = 500, 250, 100
 PAUSED_SECONDS = 3.0
 EMPTY_WITHIN = 240.0
-"""Seconds until all have started. What comes to nothing is held for 40 s, and a new leader needs 5 s before."""
+"""Seconds until all have started. A reservation whose pod never comes is held for 40 s, and a take-over needs 5 s."""
 GATED, OTHER_GATE = {"name": GATE}, {"name": "example.com/later"}
 log = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ def everything(scene: Scene) -> None:
 
 @pytest.fixture(scope="module")
 def readable(readable: ControlPlane) -> ControlPlane:
-    """Have the ConfigMap of the chart."""
+    """Return the control plane of the shared fixture, with the ConfigMap of the chart and the account's rights."""
     let_account_do_all(readable)
     catalogues = {"metadata": {"name": CATALOGUES}}
     assert readable.client().post("/api/v1/namespaces/default/configmaps", catalogues)[0] == 201

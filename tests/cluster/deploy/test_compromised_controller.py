@@ -128,7 +128,7 @@ CHANGES: dict[str, Any] = {
     "sideEffects": "",
     "timeoutSeconds": 30,
 }
-"""What each field of the first webhook of either kind is not."""
+"""Values that differ from those of the installed webhooks."""
 SERVICE_CHANGES: dict[str, Any] = {"namespace": "default", "name": "other", "path": "/other", "port": 8443}
 ELSEWHERE = {"url": "https://elsewhere.example/mutate"}
 METADATA_CHANGES: dict[str, Any] = {
