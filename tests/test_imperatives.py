@@ -102,6 +102,7 @@ UNFOLLOWED = {
         "tests/webhook/tools/doctor/test_exported.py"
     ),
     "run gpu-admission export again, and apply what it writes": "tests/webhook/tools/doctor/test_exported.py",
+    "set spec.tolerations: [{}]{}": "tests/webhook/tools/doctor/test_nodes.py",
     "create patch": "verbs of a right",
     "is unknown to version {}: remove it": "tests/webhook/tools/doctor/test_chart_values.py",
     "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/webhook/tools/doctor/test_callers.py",

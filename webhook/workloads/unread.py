@@ -26,6 +26,7 @@ from policies.pods.pod import Container, Pod, PodSpec, ResourceList
 from policies.quota.spec import resource_quota_findings
 from policies.rules.ineffective_fields import GROUPS, MISPLACED_FIELD, READ
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
+from webhook.configuration.dynamic_resources import DRA_GROUP
 from webhook.configuration.workload_kinds import PodForm, WorkloadKind, WorkloadKinds, steps
 from webhook.workloads.counts import values
 from webhook.workloads.gpu_amounts import Form, gpu_amounts
@@ -71,12 +72,13 @@ def unread_gpus(
 ) -> list[Finding]:
     """Return a warning of the GPUs in the object that are in none of its `pods`, or nothing.
 
-    Kinds of Kubernetes (GROUPS) have rule ineffective-fields, which says more.
+    Kinds of Kubernetes (GROUPS) have rule ineffective-fields, which says more; claims, and their classes and devices, are read.
     """
     row = kinds.get((group, kind))
     # A quota object of another system requests no GPUs.
     is_other_quota = row is None and kind.endswith("Quota")
-    if GROUPS.get(kind) == group or is_other_quota or (row is not None and row.has_no_gpus):
+    is_read = GROUPS.get(kind) == group or group == DRA_GROUP or (row is not None and row.has_no_gpus)
+    if is_read or is_other_quota:
         return []
     found = list(_unread(data, pods, resource_mapping, kinds, row))
     if not found:
