@@ -13,11 +13,12 @@ import msgspec
 from policies.pods.label_selector import LabelSelector
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import NAMESPACE, decode_version
+from webhook.cluster.objects import decode_version
 from webhook.commands.options import (
     ClusterChoice,
     Parsed,
     config_option,
+    install_namespace_option,
     now_option,
     optional_cluster_options,
 )
@@ -45,8 +46,8 @@ MUTATIONS = {(1, 36): "v1", OLDEST: "v1beta1"}
 STATIC_SINCE = (1, 37)
 """The version since which API servers read policies from files by default."""
 
-EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
-"""The namespaces that the webhook of the chart excludes."""
+EXCLUDED = ("kube-system", "kube-node-lease")
+"""The namespaces that the webhook of the chart excludes, beside its own."""
 
 
 def kubernetes_version(text: str) -> tuple[int, int]:
@@ -101,6 +102,7 @@ def kubernetes_version(text: str) -> tuple[int, int]:
     metavar="GROUP",
     help="In the files: a guard, which lets members of this group change what it protects.",
 )
+@install_namespace_option
 @now_option("Export for this time, when exemptions and pauses may have ended")
 def export(
     *,
@@ -112,6 +114,7 @@ def export(
     checked: Path | None,
     accounts: tuple[str, ...],
     group: str | None,
+    install_namespace: str,
     now: datetime,
 ) -> None:
     """Write the rules that CEL can express as admission policies.
@@ -139,12 +142,13 @@ def export(
             "--release-account names who may change what the guard protects: add --break-glass-group"
         )
     mutations = next(version for since, version in MUTATIONS.items() if kubernetes >= since)
-    guard = static.Guard(accounts, group) if group else None
+    guard = static.Guard(accounts, group, install_namespace) if group else None
     with cluster.client() if config is None and cluster is not None else nullcontext() as api:
         if api is None:
-            configuration, selector = load_directory(config), _without({}, (*EXCLUDED, *excluded))
+            configuration = load_directory(config)
+            selector = _without({}, (*EXCLUDED, install_namespace, *excluded))
         else:
-            installed = InstalledCluster(api, Names(), config=None, now=now)
+            installed = InstalledCluster(api, Names(namespace=install_namespace), config=None, now=now)
             configuration, selector = _of_cluster(installed, excluded)
         exported = export_policies(
             configuration, ExportOptions(now=now, mutations=mutations, selector=selector)
@@ -225,7 +229,7 @@ def _of_cluster(installed: InstalledCluster, excluded: tuple[str, ...]) -> tuple
     """Return the configuration in force and the webhook's namespaceSelector without `excluded`; warn of what would be denied."""
     for problem in installed.documents.problems:
         echo(f"warning: not in force, so not exported: {problem}", err=True)
-    selector = _without({}, (*EXCLUDED, *excluded))
+    selector = _without({}, (*EXCLUDED, installed.names.namespace, *excluded))
     try:
         selector = _without(pod_selector(installed), excluded) or selector
         selecting = msgspec.convert(selector, LabelSelector)

@@ -49,6 +49,15 @@ def test_without_a_cluster_it_writes_and_says_that_nothing_was_compiled(tmp_path
     assert result.stderr.startswith("warning: not compiled: --config and --standalone ask no API server\n")
 
 
+def test_the_guard_and_the_exclusions_are_of_the_namespace_of_the_installation(tmp_path: Path) -> None:
+    export("--standalone", "--static", tmp_path, "--install-namespace", "platform", *GUARDED)
+
+    written = (tmp_path / FILES[-1]).read_text()
+    assert "system:serviceaccount:platform:gpu-admission-controller" in written
+    assert "- platform\n" in written
+    assert "- gpu-admission\n" not in written
+
+
 @cases(
     ("version", "answers", "code", "said", "written"),
     compiled=("v1.37.2", {}, 0, "Policies, each with its binding: ", FILES),

@@ -36,10 +36,14 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """Who may change what gpu-admission consists of: the users that release it, and the members of one group."""
+    """Who may change what gpu-admission consists of: the users that release it, and the members of one group.
+
+    The controller, in the `namespace` of the installation, may renew caBundles.
+    """
 
     accounts: tuple[str, ...]
     group: str
+    namespace: str = NAMESPACE
 
     def objects(self) -> list[Object]:
         return list(yaml.safe_load_all(fill((FOLDER / "guard.yaml").read_text("utf-8"), self._facts)))
@@ -51,7 +55,7 @@ class Guard(msgspec.Struct, frozen=True):
             "WEBHOOK_CONFIGURATION": text(WEBHOOK_CONFIGURATION),
             "accounts": texts(self.accounts),
             "groups": texts([self.group]),
-            "controller": text(service_account(NAMESPACE, CONTROLLER)),
+            "controller": text(service_account(self.namespace, CONTROLLER)),
             "said-by": text(f"only {who}"),
         }
 

@@ -40,6 +40,20 @@ def test_the_guard_is_there_if_somebody_may_break_it() -> None:
     assert (name in files()[VALIDATING], name in files(None)[VALIDATING]) == (True, False)
 
 
+@cases(
+    ("namespace", "user"),
+    where_the_chart_installs=(
+        "gpu-admission",
+        "system:serviceaccount:gpu-admission:gpu-admission-controller",
+    ),
+    elsewhere=("platform", "system:serviceaccount:platform:gpu-admission-controller"),
+)
+def test_the_controller_of_the_installation_may_renew_bundles(namespace: str, user: str) -> None:
+    guard = Guard((), "gpu-breakers", namespace)
+
+    assert f"request.userInfo.username == '{user}'" in files(guard)[VALIDATING]
+
+
 def test_the_same_documents_make_the_same_bytes() -> None:
     later = export_policies(load_directory(None), ExportOptions(now=datetime(2027, 1, 1, tzinfo=UTC)))
 
