@@ -84,7 +84,7 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     deadline: str = ""
     """Its deadline that passes first while its pods wait, such as `spec.activeDeadlineSeconds: 60`; "" without one."""
     stage_field: str = ""
-    """The field by which its pods start in stages, so that each waits in line by itself; "" if they do not."""
+    """The field by which its pods start in stages, which wait in line one after the other; "" if they do not."""
     leader_edit: Edit | None = None
     """What lets its pods without GPUs wait for the others. None if they do, or do not fail without them."""
 

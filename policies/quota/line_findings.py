@@ -118,8 +118,8 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
     of_gpus = {resource_mapping.pod_requests_gpus(pod.pod) for pod in pods}
     if workload.stage_field and sum(pod.count.running or 0 for pod in pods) > 1 and True in of_gpus:
         message = (
-            "its pods start in stages, so each waits in line for quota by itself: two such objects may hold a part of the quota "
-            "each, and wait for each other"
+            "its pods start in stages, which wait in line for quota one after the other: two such objects may hold a part of the "
+            "quota each, and wait for each other"
         )
         yield warning(path=workload.stage_field, message=message)
     if workload.leader_edit and of_gpus == {True, False}:

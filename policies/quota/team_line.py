@@ -10,8 +10,8 @@ Each namespace has a line of its own (terms: `policies.quota.line`). The heads o
 While a head does not fit its team, it blocks all heads after it, except those within a guarantee. Under BestEffortFIFO that
 holds only once the head has waited for STARVED_SECONDS. A head that does not fit its own GPUQuota is not considered.
 
-So nobody starves, provided that all running pods end at some time: then a namespace holds nothing beyond its guarantee, and only
-older heads come before its own.
+So nobody starves, provided that all running pods end at some time, and that their objects do not replace them: then a namespace
+holds nothing beyond its guarantee, and only older heads come before its own. What an object replaces is as if it had not ended.
 """
 
 from collections.abc import Mapping

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from policies.pods.label_selector import LabelSelector
+from policies.pods.names import is_dns_label
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import decode_version
@@ -59,6 +60,22 @@ def kubernetes_version(text: str) -> tuple[int, int]:
     return numbers
 
 
+def _not_empty(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+def _namespace(text: str) -> str:
+    if not is_dns_label(text):
+        raise ValueError(f'"{text}" must be the name of a namespace')
+    return text
+
+
+def _directory(text: str) -> Path:
+    return Path(_not_empty(text))
+
+
 @click.command()
 @config_option("the cluster's documents")
 @optional_cluster_options
@@ -72,35 +89,33 @@ def kubernetes_version(text: str) -> tuple[int, int]:
     "--exclude-namespace",
     "excluded",
     multiple=True,
-    metavar="NAME",
+    type=Parsed("NAME", _namespace),
     help="Exclude this namespace, too, whatever the policies say; repeatable.",
 )
 @click.option(
     "--static",
     "target",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
+    type=Parsed("DIR", _directory),
     help="Write files for API servers (staticManifestsDir) into this directory.",
 )
 @click.option(
     "--check",
     "checked",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    metavar="DIR",
+    type=Parsed("DIR", _directory),
     help="Say how these files, and what the API server has loaded, differ from what --static would write.",
 )
 @click.option(
     "--release-account",
     "accounts",
     multiple=True,
-    metavar="USER",
-    help="In the files: this user may change what the guard protects; repeatable.",
+    type=Parsed("USER", _not_empty),
+    help="With the guard: this user, by whom Helm, Flux or Argo CD write, may change what it protects; repeatable.",
 )
 @click.option(
     "--break-glass-group",
     "group",
-    metavar="GROUP",
-    help="In the files: a guard, which lets members of this group change what it protects.",
+    type=Parsed("GROUP", _not_empty),
+    help="A guard: only members of this group may change our webhook configurations, policies and CRDs.",
 )
 @install_namespace_option
 @now_option("Export for this time, when exemptions and pauses may have ended")
@@ -193,11 +208,16 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
+    admission = directory / static.ADMISSION
     try:
+        written = [name for name in files if name != static.ADMISSION or not admission.exists()]
         static.write(directory, files)
+        kept = [*static.lacking(admission)]
     except OSError as error:
         fail(f"cannot write {directory}: {error}")
-    echo(f"written: {', '.join(files)}; {directory / 'README.md'} says where API servers read them")
+    if kept:
+        echo("\n".join(f"warning: not changed: {each}" for each in kept), err=True)
+    echo(f"written: {', '.join(written)}; {directory / static.README} says where API servers read them")
 
 
 def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> None:
@@ -206,23 +226,24 @@ def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> 
         found = list(static.differences(directory, files))
     except OSError as error:
         fail(f"cannot read {directory}: {error}")
+    unknown = ""
     try:
         if api is None:
-            echo(
-                "warning: what API servers have loaded is not known: --config and --standalone ask none",
-                err=True,
-            )
+            unknown = "--config and --standalone ask no API server"
         else:
             loaded = static.loaded(api)
             servers = ", ".join({each.server for each in loaded.values()}) or "without static policies"
             echo(f"asked API server {servers}: each has its own files", err=True)
             found += static.loaded_differences(loaded, files)
     except errors.Forbidden as error:
-        echo(f"warning: what the API server has loaded is not known: {error}", err=True)
+        unknown = str(error)
     if found:
         echo("\n".join(found))
         sys.exit(FAILED)
-    echo(f"as the configuration in force makes them: {', '.join(files)}")
+    compared = (name for name in files if name != static.README)
+    echo(f"as the configuration in force makes them: {', '.join(compared)}")
+    if unknown:
+        echo(f"warning: what API servers have loaded is not known: {unknown}", err=True)
 
 
 def _of_cluster(installed: InstalledCluster, excluded: tuple[str, ...]) -> tuple[Configuration, Object]:

@@ -102,6 +102,8 @@ class Replacements:
         ended, in_team = self._ended_between(namespace, former, counted), counted.team_state is not None
         queues = bool(self._usage_cache.waiting(namespace)) or self._lets_wait(namespace)
         if not (queues and self._line_spec_of(namespace).prefer_replacements):
+            with self._lock:
+                self._unlearned.pop(namespace, None)
             return with_keeps(counted, (), {each.uid: None for each in counted.keepers}, now_ms())
         # Without the lock: reading pods needs that of the informers, which hold theirs while they call `ended`.
         self._learn(namespace)
@@ -111,7 +113,8 @@ class Replacements:
         late, left, added = monotonic() + READING_SECONDS, list[Ended](), list[Credit]()
         for each in ended:
             owner = self._keepers.of(namespace, each.pod.owner, late)
-            if owner is not None and owner.through and not each.has_succeeded:
+            keeps = owner is not None and owner.through and not each.pod.never_waits
+            if owner is not None and keeps and not each.has_succeeded:
                 left.append(Ended(each.pod.uid, demand_of(each.pod), owner))
             elif owner is not None and not in_team:
                 added.append(Credit(owner_key(each.pod.holder, owner.uid), demand_of(each.pod), (each.at,)))
@@ -156,7 +159,10 @@ class Replacements:
             if pod.holds_quota or pod.uid in ledger.reservations.lifts:
                 live.setdefault(keeper_of(pod), []).append(demand_of(pod).get(GPUS, NOTHING))
         rooms: dict[str, Room | None] = {}
+        late = monotonic() + READING_SECONDS
         for uid, keeper in keepers.items():
+            if monotonic() >= late:
+                break
             try:
                 rooms[uid] = self._keepers.room(namespace, keeper, live.get(uid, ()))
             except errors.ApiError as error:

@@ -20,7 +20,7 @@ from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
-from policies.policy import EffectivePolicy, Exemption
+from policies.policy import EffectivePolicy, Exemption, TemplateMode
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT
 from policies.rule import Mode
 from webhook.configuration.workload_kinds import WorkloadKinds
@@ -177,9 +177,9 @@ def evaluate_autoscaler(
 def _templates(
     by: Evaluator, policy: EffectivePolicy, kind: str, places: Iterable[tuple[PodPlace, Pod]]
 ) -> list[EvaluatedPod]:
-    """Decide on each template, until there are TEMPLATE_FINDINGS."""
+    """Decide on each template, until there are TEMPLATE_FINDINGS; where they are denied, until one is."""
     pods: list[EvaluatedPod] = []
-    findings = 0
+    findings, only_advises = 0, policy.templates is not TemplateMode.ENFORCE
     for number, (written, template) in enumerate(places):
         place, pod = given(by, policy, written, template)
         deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
@@ -187,7 +187,7 @@ def _templates(
         decision = decision.located(place.path_in_object, place.path_of_edit)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
-        if findings >= TEMPLATE_FINDINGS:
+        if findings >= TEMPLATE_FINDINGS and (only_advises or any(each.is_refused for each in pods)):
             break
     return pods
 

@@ -18,7 +18,7 @@ from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, deco
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.claim_demand import beyond_pod, claim_demand, marked_for
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
-from policies.quota.waiting import GATE, waits
+from policies.quota.waiting import GATE, names_kueue, waits
 from webhook.cluster.informer import Resource
 from webhook.workloads.gang_sources import GangSource, gang_source, owner_source
 
@@ -61,7 +61,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
 
     `ended` is when the last container of a terminal pod ended, "" if its status does not say so.
     `is_deleted`: the pod is stored until it has ended, or for its finalizers. It never starts.
-    `owner` is its controller as its metadata name it, which may not exist.
+    `owner` is its controller as its metadata name it, which may not exist. `never_waits`: one that replaces it waits in no line.
     """
 
     node_name: str
@@ -73,6 +73,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     gang_source: GangSource | None = None
     owner: GangSource | None = None
     waiting: WaitingPod | None = None
+    never_waits: bool = False
 
     @property
     def waits(self) -> bool:
@@ -182,6 +183,7 @@ class RecordReader:
             gang_source=gang_source(pod),
             owner=owner_source(pod.metadata or Metadata()),
             waiting=waiting,
+            never_waits=bool(pod.spec.resource_claims) or names_kueue(pod),
         )
         if has_claim or waiting is not None:
             return record

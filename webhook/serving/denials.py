@@ -18,10 +18,11 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
-from policies.pods.names import is_dns_subdomain
-from policies.pods.pod import Metadata
+from policies.pods.names import is_dns_label, is_dns_subdomain, is_kind, is_uid
+from policies.pods.pod import OwnerReference
 from policies.printable import printable
 from webhook.cluster.events import FAILED_UPDATE, EventQueue, EventRecord, Regarding
+from webhook.cluster.objects import decode_owned
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.kinds import POD
 from webhook.quota.documents import quota_reference
@@ -38,8 +39,8 @@ MAX_OWNERS = 20
 """Owners of one namespace with lines of their own in a window. Anybody can invent owners."""
 MAX_GATHERED = 500
 """Owners of all namespaces. Denials of further owners are only in the audit log."""
-MAX_CHANGED = 100
-"""Pods of one owner whose changes were denied in a window. Further ones have an Event in a later window."""
+MAX_CHANGED = 8
+"""Pods of one owner, and controllers, of which denied changes have Events in a window, so that a tenant cannot fill the queue."""
 OTHERS = "others"
 PLACEMENT = "pod-placement.validate.gpu-admission.dev"
 """The webhook that reviews changes of pods."""
@@ -83,26 +84,32 @@ def denial_of(review: Review, result: ReviewResult) -> Denial:
         message=printable(status.message.partition("\n")[0] if status else ""),
         reason=reason,
         quota_uid=quota_uid,
-        changed=tuple(_changed(review, result.metadata)),
+        changed=tuple(_changed(review)),
         user=printable(request.user_info.username),
     )
 
 
-def _changed(review: Review, metadata: Metadata | None) -> Iterator[Regarding]:
-    """Yield the pod that a program may not change, and its controller. Our controller reports its own denials."""
+def _changed(review: Review) -> Iterator[Regarding]:
+    """Yield the stored pod that a program may not change, and its controller. Our controller reports its own denials."""
     request = review.request
     is_change = request.kind.key == POD and request.operation == "UPDATE"
-    if (
-        metadata is None
-        or not is_change
-        or review.by_controller
-        or not is_program(request.user_info.username)
-    ):
+    if not is_change or review.by_controller or not is_program(request.user_info.username):
         return
-    yield Regarding("v1", "Pod", request.name, metadata.uid or "", request.namespace)
-    owner = metadata.controller
-    if owner is not None and is_dns_subdomain(owner.name):  # an ownerReference may have any text
+    try:
+        stored = decode_owned(request.old_object).metadata
+    except msgspec.MsgspecError:  # not from the API server, which stores no such object
+        return
+    yield Regarding("v1", "Pod", request.name, stored.uid or "", request.namespace)
+    owner = stored.controller
+    if owner is not None and _is_reference(owner):
         yield Regarding(owner.api_version, owner.kind, owner.name, owner.uid, request.namespace)
+
+
+def _is_reference(owner: OwnerReference) -> bool:
+    """Whether an object may be so named: a stored ownerReference may have any text, of any length."""
+    group, _, version = owner.api_version.rpartition("/")
+    is_version = is_dns_label(version) and (not group or is_dns_subdomain(group))
+    return is_version and is_kind(owner.kind) and is_dns_subdomain(owner.name) and is_uid(owner.uid)
 
 
 class _Gathered:

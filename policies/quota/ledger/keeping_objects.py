@@ -31,6 +31,11 @@ class Keeper(msgspec.Struct, frozen=True, array_like=True):
         return replace(self, at=now, spent=tuple(spent.items()))
 
     @property
+    def largest_size(self) -> int:
+        """Characters in JSON once it kept quota in each minute that counts."""
+        return self.size + 20 * (2 + WITHIN_MS // _MINUTE - len(self.spent))
+
+    @property
     def size(self) -> int:
         """Characters in JSON."""
         texts = self.api_version, self.kind, self.name, self.uid, self.through

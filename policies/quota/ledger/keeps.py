@@ -20,7 +20,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations, keep_id
 
 MIN_PARTS = 4
-"""A ledger has at most this part of MAX_CHARACTERS for keeps, also if the object has fewer ledgers: some 200 pods."""
+"""A ledger has at most this part of MAX_CHARACTERS for keeps, and as much for keepers, also if the object has fewer ledgers: some
+200 pods, and some 30 objects in 10 minutes. Pods of further objects keep nothing."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -42,13 +43,24 @@ Rooms = Mapping[str, Room | None]
 """By uid of a Keeper; None if it makes no pods any more. What could not be read is absent: it keeps no more than before."""
 
 
+_UNREAD = Room(0, Fraction(0))
+
+
 def with_keeps(ledger: QuotaLedger, ended: Iterable[Ended], rooms: Rooms, now: int) -> QuotaLedger:
     """Return a ledger that was just counted with what its objects keep now. `ended` are in no earlier count."""
     before, new = _by_keeper(ledger.reservations.keeps), tuple(ended)
     if not (before or new or ledger.keepers):
         return ledger
-    known = {each.keeper.uid: replace(each.keeper, at=now) for each in new}
-    known |= {each.uid: each.counted(now, keeps=each.uid in before) for each in ledger.keepers}
+    ledgers = len(ledger.team_state.taken) if ledger.team_state else 1
+    space = MAX_CHARACTERS // max(MIN_PARTS, ledgers)
+    # One that makes no pods any more never makes some again: its uid is gone.
+    left = (each for each in ledger.keepers if rooms.get(each.uid, _UNREAD) is not None)
+    known = {each.uid: each.counted(now, keeps=each.uid in before) for each in left}
+    characters = sum(each.largest_size for each in known.values())
+    for keeper in (each.keeper for each in new):
+        if keeper.uid not in known and characters + keeper.largest_size <= space:
+            known[keeper.uid] = replace(keeper, at=now)
+            characters += keeper.largest_size
     version = ledger.next_catalogue or ""
     added = _by_keeper(
         Reservation(keep_id(each.uid, each.keeper.uid), each.demand, catalogue=version) for each in new
@@ -59,8 +71,7 @@ def with_keeps(ledger: QuotaLedger, ended: Iterable[Ended], rooms: Rooms, now: i
         if keeper.left_ms > 0
         for each in _within(before.get(uid, []), added.get(uid, []), rooms.get(uid), is_known=uid in rooms)
     ]
-    ledgers = len(ledger.team_state.taken) if ledger.team_state else 1
-    keeps = _fitting(stay, MAX_CHARACTERS // max(MIN_PARTS, ledgers))
+    keeps = _fitting(stay, space)
     gone = (each.id for each in chain.from_iterable(before.values()) if each.id not in keeps)
     used = {each.keeper_uid for each in keeps}
     return replace(
@@ -80,15 +91,17 @@ class Claimant(Protocol):
     def keeper(self) -> str: ...
     @property
     def demand(self) -> Vector: ...
+    @property
+    def obstacle(self) -> object | None: ...
 
 
 def kept_for(reservations: Reservations, claimants: Iterable[Claimant]) -> dict[str, str]:
-    """Return by uid of a pod the id of what its object keeps for one that needs no more, the first pods first."""
+    """Return by uid of a pod that can start the id of what its object keeps for one that needs no more, the first pods first."""
     free, found = list(reservations.keeps), dict[str, str]()
     for pod in claimants if free else ():
         of_object = (each for each in free if each.keeper_uid == pod.keeper)
         keep = next((each for each in of_object if not positive_difference(pod.demand, each.demand)), None)
-        if keep is not None and pod.uid not in reservations.lifts:
+        if keep is not None and pod.obstacle is None and pod.uid not in reservations.lifts:
             free.remove(keep)
             found[pod.uid] = keep.id
     return found

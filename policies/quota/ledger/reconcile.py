@@ -244,15 +244,17 @@ def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     """Whether a count has to be written. Newer revisions alone need no write, because they only must not go back.
 
     Neither do credits alone: each is added with a new `used`, removed when quota is held for a replacement, and ignored once too
-    old. Nor does the time of keepers, which is counted from the moment that is written.
+    old. Nor does the time of keepers, which is counted from the moment that is written; but fewer keepers leave space for
+    others.
     """
     same = msgspec.structs.replace(
         after,
         revisions=before.revisions,
         team_state=before.team_state,
         credits=before.credits,
-        keepers=before.keepers,
     )
+    if {each.uid for each in before.keepers} == {each.uid for each in after.keepers}:
+        same = msgspec.structs.replace(same, keepers=before.keepers)
     if not _is_spending_news(before, after):
         same = msgspec.structs.replace(same, spending=before.spending)
     return same != before

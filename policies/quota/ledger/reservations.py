@@ -228,7 +228,11 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
     @property
     def expiring_ids(self) -> tuple[str, ...]:
         """All `ids` except those that only the controller writes and removes: for waiting pods, and for replacements."""
-        return tuple(each for each in self.ids if not each.endswith(_LIFT) and _KEEP not in each)
+        return tuple(
+            each
+            for each in self.ids
+            if each.startswith(UNREADABLE) or not (each.endswith(_LIFT) or _KEEP in each)
+        )
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":
         """Return these and `reservations`. An existing id keeps its reservation."""

@@ -108,8 +108,8 @@ def groups(number: int) -> Workload:
         0,
         0,
         [
-            f"{TOPOLOGY}: its pods start in stages, so each waits in line for quota by itself: two such objects may hold a "
-            "part of the quota each, and wait for each other"
+            f"{TOPOLOGY}: its pods start in stages, which wait in line for quota one after the other: two such objects may hold "
+            "a part of the quota each, and wait for each other"
         ],
     ),
     a_single_pod_waits_for_no_other=(

@@ -185,6 +185,12 @@ def replacing(uid: str, demand: int = 1, by: str = "web", **fields: object) -> W
     one_of_another_object_does_not=([kept()], replacing("mine", by="api"), "", {"gone/keep/web": 1}),
     nor_one_that_needs_more=([kept()], replacing("mine", 2), "", {"gone/keep/web": 1}),
     one_that_needs_less_leaves_the_rest_to_others=([kept(demand=2)], replacing("mine"), "mine", {"mine": 1}),
+    one_that_cannot_start_leaves_it_to_the_next=(
+        [kept()],
+        replacing("mine", obstacle=Standing.OTHER_GATE),
+        "",
+        {"gone/keep/web": 1},
+    ),
     each_keep_serves_once=(
         [kept(), held("mine")],
         replacing("mine"),

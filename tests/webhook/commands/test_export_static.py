@@ -90,6 +90,10 @@ def test_the_api_server_compiles_first(
     an_older_target=(["--static", "x", "--kubernetes", "1.36"], "--static and --check need --kubernetes 1.37 or newer"),
     both=(["--static", "x", "--check", "."], "--check compares with what --static would write: omit one of them"),
     a_guard_of_nothing=(["--break-glass-group", "x"], "--release-account and --break-glass-group belong to --static and --check"),
+    a_guard_of_no_group=(["--static", "x", "--break-glass-group", ""], "'--break-glass-group': must not be empty"),
+    a_user_without_a_name=(["--static", "x", "--release-account", " "], "'--release-account': must not be empty"),
+    no_directory=(["--static", ""], "'--static': must not be empty"),
+    no_namespace=(["--exclude-namespace", "Bad_Name"], '"Bad_Name" must be the name of a namespace'),
     a_guard_that_cannot_be_broken=(["--static", "x", "--release-account", "x"], "add --break-glass-group"),
 )  # fmt: skip
 def test_wrong_usage(arguments: list[str], said: str) -> None:
@@ -134,9 +138,11 @@ def test_the_check_compares_files_and_what_is_loaded(made: Path, failed: float, 
 
     assert (same.exit_code, other.exit_code) == (0, 1), same.output
     assert "asked API server sha256:7: each has its own files" in same.stderr
-    why = "it refused the newest file" if failed else "it reads the folder once a minute"
+    refused = "it refused the newest file, and will not start with it: its log says why"
+    why = refused if failed else "it reads the folder once a minute"
     assert other.stdout.splitlines() == [
-        f"plugin MutatingAdmissionPolicy of API server sha256:7: has sha256:9, not {folder_hash(made / 'mutating')}; {why}"
+        f"plugin MutatingAdmissionPolicy of API server sha256:7: has sha256:9, and the configuration in force makes "
+        f"{folder_hash(made / 'mutating')}; {why}"
     ]
 
 
@@ -144,7 +150,7 @@ def test_who_may_not_read_metrics_learns_about_the_files(made: Path, tmp_path: P
     with ApiServer(tmp_path, answering({**cluster(), "/metrics": status(403, "no", "Forbidden")})) as server:
         result = export("--kubeconfig", server.kubeconfig(), "--check", made, *GUARDED)
 
-    assert (result.exit_code, "warning: what the API server has loaded is not known" in result.stderr) == (
+    assert (result.exit_code, "warning: what API servers have loaded is not known" in result.stderr) == (
         0,
         True,
     )
@@ -155,5 +161,5 @@ def test_files_of_other_documents_differ(made: Path) -> None:
 
     assert result.exit_code == 1
     assert result.stdout.startswith(
-        f"{made}/validating: run gpu-admission export --static {made}; it has sha256:"
+        f"{made}/validating/gpu-admission.yaml: export again with the same options; it is sha256:"
     )

@@ -122,6 +122,13 @@ def test_what_an_end_leaves(
     )
 
 
+def test_a_pod_whose_replacement_waits_in_no_line_leaves_nothing_that_would_deny_it() -> None:
+    line = line_of(Objects())
+    line.replacements.ended(replace(owned("ended", "Deployment"), never_waits=True), 5)
+
+    assert not line.credited("team", FORMER, COUNTED).reservations.keeps
+
+
 @cases(
     ("room", "want"),
     asks_for_it=(Room(1, Fraction(1)), True),

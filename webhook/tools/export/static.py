@@ -27,6 +27,7 @@ from webhook.tools.export.templates import FOLDER, fill
 PLUGINS = {"ValidatingAdmissionPolicy": "validating", "MutatingAdmissionPolicy": "mutating"}
 """The folder of each plugin, by the name that the API server's metrics have, too."""
 FILE = "gpu-admission.yaml"
+ADMISSION, README = "admission.yaml", "README.md"
 MOUNTED_AT = "/etc/kubernetes/gpu-admission"
 """Where API servers find the folders."""
 HASHES = "apiserver_manifest_admission_config_controller_last_config_info"
@@ -69,7 +70,16 @@ def static_files(exported: AdmissionPolicies, guard: Guard | None) -> dict[str, 
         head = f"# Of configuration {exported.version}, by gpu-admission export --static: export again, never edit.\n"
         # The API server refuses a document without a kind, so the comment has none of its own.
         files[f"{folder}/{FILE}"] = head + "---\n".join(documents) if documents else ""
-    plugins = [
+    files[ADMISSION] = dump_document(
+        {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": _plugins()}
+    )
+    files[README] = _readme()
+    return files
+
+
+def _plugins() -> list[Object]:
+    """Return the entries of an AdmissionConfiguration that name the folders."""
+    return [
         {
             "name": plugin,
             "configuration": {
@@ -80,11 +90,10 @@ def static_files(exported: AdmissionPolicies, guard: Guard | None) -> dict[str, 
         }
         for plugin, folder in PLUGINS.items()
     ]
-    files["admission.yaml"] = dump_document(
-        {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins}
-    )
-    files["README.md"] = (FOLDER / "static-README.md").read_text("utf-8")
-    return files
+
+
+def _readme() -> str:
+    return (FOLDER / "static-README.md").read_text("utf-8")
 
 
 def _static(stored: Object) -> Object:
@@ -99,14 +108,26 @@ def _static(stored: Object) -> Object:
 def write(directory: Path, files: Mapping[str, str]) -> None:
     """Replace the files by renaming: an API server reads the old or the new one whole. Raises OSError with nothing replaced.
 
-    The folders stay: an API server in a container keeps what it mounted, and would not see another folder of that name.
+    The folders stay: an API server in a container keeps what it mounted, and would not see another folder of that name. So does
+    an `admission.yaml`, to which other plugins may have been added, and a README.md that is another one.
     """
+    title = _readme().splitlines()[0]
+    readme = directory / README
+    if readme.exists() and not readme.read_text("utf-8", errors="replace").startswith(title):
+        raise FileExistsError(f"{readme} is another one: name a directory for these files only")
     paths = {directory / name: content for name, content in files.items()}
+    if (directory / ADMISSION).exists():
+        paths.pop(directory / ADMISSION, None)
     unfinished = {path: path.with_name(f".{path.name}.new") for path in paths}
     try:
         for path, content in paths.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True)
+                path.parent.chmod(0o755)
             with unfinished[path].open("w", encoding="utf-8") as file:
+                os.fchmod(
+                    file.fileno(), 0o644
+                )  # also where the umask is stricter: an API server need not be root
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -117,10 +138,28 @@ def write(directory: Path, files: Mapping[str, str]) -> None:
             leftover.unlink(missing_ok=True)
 
 
+def lacking(admission: Path) -> Iterator[str]:
+    """Yield what an AdmissionConfiguration lacks of the two plugins, in words. Raises OSError."""
+    try:
+        document = yaml.safe_load(admission.read_text("utf-8", errors="replace"))
+    except yaml.YAMLError:
+        document = None
+    listed = document.get("plugins") if isinstance(document, dict) else None
+    for plugin in _plugins():
+        if not isinstance(listed, list) or plugin not in listed:
+            where = plugin["configuration"]["staticManifestsDir"]
+            yield f"{admission}: add plugin {plugin['name']} with staticManifestsDir: {where}, as {README} says"
+
+
 def folder_hash(folder: Path) -> str:
     """Return what an API server publishes of a folder, "" of one without data. Raises OSError."""
-    read = sorted(path for path in folder.iterdir() if path.suffix.lower() in {".yaml", ".yml", ".json"})
-    return _hash(path.read_bytes() for path in read if not path.is_dir())
+    return _hash(path.read_bytes() for path in _read(folder))
+
+
+def _read(folder: Path) -> list[Path]:
+    """Return the files that an API server reads in a folder."""
+    found = sorted(folder.iterdir()) if folder.exists() else []
+    return [path for path in found if path.suffix.lower() in {".yaml", ".yml", ".json"} and not path.is_dir()]
 
 
 def _hash(contents: Iterator[bytes]) -> str:
@@ -129,16 +168,23 @@ def _hash(contents: Iterator[bytes]) -> str:
 
 
 def differences(directory: Path, files: Mapping[str, str]) -> Iterator[str]:
-    """Yield how the folders differ from the files that would be written. Raises OSError."""
-    for folder in PLUGINS.values():
-        wanted, found = _hash(iter([files[f"{folder}/{FILE}"].encode()])), folder_hash(directory / folder)
-        others = sorted(path.name for path in (directory / folder).iterdir() if path.name != FILE)
+    """Yield how the folders and the AdmissionConfiguration differ from what would be written. Raises OSError."""
+    for name in PLUGINS.values():
+        folder = directory / name
+        wanted = _hash(iter([files[f"{name}/{FILE}"].encode()]))
+        yield from (
+            f"{path}: remove it: the API server reads it, too" for path in _read(folder) if path.name != FILE
+        )
+        found = _hash(path.read_bytes() for path in _read(folder) if path.name == FILE)
         if found != wanted:
-            beside = f"; beside {FILE} it has {', '.join(others)}" if others else ""
             yield (
-                f"{directory / folder}: run gpu-admission export --static {directory}; it has {found or 'no data'}, and the "
-                f"configuration in force makes {wanted}{beside}"
+                f"{folder / FILE}: export again with the same options; it is {found or 'without data'}, and the "
+                f"configuration in force makes {wanted or 'no data'}"
             )
+    admission = directory / ADMISSION
+    yield from (
+        lacking(admission) if admission.exists() else (f"{admission}: export again: it does not exist",)
+    )
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -175,9 +221,16 @@ def loaded_differences(found: Mapping[str, Loaded], files: Mapping[str, str]) ->
         wanted, has = _hash(iter([files[f"{folder}/{FILE}"].encode()])), found.get(plugin)
         if has is None:
             yield f"plugin {plugin}: start the API server with admission.yaml; it has loaded no static policies"
-        elif has.hash != wanted:
-            why = "it refused the newest file" if has.is_refused else "it reads the folder once a minute"
-            yield f"plugin {plugin} of API server {has.server}: has {has.hash or 'no data'}, not {wanted}; {why}"
+        elif has.hash != wanted or has.is_refused:
+            why = (
+                "it refused the newest file, and will not start with it: its log says why"
+                if has.is_refused
+                else "it reads the folder once a minute"
+            )
+            compared = (
+                f"has {has.hash or 'no data'}, and the configuration in force makes {wanted or 'no data'}"
+            )
+            yield f"plugin {plugin} of API server {has.server}: {compared}; {why}"
 
 
 def refusals(api: ApiClient, exported: AdmissionPolicies, guard: Guard | None) -> Iterator[str]:

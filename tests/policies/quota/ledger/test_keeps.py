@@ -106,10 +106,29 @@ def test_a_clock_that_is_behind_adds_nothing() -> None:
 
 def test_an_object_is_forgotten_ten_minutes_later() -> None:
     ledger = with_keeps(quota_ledger(), ended("a"), ANY, NOW)
-    ledger = with_keeps(ledger, (), {TRAIN.uid: None}, NOW + 1000)
+    ledger = with_keeps(ledger, (), room(0, 0), NOW + 1000)
 
     assert with_keeps(ledger, (), {}, NOW + WITHIN_MS // 2).keepers
-    assert not with_keeps(ledger, (), {}, NOW + WITHIN_MS + 120_000).keepers
+    later = with_keeps(ledger, (), {}, NOW + WITHIN_MS + 120_000)
+    assert not later.keepers
+    assert is_news(ledger, later), "it leaves space for others"
+
+
+def test_an_object_that_is_gone_is_forgotten_at_once() -> None:
+    ledger = with_keeps(quota_ledger(), ended("a"), ANY, NOW)
+
+    assert not with_keeps(ledger, (), {TRAIN.uid: None}, NOW + 1000).keepers
+
+
+def test_many_objects_one_after_the_other_take_no_space_of_others() -> None:
+    ledger = quota_ledger()
+    for number in range(600):
+        keeper = replace(TRAIN, uid=f"uid-{number}")
+        rooms = {keeper.uid: Room(9, Fraction(99)), f"uid-{number - 1}": Room(0, Fraction(0))}
+        ledger = with_keeps(ledger, [Ended(f"pod-{number}", TWO, keeper)], rooms, NOW + number * 500)
+
+    assert 20 < len(ledger.keepers) < 60
+    assert ledger.size <= 2 * 16 * 1024
 
 
 def test_what_is_kept_has_a_part_of_the_space() -> None:

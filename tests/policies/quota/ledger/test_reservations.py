@@ -78,6 +78,13 @@ def test_pods_that_wait_have_lines_of_their_own() -> None:
     assert written.expiring_ids == ("a", "b", "e/lift/r")
 
 
+def test_a_line_that_cannot_be_read_expires_whatever_it_is_about() -> None:
+    damaged = Reservations.parse("gpus=x | a/keep/b\ngpus=y | c/lift")
+
+    assert damaged.expiring_ids == damaged.ids
+    assert len(damaged.ids) == 2
+
+
 @cases(
     ("key", "want"),
     a_creation=("a", (False, False, "a")),

@@ -1,5 +1,6 @@
 """Files for API servers: what is in them, how they are replaced, and how they and what is loaded are compared."""
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.export import static
 from webhook.tools.export.admission_policies import ExportOptions, export_policies
-from webhook.tools.export.static import FILE, Guard, Loaded
+from webhook.tools.export.static import ADMISSION, FILE, Guard, Loaded
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GUARD = Guard(("system:serviceaccount:flux-system:helm-controller",), "gpu-breakers")
@@ -107,18 +108,74 @@ def test_nothing_is_replaced_if_one_cannot_be_written(tmp_path: Path) -> None:
     assert [each.name for each in (tmp_path / "validating").iterdir()] == [FILE]
 
 
-def test_differences_name_the_folder_what_it_has_and_what_to_do(tmp_path: Path) -> None:
+def test_differences_name_each_file_and_what_to_do(tmp_path: Path) -> None:
     made = files()
     static.write(tmp_path, made)
     assert list(static.differences(tmp_path, made)) == []
     wanted = static.folder_hash(tmp_path / "mutating")
     (tmp_path / "mutating/more.json").write_text("")
+    (tmp_path / "mutating/notes.txt").write_text("")
     (tmp_path / MUTATING).write_text("")
+    (tmp_path / ADMISSION).unlink()
 
     assert list(static.differences(tmp_path, made)) == [
-        f"{tmp_path}/mutating: run gpu-admission export --static {tmp_path}; it has no data, and the configuration in force "
-        f"makes {wanted}; beside {FILE} it has more.json"
+        f"{tmp_path}/mutating/more.json: remove it: the API server reads it, too",
+        f"{tmp_path}/{MUTATING}: export again with the same options; it is without data, and the configuration in force "
+        f"makes {wanted}",
+        f"{tmp_path}/admission.yaml: export again: it does not exist",
     ]
+
+
+def test_a_directory_without_any_of_the_files_differs_in_each(tmp_path: Path) -> None:
+    paths = [each.partition(": ")[0] for each in static.differences(tmp_path / "none", files())]
+
+    assert paths == [f"{tmp_path}/none/{each}" for each in (VALIDATING, MUTATING, ADMISSION)]
+
+
+OURS = files()[ADMISSION]
+OTHER = (
+    "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- {name: PodSecurity}\n"
+)
+
+
+@cases(
+    ("text", "lacking"),
+    ours=(OURS, []),
+    with_another_plugin=(f"{OURS}- {{name: PodSecurity}}\n", []),
+    only_another_plugin=(OTHER, ["Validating", "Mutating"]),
+    another_folder=(OURS.replace("gpu-admission/mutating", "elsewhere"), ["Mutating"]),
+    no_yaml=("plugins: [", ["Validating", "Mutating"]),
+    no_object=("[]", ["Validating", "Mutating"]),
+)
+def test_an_admission_configuration_is_left_as_it_is(text: str, lacking: list[str], tmp_path: Path) -> None:
+    (tmp_path / ADMISSION).write_text(text)
+    static.write(tmp_path, files())
+
+    assert (tmp_path / ADMISSION).read_text() == text
+    assert list(static.differences(tmp_path, files())) == [
+        f"{tmp_path}/admission.yaml: add plugin {each}AdmissionPolicy with staticManifestsDir: "
+        f"/etc/kubernetes/gpu-admission/{each.lower()}, as README.md says"
+        for each in lacking
+    ]
+
+
+def test_the_readme_of_others_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# My cluster\n")
+
+    with pytest.raises(FileExistsError, match="is another one: name a directory for these files only"):
+        static.write(tmp_path, files())
+    assert [each.name for each in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_files_can_be_read_by_an_api_server_that_is_not_root(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        static.write(tmp_path, files())
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / VALIDATING).stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / VALIDATING).parent.stat().st_mode & 0o777 == 0o755
 
 
 def test_what_is_loaded(tmp_path: Path) -> None:
@@ -136,8 +193,11 @@ def test_what_is_loaded(tmp_path: Path) -> None:
         f"plugin {mutator}: start the API server with admission.yaml; it has loaded no static policies"
     ]
     assert said({**same, mutator: Loaded("sha256:a", "sha256:b", True)}) == [
-        f"plugin {mutator} of API server sha256:a: has sha256:b, not {mutating}; it refused the newest file"
+        f"plugin {mutator} of API server sha256:a: has sha256:b, and the configuration in force makes {mutating}; "
+        "it refused the newest file, and will not start with it: its log says why"
     ]
     assert said({**same, mutator: Loaded("sha256:a", "", False)}) == [
-        f"plugin {mutator} of API server sha256:a: has no data, not {mutating}; it reads the folder once a minute"
+        f"plugin {mutator} of API server sha256:a: has no data, and the configuration in force makes {mutating}; "
+        "it reads the folder once a minute"
     ]
+    assert len(said({**same, mutator: Loaded("sha256:a", mutating, True)})) == 1, "it will not start again"
