@@ -54,8 +54,10 @@ def agrees(world: World, status: int, answer: JSON) -> bool:
         said: dict[str, set[str]] = {}
         for each in refusals(ours, giving):
             said.setdefault(each.limit_range, set()).add(each.message)
-        if status == 403 and set(sentences(answer["message"])) in said.values():
-            return True
+        if status == 403:
+            if set(sentences(answer["message"])) in said.values():
+                return True
+            continue
         stored = view(answer)
         stored = replace(
             stored, given_spec=replace(stored.spec, resources=ours.spec.resources)

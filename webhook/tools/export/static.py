@@ -146,9 +146,18 @@ def lacking(admission: Path) -> Iterator[str]:
         document = None
     listed = document.get("plugins") if isinstance(document, dict) else None
     for plugin in _plugins():
-        if not isinstance(listed, list) or plugin not in listed:
-            where = plugin["configuration"]["staticManifestsDir"]
+        where = plugin["configuration"]["staticManifestsDir"]
+        entries = listed if isinstance(listed, list) else []
+        if not any(_names_folder(entry, plugin["name"], Path(where).name) for entry in entries):
             yield f"{admission}: add plugin {plugin['name']} with staticManifestsDir: {where}, as {README} says"
+
+
+def _names_folder(entry: object, plugin: str, folder: str) -> bool:
+    """Whether an entry of an AdmissionConfiguration gives the plugin a folder of this name, wherever that is mounted."""
+    found = entry if isinstance(entry, dict) else {}
+    configuration = found.get("configuration")
+    where = configuration.get("staticManifestsDir") if isinstance(configuration, dict) else None
+    return found.get("name") == plugin and isinstance(where, str) and Path(where).name == folder
 
 
 def folder_hash(folder: Path) -> str:

@@ -141,11 +141,16 @@ OTHER = (
 @cases(
     ("text", "lacking"),
     ours=(OURS, []),
+    mounted_elsewhere=(OURS.replace("/etc/kubernetes/gpu-admission", "/var/lib/policies"), []),
     with_another_plugin=(f"{OURS}- {{name: PodSecurity}}\n", []),
     only_another_plugin=(OTHER, ["Validating", "Mutating"]),
     another_folder=(OURS.replace("gpu-admission/mutating", "elsewhere"), ["Mutating"]),
     no_yaml=("plugins: [", ["Validating", "Mutating"]),
     no_object=("[]", ["Validating", "Mutating"]),
+    other_forms=(
+        "plugins: [PodSecurity, {name: MutatingAdmissionPolicy, configuration: x}]",
+        ["Validating", "Mutating"],
+    ),
 )
 def test_an_admission_configuration_is_left_as_it_is(text: str, lacking: list[str], tmp_path: Path) -> None:
     (tmp_path / ADMISSION).write_text(text)
