@@ -37,7 +37,7 @@ CONFIGURATION = "controller_manager_config.yaml"
 class Installation:
     """One neighbour on `plane`, its webhooks at the service address `host`."""
 
-    def __init__(self, plane: ControlPlane, neighbour: Neighbour, *, host: int = 20) -> None:
+    def __init__(self, plane: ControlPlane, neighbour: Neighbour, *, host: int = 11) -> None:
         self.neighbour = neighbour
         self._plane = plane
         self._address = plane.service_address(host)
@@ -249,7 +249,7 @@ def _conversions(document: JSON) -> list[JSON]:
 
 
 @contextmanager
-def installed(plane: ControlPlane, neighbour: Neighbour, *, host: int = 20) -> Iterator[Installation]:
+def installed(plane: ControlPlane, neighbour: Neighbour, *, host: int = 11) -> Iterator[Installation]:
     """Have the neighbour installed until the plane ends. Skip the test, or fail it, if it has not been built."""
     installation = Installation(plane, neighbour, host=host)
     try:

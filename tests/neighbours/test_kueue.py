@@ -86,8 +86,8 @@ def stage(plane: ControlPlane) -> Iterator[Stage]:
         return watch(kueue, Queueing(plane), job("sample", 2), lambda tenant: len(tenant.pods()) == 2)
 
     with (
-        installed(plane, JOBSET, host=21),
-        installed(plane, KUBERAY, host=22),
+        installed(plane, JOBSET, host=12),
+        installed(plane, KUBERAY, host=13),
         staged(plane, KUEUE, sampled) as stage,
     ):
         yield stage
