@@ -43,9 +43,6 @@ Rooms = Mapping[str, Room | None]
 """By uid of a Keeper; None if it makes no pods any more. What could not be read is absent: it keeps no more than before."""
 
 
-_UNREAD = Room(0, Fraction(0))
-
-
 def with_keeps(ledger: QuotaLedger, ended: Iterable[Ended], rooms: Rooms, now: int) -> QuotaLedger:
     """Return a ledger that was just counted with what its objects keep now. `ended` are in no earlier count."""
     before, new = _by_keeper(ledger.reservations.keeps), tuple(ended)
@@ -53,8 +50,9 @@ def with_keeps(ledger: QuotaLedger, ended: Iterable[Ended], rooms: Rooms, now: i
         return ledger
     ledgers = len(ledger.team_state.taken) if ledger.team_state else 1
     space = MAX_CHARACTERS // max(MIN_PARTS, ledgers)
-    # One that makes no pods any more never makes some again: its uid is gone.
-    left = (each for each in ledger.keepers if rooms.get(each.uid, _UNREAD) is not None)
+    # An object that makes no pods any more never makes any again.
+    over = {uid for uid, room in rooms.items() if room is None}
+    left = (each for each in ledger.keepers if each.uid not in over)
     known = {each.uid: each.counted(now, keeps=each.uid in before) for each in left}
     characters = sum(each.largest_size for each in known.values())
     for keeper in (each.keeper for each in new):

@@ -107,7 +107,7 @@ class _Watcher:
         )
 
     def _without_replacements(self, new: set[str], used: int) -> set[str]:
-        """Return these pods without those for which this many keeps were used: pods with an owner, the last ones in line."""
+        """Return the pods that used none of so many keeps. The last pods in line that have an owner used them."""
         owned = [
             pod
             for pod in self._waiting.values()
