@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.resource_mapping import DeviceClassPattern, Measure, ResourceMapping, ResourceMappingSpec
+from policies.gpus.resource_mapping import DerivedMappingSpec, DeviceClassPattern, Measure, ResourceMapping
 from policies.pods.pod import Metadata, View
 
 _DRIVER = r"\bdevice\s*\.\s*driver\b"
@@ -64,14 +64,14 @@ decode_device_class = msgspec.json.Decoder(DeviceClass).decode
 
 def device_class_mapping(
     device_classes: Iterable[DeviceClass], documents: ResourceMapping, known: ResourceMapping
-) -> ResourceMappingSpec:
+) -> DerivedMappingSpec:
     """Return the mapping from DeviceClasses. It comes after the documents and before the built-in patterns.
 
     documents: the cluster's own documents. They take precedence for the names of classes.
     known: the documents and the built-in patterns. They know GPU drivers, and names of classes with other selectors.
     """
     ordered = sorted(device_classes, key=lambda each: each.name)
-    return ResourceMappingSpec(
+    return DerivedMappingSpec(
         device_classes=tuple(_pattern(device_class, documents, known) for device_class in ordered)
     )
 

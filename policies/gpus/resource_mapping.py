@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus import near_names
+from policies.gpus.device_kinds import NO_KINDS, DeviceKinds
 from policies.pods.names import is_dns_subdomain, is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Pod, Strict
 from policies.pods.quantity import Quantity, readable
@@ -206,6 +207,16 @@ class ResourceMappingSpec(Strict, frozen=True):
                 )
 
 
+class DerivedMappingSpec(ResourceMappingSpec, frozen=True):
+    """What the cluster's DeviceClasses and ResourceSlices say. It is part of a catalogue, and never a document.
+
+    kinds_by_class: by DeviceClass, the indexes of the kinds of devices that its selectors may select.
+    """
+
+    device_kinds: DeviceKinds = NO_KINDS
+    kinds_by_class: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+
+
 class GPUResource(msgspec.Struct, frozen=True, cache_hash=True):
     """A resource name that requests a GPU. `profile` is the MIG profile of a slice, e.g. `1g.10gb`."""
 
@@ -239,6 +250,12 @@ class ResourceMapping:
             each.scheduler_name: each.annotation_prefixes for spec in specs for each in spec.other_schedulers
         }
         """By name of a scheduler, the beginnings of annotations by which it gives GPUs."""
+        # A catalogue that was read has all its specs in this type.
+        derived = next(
+            (each for each in specs if isinstance(each, DerivedMappingSpec) and each.device_kinds.kinds),
+            DerivedMappingSpec(),
+        )
+        self.device_kinds, self.kinds_by_class = derived.device_kinds, derived.kinds_by_class
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         self._stated_device_classes = _Patterns(self._device_classes)
         resources = tuple(pattern for spec in specs for pattern in spec.resources)

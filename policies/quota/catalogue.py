@@ -9,7 +9,7 @@ from hashlib import sha256
 import msgspec
 
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
+from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
 from policies.quota.demand import Catalogue, UnclassifiedPods
 
 _DIGITS = 8
@@ -61,7 +61,7 @@ def catalogue_digest(catalogue: Catalogue) -> str:
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _CLASSES = msgspec.json.Decoder(tuple[GPUClass, ...])
-_MAPPINGS = msgspec.json.Decoder(tuple[ResourceMappingSpec, ...])
+_MAPPINGS = msgspec.json.Decoder(tuple[DerivedMappingSpec, ...])
 
 
 def write_catalogue(catalogue: Catalogue) -> str:

@@ -1,0 +1,78 @@
+"""Kinds of DRA devices: what the devices of a cluster's ResourceSlices are, without what tells one device from another.
+
+A cluster of 5,000 nodes with 40,000 cards has some dozens of kinds. The controller finds them, and publishes them for all
+processes, so demand is a pure function of the catalogue. A kind stays for a day after its last device.
+"""
+
+from fractions import Fraction
+
+import msgspec
+
+PARTS = 5040
+"""Shares of a card are whole numbers of 1/5040, which 1 to 10 divide. Odd numbers of bytes would make a ledger's sums long."""
+
+
+class DeviceAttribute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of the four types of attributes, as in a ResourceSlice."""
+
+    boolean: bool | None = msgspec.field(name="bool", default=None)
+    integer: int | None = msgspec.field(name="int", default=None)
+    string: str | None = None
+    version: str | None = None
+
+
+class CapacityRange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Quantities. Amounts from `min` to `max`, in whole multiples of `step` above `min`."""
+
+    min: str
+    max: str | None = None
+    step: str | None = None
+
+
+class RequestPolicy(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """How an amount of a shared device is rounded up. `default` is what a request without an amount consumes."""
+
+    default: str | None = None
+    valid_values: tuple[str, ...] = ()
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    value: str
+    request_policy: RequestPolicy | None = None
+
+
+class DeviceKind(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Devices of one driver that differ only by identity: uuid, index, address, name, placement on the card.
+
+    attributes and capacity: by qualified name (`gpu.nvidia.com/productName`), as CEL selectors see them.
+    unknown: the qualified names of attributes that devices of the kind have with differing values. A selector that reads one may
+      select any of the devices.
+    parts: the part of its card that a device takes, in 1/PARTS, rounded up: PARTS for a whole card.
+    is_shared: several claims may have shares of one device (`allowMultipleAllocations`).
+    """
+
+    driver: str
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    unknown: tuple[str, ...] = ()
+    parts: int = PARTS
+    is_shared: bool = False
+
+    @property
+    def share(self) -> Fraction:
+        return Fraction(self.parts, PARTS)
+
+
+class DeviceKinds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All kinds of a cluster, in a fixed order.
+
+    nodes: by index of a kind, the devices that one node can reach, for every combination that a node has, and that no other
+      node's exceeds. Empty if there are too many combinations, or devices that are of no node in particular.
+    """
+
+    kinds: tuple[DeviceKind, ...] = ()
+    nodes: tuple[dict[int, int], ...] = ()
+
+
+NO_KINDS = DeviceKinds()
