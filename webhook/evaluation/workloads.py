@@ -110,7 +110,7 @@ def with_referred(
         return data, pods, []
     other = by.facts.referred(policy.namespace, str(data.get("apiVersion")), reference.kind, name)
     if other is None:
-        return data, pods, [references.unknown(reference, data)]
+        return data, pods, [references.unknown(reference.kind, reference.name, name)]
     with suppress(msgspec.ValidationError):  # said of that object itself
         whole = references.completed(reference, data, other)
         return whole, templates_of(by.trial(), policy, key, whole), []

@@ -33,10 +33,13 @@ PARAMETERS = ("{{", "${", "$(")
 """How the parameters of Argo, Katib and Tekton begin. `check` knows more placeholders (`tools.check.placeholders`)."""
 
 _SKIPPED = re.compile(
-    r"(annotation|label|selector)s?$|^(status|description|message|notes|readme|documentation|key)$",
+    r"(annotation|label|(?<!gpu)(?<!accelerator)selector)s?$|^(status|description|message|notes|readme|documentation|key)$",
     re.IGNORECASE,
 )
-"""Fields that ask for nothing: node labels look like resources (nvidia.com/mig-1g.5gb.count), and so do taints (`key`)."""
+"""Fields that ask for nothing: node labels look like resources (nvidia.com/mig-1g.5gb.count), and so do taints (`key`).
+
+A `gpuSelector` (AMD's AIMServiceTemplate) has the number of GPUs.
+"""
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _WORD = re.compile(r"[a-z]+")
@@ -46,7 +49,7 @@ _ACCELERATOR = re.compile(
 _AMOUNT_WORD = re.compile(
     r"amount|capacity|cards?|container|cores?|count|devices?|executor|fraction|guarantee|hard|host|instance|job|limits?|machine|max|"
     r"maximum|mem|memory|milli|min|minimum|needed|nodes?|num|number|of|per|percent|percentage|pod|portion|process|quantity|quota|rank|"
-    r"replica|request|requested|requests|required|role|shared?|size|task|total|units|worker"
+    r"replica|request|requested|requests|required|role|selector|shared?|size|task|total|units|worker"
 )
 """A word that may follow an accelerator in the key of an amount: gpuCount, gpus_per_node."""
 _HINT = re.compile(r"[gntxhi]pu|dcu|mlu|accelerator|neuron", re.IGNORECASE)
