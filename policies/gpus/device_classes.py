@@ -79,7 +79,7 @@ def device_class_mapping(
     known: ResourceMapping,
     kinds: DeviceKinds = NO_KINDS,
 ) -> DerivedMappingSpec:
-    """Return the mapping from DeviceClasses, with the kinds of devices. It comes after the documents and before the built-in patterns.
+    """Return the mapping from DeviceClasses, with the kinds. It comes after the documents and before the built-in patterns.
 
     documents: the cluster's own documents. They take precedence for the names of classes.
     known: the documents and the built-in patterns. They know GPU drivers, and names of classes with other selectors.

@@ -34,4 +34,4 @@ def test_a_card_and_its_partition() -> None:
     ):
         pools.put(uid, None, pools.reader.read(decode_slice(msgspec.json.encode({"spec": {**spec, **more}}))))
     pools.count(MAPPING)
-    assert [kind.parts for kind in pools.inventory.device_kinds.kinds] == [PARTS, PARTS // 8]
+    assert {kind.parts for kind in pools.inventory.device_kinds.kinds} == {PARTS, PARTS // 8}
