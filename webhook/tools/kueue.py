@@ -4,14 +4,16 @@ The place is by priority and age among the pending Workloads of the LocalQueue, 
 Workloads of other namespaces in the same ClusterQueue are not read. Tenants can seldom read a ClusterQueue.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from fractions import Fraction
 from functools import partial
 
 import msgspec
 
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.resource_mapping import Measure, ResourceMapping
 from policies.pods.pod import Metadata
+from policies.pods.quantity import NANO, parse_quantity
 from policies.quota.waiting import KUEUE
 from policies.times import utc
 from webhook.cluster import errors
@@ -106,7 +108,8 @@ class _QueueSpec(_View, frozen=True):
 
 
 class _QueueStatus(_View, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    pending_workloads: int = 0
+    admitted_workloads: int = 0
     flavors_reservation: tuple[_Flavor, ...] = ()
 
 
@@ -116,6 +119,14 @@ class Queue(_View, frozen=True):
     metadata: Metadata
     spec: _QueueSpec = _QueueSpec()
     status: _QueueStatus = _QueueStatus()
+
+    @property
+    def amounts(self) -> Iterator[tuple[str, _Amount]]:
+        """Yield each flavor of a ClusterQueue with its quota of each resource."""
+        for group in self.spec.resource_groups:
+            for flavor in group.flavors:
+                for each in flavor.resources:
+                    yield flavor.name, each
 
 
 _WORKLOAD, _QUEUE = msgspec.json.Decoder(Workload), msgspec.json.Decoder(Queue)
@@ -162,9 +173,31 @@ class KueueState(JsonStruct, frozen=True):
     @property
     def amounts(self) -> str:
         """What the ClusterQueue has reserved, in words; "" if that is not known."""
-        each = (f"{of.reserved} of {of.nominal} {of.resource} of flavor {of.flavor}" for of in self.reserved)
-        found = ", ".join(each)
-        return f"ClusterQueue {self.cluster_queue} has reserved {found}" if found else ""
+        return _amounts(self.cluster_queue, self.reserved)
+
+
+class QueueState(JsonStruct, frozen=True):
+    """A LocalQueue. reserved: by its ClusterQueue, of GPUs; empty where that cannot be read."""
+
+    name: str
+    cluster_queue: str
+    pending: int
+    admitted: int
+    is_stopped: bool
+    reserved: tuple[Reserved, ...] = ()
+
+    @property
+    def in_words(self) -> str:
+        """Return `LocalQueue team-a: 1 admitted, 2 pending`, and what its ClusterQueue has reserved."""
+        stopped = ", stopped" if self.is_stopped else ""
+        amounts = _amounts(self.cluster_queue, self.reserved)
+        numbers = f"{self.admitted} admitted, {self.pending} pending{stopped}"
+        return f"LocalQueue {self.name}: {numbers}{f'; {amounts}' if amounts else ''}"
+
+
+def _amounts(cluster_queue: str, reserved: Iterable[Reserved]) -> str:
+    found = ", ".join(f"{of.reserved} of {of.nominal} {of.resource} of flavor {of.flavor}" for of in reserved)
+    return f"ClusterQueue {cluster_queue} has reserved {found}" if found else ""
 
 
 def read_kueue(
@@ -202,6 +235,31 @@ def read_kueue(
         stopped=" and ".join(stopped),
         reserved=tuple(_reserved(whole, mapping)) if whole else (),
     )
+
+
+def read_queues(reader: Permitted, namespace: str, mapping: ResourceMapping) -> tuple[QueueState, ...]:
+    """Return the LocalQueues of the namespace by name, none where Kueue is not installed. Missing rights are noted."""
+    version = reader.api.served_version(GROUP, VERSIONS)
+    if version is None:
+        return ()
+    path = partial(api_path, f"/apis/{GROUP}/{version}")
+    listed = reader.attempt_list(f"localqueues.{GROUP}", namespace, partial(_listed, reader, path, namespace))
+    states = []
+    for name, local in sorted((listed or {}).items()):
+        whole = _cluster_queue(reader, path("clusterqueues", local.spec.cluster_queue))
+        states.append(
+            QueueState(
+                name=name,
+                cluster_queue=local.spec.cluster_queue,
+                pending=local.status.pending_workloads,
+                admitted=local.status.admitted_workloads,
+                is_stopped=any(
+                    each is not None and each.spec.stop_policy != _RUNS for each in (local, whole)
+                ),
+                reserved=tuple(_reserved(whole, mapping)) if whole else (),
+            )
+        )
+    return tuple(states)
 
 
 def _listed(reader: Permitted, path: Callable[..., str], namespace: str) -> dict[str, Queue]:
@@ -250,14 +308,16 @@ def _reserved(queue: Queue, mapping: ResourceMapping) -> Iterator[Reserved]:
         for flavor in queue.status.flavors_reservation
         for each in flavor.resources
     }
-    for group in queue.spec.resource_groups:
-        for flavor in group.flavors:
-            for each in flavor.resources:
-                if mapping.resource(each.name) is not None:
-                    total = reserved.get((flavor.name, each.name), 0)
-                    yield Reserved(
-                        flavor=flavor.name,
-                        resource=each.name,
-                        reserved=str(total),
-                        nominal=str(each.nominal_quota),
-                    )
+    for flavor, each in queue.amounts:
+        if mapping.resource(each.name) is not None:
+            total = reserved.get((flavor, each.name), 0)
+            yield Reserved(
+                flavor=flavor, resource=each.name, reserved=str(total), nominal=str(each.nominal_quota)
+            )
+
+
+def nominal_gpus(queue: Queue, mapping: ResourceMapping) -> Fraction:
+    """Return the whole cards of all flavors of a ClusterQueue, without what it may borrow. Raises QuantityError."""
+    resources = ((each, mapping.resource(each.name)) for _, each in queue.amounts)
+    cards = (each for each, of in resources if of is not None and of.measure is Measure.DEVICES)
+    return sum((Fraction(parse_quantity(each.nominal_quota).nano, NANO) for each in cards), Fraction(0))

@@ -178,6 +178,8 @@ def test_a_pod_under_its_gate(tmp_path: Path) -> None:
     found = explained(tmp_path, "Job", {}, {}, **objects)
 
     assert (found.answer, found.reasons[0].source) == (Answer.GATED, Source.KUEUE)
+    assert found.kueue is not None
+    assert found.kueue.in_words(found.at) == "LocalQueue team-a, place 1 of 1"
     assert found.reasons[0].message.startswith(
         "Pod train-0 waits in LocalQueue team-a of Kueue, place 1 of 1: couldn't assign flavors"
     )
