@@ -6,130 +6,17 @@ Workloads of other namespaces in the same ClusterQueue are not read. Tenants can
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from fractions import Fraction
 from functools import partial
 
 import msgspec
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.pods.pod import Metadata
-from policies.pods.quantity import NANO, parse_quantity
-from policies.quota.waiting import KUEUE
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import TRUE, Condition
+from webhook.cluster.kueue import GROUP, RUNS, VERSIONS, Queue, Workload, decode_queue, decode_workload
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.permitted import Permitted
-
-GROUP = KUEUE.rstrip("/")
-VERSIONS = ("v1beta2", "v1beta1")
-QUEUE_NAME = f"{KUEUE}queue-name"
-_TIMED_OUT = "PodsReadyTimeout"
-"""Reason of condition Evicted. Such a Workload has its place by the time of the eviction."""
-_RUNS = "None"
-"""spec.stopPolicy of a queue that admits."""
-
-
-class _View(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of the parts of Kueue's objects. Other fields are not read."""
-
-
-class _Check(_View, frozen=True):
-    name: str
-    state: str
-    message: str = ""
-
-
-class _WorkloadSpec(_View, frozen=True):
-    queue_name: str = ""
-    priority: int | None = None
-    active: bool = True
-
-
-class _WorkloadStatus(_View, frozen=True):
-    conditions: tuple[Condition, ...] = ()
-    admission_checks: tuple[_Check, ...] = ()
-
-
-class Workload(_View, frozen=True):
-    """A Workload of Kueue. It has an ownerReference to each object that it queues."""
-
-    metadata: Metadata
-    spec: _WorkloadSpec = _WorkloadSpec()
-    status: _WorkloadStatus = _WorkloadStatus()
-
-    @property
-    def owners(self) -> Iterator[str]:
-        """Yield the uids of its owners."""
-        for each in self.metadata.owner_references or ():
-            yield each.uid
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((each for each in self.status.conditions if each.type == kind), None)
-
-    def since(self, kind: str) -> datetime | None:
-        """Return since when the condition is True, None if it is not."""
-        found = self.condition(kind)
-        return datetime.fromisoformat(found.last_transition_time) if found and found.status == TRUE else None
-
-    @property
-    def is_pending(self) -> bool:
-        return self.spec.active and not (self.since("QuotaReserved") or self.since("Finished"))
-
-    @property
-    def order(self) -> tuple[int, str, str]:
-        """The sort key in its LocalQueue."""
-        evicted = self.condition("Evicted")
-        is_late = evicted is not None and evicted.status == TRUE and evicted.reason == _TIMED_OUT
-        since = evicted.last_transition_time if evicted and is_late else self.metadata.creation_timestamp
-        return -(self.spec.priority or 0), since or "", self.metadata.uid or ""
-
-
-class _Amount(_View, frozen=True):
-    name: str
-    total: str | int = 0
-    nominal_quota: str | int = 0
-
-
-class _Flavor(_View, frozen=True):
-    name: str
-    resources: tuple[_Amount, ...] = ()
-
-
-class _ResourceGroup(_View, frozen=True):
-    flavors: tuple[_Flavor, ...] = ()
-
-
-class _QueueSpec(_View, frozen=True):
-    cluster_queue: str = ""
-    stop_policy: str = _RUNS
-    resource_groups: tuple[_ResourceGroup, ...] = ()
-
-
-class _QueueStatus(_View, frozen=True):
-    pending_workloads: int = 0
-    admitted_workloads: int = 0
-    flavors_reservation: tuple[_Flavor, ...] = ()
-
-
-class Queue(_View, frozen=True):
-    """A LocalQueue or a ClusterQueue."""
-
-    metadata: Metadata
-    spec: _QueueSpec = _QueueSpec()
-    status: _QueueStatus = _QueueStatus()
-
-    @property
-    def amounts(self) -> Iterator[tuple[str, _Amount]]:
-        """Yield each flavor of a ClusterQueue with its quota of each resource."""
-        for group in self.spec.resource_groups:
-            for flavor in group.flavors:
-                for each in flavor.resources:
-                    yield flavor.name, each
-
-
-_WORKLOAD, _QUEUE = msgspec.json.Decoder(Workload), msgspec.json.Decoder(Queue)
 
 
 class Reserved(JsonStruct, frozen=True):
@@ -212,7 +99,7 @@ def read_kueue(
         return None
     path = partial(api_path, f"/apis/{GROUP}/{version}")
     of_namespace = path("namespaces", namespace, "workloads")
-    read = partial(reader.api.list, of_namespace, _WORKLOAD.decode)
+    read = partial(reader.api.list, of_namespace, decode_workload)
     answer = reader.attempt_list(f"workloads.{GROUP}", namespace, read)
     listed = answer.items if answer else []
     own = [each for each in listed if not frozenset(uids).isdisjoint(each.owners)]
@@ -228,7 +115,7 @@ def read_kueue(
         return msgspec.structs.replace(state, others=tuple(sorted(queues)))
     whole = _cluster_queue(reader, path("clusterqueues", local.spec.cluster_queue))
     spaces = {f"LocalQueue {state.local_queue}": local, f"ClusterQueue {local.spec.cluster_queue}": whole}
-    stopped = (name for name, queue in spaces.items() if queue and queue.spec.stop_policy != _RUNS)
+    stopped = (name for name, queue in spaces.items() if queue and queue.spec.stop_policy != RUNS)
     return msgspec.structs.replace(
         state,
         cluster_queue=local.spec.cluster_queue,
@@ -253,9 +140,7 @@ def read_queues(reader: Permitted, namespace: str, mapping: ResourceMapping) -> 
                 cluster_queue=local.spec.cluster_queue,
                 pending=local.status.pending_workloads,
                 admitted=local.status.admitted_workloads,
-                is_stopped=any(
-                    each is not None and each.spec.stop_policy != _RUNS for each in (local, whole)
-                ),
+                is_stopped=any(each is not None and each.spec.stop_policy != RUNS for each in (local, whole)),
                 reserved=tuple(_reserved(whole, mapping)) if whole else (),
             )
         )
@@ -264,14 +149,14 @@ def read_queues(reader: Permitted, namespace: str, mapping: ResourceMapping) -> 
 
 def _listed(reader: Permitted, path: Callable[..., str], namespace: str) -> dict[str, Queue]:
     """Return the LocalQueues of the namespace by name."""
-    items = reader.api.list(path("namespaces", namespace, "localqueues"), _QUEUE.decode).items
+    items = reader.api.list(path("namespaces", namespace, "localqueues"), decode_queue).items
     return {each.metadata.name or "": each for each in items}
 
 
 def _cluster_queue(reader: Permitted, path: str) -> Queue | None:
     """Return the ClusterQueue. None if there is none, or the caller may not read it: tenants seldom may, and need not know."""
     try:
-        return _QUEUE.decode(reader.api.get(path))
+        return decode_queue(reader.api.get(path))
     except (errors.NotFound, errors.Forbidden):
         return None
 
@@ -314,10 +199,3 @@ def _reserved(queue: Queue, mapping: ResourceMapping) -> Iterator[Reserved]:
             yield Reserved(
                 flavor=flavor, resource=each.name, reserved=str(total), nominal=str(each.nominal_quota)
             )
-
-
-def nominal_gpus(queue: Queue, mapping: ResourceMapping) -> Fraction:
-    """Return the whole cards of all flavors of a ClusterQueue, without what it may borrow. Raises QuantityError."""
-    resources = ((each, mapping.resource(each.name)) for _, each in queue.amounts)
-    cards = (each for each, of in resources if of is not None and of.measure is Measure.DEVICES)
-    return sum((Fraction(parse_quantity(each.nominal_quota).nano, NANO) for each in cards), Fraction(0))

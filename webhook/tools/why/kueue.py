@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 from policies.finding import ContactEdit, Edit
+from webhook.cluster.kueue import QUEUE_NAME
 from webhook.cluster.objects import decode_owned
-from webhook.tools.kueue import QUEUE_NAME, KueueState
+from webhook.tools.kueue import KueueState
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, Cause, Source, Way
 

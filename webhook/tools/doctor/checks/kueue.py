@@ -7,12 +7,12 @@ import msgspec
 from policies.pods.pod import Toleration, View
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import GPUS, NOTHING, format_amount
+from webhook.cluster.kueue import GROUP, VERSIONS, Queue, nominal_gpus
 from webhook.cluster.taints import is_lasting
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.control_plane import OURS
 from webhook.tools.doctor.checks.nodes import READ, tolerations_by_document
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
-from webhook.tools.kueue import GROUP, VERSIONS, Queue, nominal_gpus
 
 
 class _Flavor(View, frozen=True):
