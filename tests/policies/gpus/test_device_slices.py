@@ -7,8 +7,8 @@ import msgspec
 
 from policies.gpus import device_slices, vendors
 from policies.gpus.device_kinds import PARTS, DeviceKind, DeviceKinds
-from policies.gpus.device_pools import DevicePools, kinds_in
-from policies.gpus.device_slices import coarsened, decode_slice, kind_key, merged
+from policies.gpus.device_pools import DevicePools
+from policies.gpus.device_slices import coarsened, kind_key, merged
 from policies.gpus.resource_mapping import DeviceClassPattern, Measure, ResourceMapping, ResourceMappingSpec
 from tests.builders import JSON
 from tests.cases import cases
@@ -19,19 +19,22 @@ PRODUCT = f"{DRIVER}/productName"
 
 
 def kinds_of(slices: Iterable[JSON], mapping: ResourceMapping = MAPPING) -> DeviceKinds:
-    read = {each["metadata"]["name"]: decode_slice(msgspec.json.encode(each)) for each in slices}
-    return kinds_in(read, mapping)
+    pools = DevicePools()
+    put(pools, slices)
+    pools.count(mapping)
+    return pools.inventory.device_kinds
 
 
 def put(pools: DevicePools, slices: Iterable[JSON]) -> None:
     for each in slices:
-        read = pools.reader.read(decode_slice(msgspec.json.encode(each)))
-        pools.put(each["metadata"]["name"], None, read)
+        pools.put(each["metadata"]["name"], None, pools.reader.read(msgspec.json.encode(each)))
 
 
 def parts_by_profile(kinds: DeviceKinds) -> dict[str | None, int]:
     profiles = (kind.attributes.get(f"{DRIVER}/profile") for kind in kinds.kinds)
-    return {each and each.string: kind.parts for each, kind in zip(profiles, kinds.kinds, strict=True)}
+    return {
+        each.string if each else None: kind.parts for each, kind in zip(profiles, kinds.kinds, strict=True)
+    }
 
 
 def test_kinds_have_no_identity() -> None:
@@ -189,7 +192,7 @@ def test_a_pool_stays_as_it_was_until_its_newest_generation_is_complete() -> Non
     pools.count(MAPPING)
     assert pools.key_of(DRIVER, "a", "gpu-0") not in {None, key}
     for each in newer:
-        read = pools.reader.read(decode_slice(msgspec.json.encode(each)))
+        read = pools.reader.read(msgspec.json.encode(each))
         pools.put(each["metadata"]["name"], read, None)
     pools.count(MAPPING)
     assert pools.key_of(DRIVER, "a", "gpu-0") is None
