@@ -42,13 +42,19 @@ def test_kinds_have_no_identity() -> None:
     assert parts_by_profile(kinds) == {
         None: PARTS,
         "7g.80gb": PARTS,
+        "4g.40gb": PARTS // 2,
         "3g.40gb": PARTS // 2,
         "2g.20gb": PARTS // 4,
         "1g.20gb": PARTS // 4,
         "1g.10gb": PARTS // 8,
+        "1g.10gb+me": PARTS // 8,
     }
     of_part = next(kind for kind in kinds.kinds if kind.parts == PARTS // 8)
-    assert of_part.unknown == (f"{DRIVER}/parentUUID", "resource.kubernetes.io/pciBusID")
+    assert of_part.unknown == (
+        f"{DRIVER}/parentUUID",
+        "resource.kubernetes.io/pciBusID",
+        "resource.kubernetes.io/pcieRoot",
+    )
     assert of_part.capacity[f"{DRIVER}/multiprocessors"].value == "16"
     number = kinds.kinds.index(of_part)
     assert [node[number] for node in kinds.nodes] == [21]
