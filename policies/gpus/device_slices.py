@@ -78,8 +78,9 @@ class Capacity(View, frozen=True):
 class SliceDevice(View, frozen=True):
     name: str = ""
     attributes: dict[str, DeviceAttribute] | None = None
-    capacity: dict[str, Capacity] | None = None
-    consumes_counters: tuple[CounterSet, ...] | None = None
+    capacity: msgspec.Raw = msgspec.Raw(b"null")
+    consumes_counters: msgspec.Raw = msgspec.Raw(b"null")
+    """Both are read once for all devices that have the same."""
     node_name: str = ""
     allow_multiple_allocations: bool | None = None
 
@@ -104,8 +105,9 @@ class ResourceSlice(View, frozen=True):
     spec: SliceSpec = SliceSpec()
 
 
-# Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
-decode_slice = msgspec.json.Decoder(ResourceSlice).decode
+_SLICE = msgspec.json.Decoder(ResourceSlice).decode
+_CAPACITY = msgspec.json.Decoder(dict[str, Capacity] | None).decode
+_CONSUMES = msgspec.json.Decoder(tuple[CounterSet, ...] | None).decode
 
 
 Counters = tuple[tuple[str, CounterValue], ...]
@@ -147,17 +149,18 @@ class SliceReader:
     def __init__(self) -> None:
         self.left_out: frozenset[str] = frozenset()
         self._values: defaultdict[str, set[DeviceAttribute | Capacity]] = defaultdict(set)
-        self._shapes: dict[DeviceShape, DeviceShape] = {}
+        self._shapes: dict[object, DeviceShape] = {}
         self._layouts: dict[SliceLayout, SliceLayout] = {}
-        self._kept: dict[tuple[str, str], bool] = {}
-        """Whether values are kept, by driver and name."""
+        self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
+        """By driver."""
 
-    def read(self, slice_: ResourceSlice) -> PoolSlice:
-        spec = slice_.spec
+    def read(self, document: bytes | msgspec.Raw) -> PoolSlice:
+        """Return what is kept of a ResourceSlice in JSON. Raises msgspec.ValidationError for a field of the wrong type."""
+        spec = _SLICE(document).spec
         layout = SliceLayout(
             spec.driver,
             tuple((each.name, self._shape(spec.driver, each), each.node_name) for each in spec.devices or ()),
-            tuple((each.name, tuple(each.counters.items())) for each in spec.shared_counters or ()),
+            tuple((each.name, _items(each)) for each in spec.shared_counters or ()),
         )
         if len(self._layouts) > MOST_SHAPES:
             self._layouts.clear()
@@ -170,39 +173,55 @@ class SliceReader:
         )
 
     def _shape(self, driver: str, device: SliceDevice) -> DeviceShape:
-        attributes, capacity = device.attributes or {}, device.capacity or {}
-        keeps = self._keeps
+        attributes, kept = device.attributes or {}, self._kept[driver]
+        key = (
+            driver,
+            tuple(attributes),
+            tuple([each for each in attributes.items() if kept[each[0]]]),
+            bytes(device.capacity),
+            bytes(device.consumes_counters),
+            device.allow_multiple_allocations,
+        )
+        shape = self._shapes.get(key)
+        return self._added(key, driver, device) if shape is None else shape
+
+    def _added(self, key: object, driver: str, device: SliceDevice) -> DeviceShape:
+        attributes, capacity, kept = (
+            device.attributes or {},
+            _CAPACITY(device.capacity) or {},
+            self._kept[driver],
+        )
         shape = DeviceShape(
-            tuple(each for each in attributes.items() if keeps(driver, each[0])),
-            tuple(each for each in capacity.items() if keeps(driver, each[0])),
-            tuple(name for name in (*attributes, *capacity) if not keeps(driver, name)),
-            tuple(
-                (each.counter_set, tuple(each.counters.items())) for each in device.consumes_counters or ()
-            ),
+            tuple(each for each in attributes.items() if kept[each[0]]),
+            tuple(each for each in capacity.items() if kept[each[0]]),
+            tuple(name for name in (*attributes, *capacity) if not kept[name]),
+            tuple((each.counter_set, _items(each)) for each in _CONSUMES(device.consumes_counters) or ()),
             device.allow_multiple_allocations is True,
         )
-        known = self._shapes.get(shape)
-        return self._added(driver, shape) if known is None else known
-
-    def _keeps(self, driver: str, name: str) -> bool:
-        kept = self._kept.get((driver, name))
-        if kept is None:
-            kept = self._kept[driver, name] = not _IDENTITY.fullmatch(name.rpartition("/")[2])
-        return kept
-
-    def _added(self, driver: str, shape: DeviceShape) -> DeviceShape:
         named: Iterable[tuple[str, DeviceAttribute | Capacity]] = (*shape.attributes, *shape.capacity)
         for name, value in named:
             values = self._values[qualified(driver, name)]
             values.add(value)
             if len(values) > MOST_VALUES:
-                self._kept[driver, name] = False
+                kept[name] = False
                 self.left_out |= {qualified(driver, name)}
                 values.clear()
         if len(self._shapes) > MOST_SHAPES:
             self._shapes.clear()
-        self._shapes[shape] = shape
+        self._shapes[key] = shape
         return shape
+
+
+class _Kept(dict[str, bool]):
+    """Whether the values of a name are kept."""
+
+    def __missing__(self, name: str) -> bool:
+        kept = self[name] = not _IDENTITY.fullmatch(name.rpartition("/")[2])
+        return kept
+
+
+def _items(counters: CounterSet) -> Counters:
+    return tuple(counters.counters.items())
 
 
 def qualified(driver: str, name: str) -> str:
@@ -366,7 +385,7 @@ def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind
     """
     left_out: list[str] = []
     coarse = dict(kinds)
-    while _are_too_many(coarse.values()):
+    while are_too_many(coarse.values()):
         values = defaultdict[str, set[object]](set)
         versions = set[str]()
         for kind in coarse.values():
@@ -382,7 +401,8 @@ def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind
     return coarse, tuple(left_out)
 
 
-def _are_too_many(kinds: Iterable[DeviceKind]) -> bool:
+def are_too_many(kinds: Iterable[DeviceKind]) -> bool:
+    """Whether they are more than can be published."""
     different = {kind_key(kind) for kind in kinds}
     return len(different) > MOST_KINDS or sum(map(len, different)) > MOST_BYTES
 
