@@ -8,7 +8,7 @@ import msgspec
 from policies.gpus import device_slices, vendors
 from policies.gpus.device_kinds import PARTS, DeviceKind, DeviceKinds
 from policies.gpus.device_pools import DevicePools
-from policies.gpus.device_slices import coarsened, kind_key, merged
+from policies.gpus.device_slices import coarsened, kind_key, merged, without
 from policies.gpus.resource_mapping import DeviceClassPattern, Measure, ResourceMapping, ResourceMappingSpec
 from tests.builders import JSON
 from tests.cases import cases
@@ -159,6 +159,18 @@ def test_a_shared_device_keeps_how_amounts_are_rounded() -> None:
         f"{DRIVER}/cores": {"value": "4"},
         f"{DRIVER}/memory": {"value": "80Gi", "requestPolicy": policy},
     }
+
+
+def test_a_shared_device_lacks_all_capacities_or_none() -> None:
+    capacity = {"memorySlice0": {"value": "1"}, "memory": {"value": "10Gi"}}
+    assert one(device(None, capacity=capacity)).capacity.keys() == {f"{DRIVER}/memory"}
+    shared = one(device(None, capacity=capacity, allowMultipleAllocations=True))
+    assert (shared.capacity, shared.unknown) == ({}, (f"{DRIVER}/memory", f"{DRIVER}/memorySlice0"))
+    also = msgspec.convert(
+        {"driver": DRIVER, "capacity": {"a": {"value": "1"}, "b": {"value": "1"}}, "isShared": True},
+        DeviceKind,
+    )
+    assert without(also, {"a"}).unknown == ("a", "b")
 
 
 def test_lists_of_values_are_unknown() -> None:
