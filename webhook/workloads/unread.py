@@ -120,7 +120,12 @@ def unread_gpus(
         named = truncate(value) if isinstance(value, str) else short_path(field_path(found[0]))
         return [warning(message=IN_ITS_PODS(named))]
     forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row else []
-    nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), found[0]), default=None)
+    words = str(found[0][-1]).split(".")  # spark.executor.resource.gpu.amount is one of spec.executor
+    nearest = max(
+        forms,
+        key=lambda form: (_shared_steps(steps(form.path), found[0]), steps(form.path)[-1] in words),
+        default=None,
+    )
     return [
         warning(
             message=message,

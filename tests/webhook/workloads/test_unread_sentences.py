@@ -25,6 +25,13 @@ ASK = "ask the platform team to name their paths in workloadKinds of a GPUResour
         "spec.elasticPolicy.limits[nvidia.com/gpu]: write them into spec.pytorchReplicaSpecs.Worker.template; GPUs in "
         f"spec.elasticPolicy.limits[nvidia.com/gpu] are not read; or {ASK}",
     ),
+    of_a_key_of_a_framework=(
+        "sparkoperator.k8s.io",
+        "SparkApplication",
+        {"sparkConf": {"spark.executor.resource.gpu.amount": "1"}},
+        "spec.sparkConf[spark.executor.resource.gpu.amount]: write them into spec.executor; GPUs in "
+        f"spec.sparkConf[spark.executor.resource.gpu.amount] are not read; or {ASK}",
+    ),
     of_a_claim_of_which_the_field_names_the_template=(
         "apps.nvidia.com",
         "NIMService",
