@@ -66,7 +66,7 @@ def _attribute(value: object) -> DeviceAttribute:
 
 
 def kind(
-    driver: str, capacity: dict[str, str], /, *unknown: str, shared: bool = False, **attributes: object
+    driver: str, capacity: dict[str, str], /, *unknown: str, shared: bool = False, **attributes: Any
 ) -> DeviceKind:
     """Return a kind. An attribute that begins with "=" is a version."""
     return DeviceKind(
