@@ -41,8 +41,10 @@ _READ = (
     rf"(?:\.(?P<optional>\??)(?P<id>\w+)|\[(?P<quoted>{_TEXT})\])(?!\w|\s*\()"
 )
 """The read of one attribute or capacity by its name."""
+_TEST = rf"(?P<tested>{_TEXT})\s+in\s+device\.(?:attributes|capacity)\[(?P<within>{_TEXT})\](?!\s*[.\[])"
+"""The test whether a device has one attribute or capacity."""
 _TOKEN = re.compile(
-    rf"""(?<![\w.]){_READ}|\b[rR](?:"[^"\n]*"|'[^'\n]*')|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
+    rf"""{_TEST}|(?<![\w.]){_READ}|\b[rR](?:"[^"\n]*"|'[^'\n]*')|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
 )
 _CALL = re.compile(r"(\w+)\s*\(")
 _REFUSED = re.compile(
@@ -130,19 +132,21 @@ def _may_select(selector: _Selector, kind: DeviceKind, device: dict[str, Any] | 
 @lru_cache(maxsize=1024)
 def _compiled(expression: str) -> _Selector | None:
     """Return None if the expression is not evaluated."""
-    reads: set[str] = set()
+    reads, tests = set[str](), set[str]()
 
     def emptied(token: re.Match[str]) -> str:
+        if token["tested"] is not None:
+            tests.add(f"{_unquoted(token['within'])}/{_unquoted(token['tested'])}")
+            return '"" in device.driver'
         if token["field"] is None:
             return '""'
-        domain, quoted = (text and text.strip("rR")[1:-1] for text in (token["domain"], token["quoted"]))
-        reads.add(f"{domain}/{token['id'] or quoted}")
+        reads.add(f"{_unquoted(token['domain'])}/{token['id'] or _unquoted(token['quoted'])}")
         return f"device.driver{token['optional'] or ''}"
 
     rest = _TOKEN.sub(emptied, expression)
     calls = _CALL.findall(rest)
     macros = sum(each in _MACROS for each in calls)
-    is_guarded = "has" in calls or "?" in rest
+    is_guarded = "has" in calls or "?" in rest or bool(tests)
     is_other = _OTHER_USE.search(rest) is not None
     if (
         len(expression) > (MAX_LOOP_LENGTH if macros else MAX_LENGTH)
@@ -158,7 +162,11 @@ def _compiled(expression: str) -> _Selector | None:
     except (RuntimeError, TypeError, UnicodeError):
         return None
     may_recover = not _MAY_FAIL.isdisjoint(calls) and ("?" in rest or "||" in rest or macros > 0)
-    return _Selector(program, None if is_other else frozenset(reads), is_guarded, may_recover)
+    return _Selector(program, None if is_other else frozenset(reads | tests), is_guarded, may_recover)
+
+
+def _unquoted(text: str) -> str:
+    return text.lstrip("rR")[1:-1]
 
 
 def _device(kind: DeviceKind) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
+from functools import partial
 from math import ceil
 from sys import intern
 
@@ -272,6 +273,7 @@ def _kind(
         unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
         parts=ceil(_share(shape, sets, weighed) * PARTS),
         is_shared=shape.is_shared,
+        weighed=tuple(filter(partial(_is_weighed, weighed), capacity)) if shape.is_shared else (),
     )
     # Lists of values (alpha in 1.37), and types of later versions.
     unread = (name for name, value in attributes.items() if value == DeviceAttribute())
@@ -325,17 +327,26 @@ def _share_of_card(
     return max(shares, default=Fraction(0))
 
 
+def _is_weighed(weighed: Collection[str], name: str) -> bool:
+    """Whether shares weigh by the capacity of this qualified name: by all without patterns."""
+    return not weighed or any(_matches(pattern, name.rpartition("/")[2]) for pattern in weighed)
+
+
 def _summed(counters: Iterable[tuple[str, CounterValue]], weighed: Collection[str]) -> Mapping[str, Fraction]:
     """Add up the amounts of the counters that match a pattern. Without patterns, each counter is weighed alone."""
     amounts = defaultdict[str, Fraction](Fraction)
     for name, counter in counters:
         for pattern in weighed or (name,):
-            before, star, after = pattern.partition("*")
-            if name == pattern or (
-                star and len(name) >= len(pattern) and name.startswith(before) and name.endswith(after)
-            ):
+            if _matches(pattern, name):
                 amounts[pattern] += Fraction(parse_quantity(counter.value).nano)
     return amounts
+
+
+def _matches(pattern: str, name: str) -> bool:
+    before, star, after = pattern.partition("*")
+    if not star:
+        return name == pattern
+    return len(name) >= len(pattern) and name.startswith(before) and name.endswith(after)
 
 
 def kind_key(kind: DeviceKind) -> bytes:

@@ -77,12 +77,20 @@ ALL = {A100, H100, SLICE, AMD}
         pytest.param(f'!({ATTRIBUTES}.uuid == "GPU-1")', {A100, H100, SLICE}, id="another-identity"),
         pytest.param(f"has({ATTRIBUTES}.profile)", {SLICE}, id="has"),
         pytest.param(
+            f"'profile' in {ATTRIBUTES} && {ATTRIBUTES}.profile.startsWith('1g.')", {SLICE}, id="guarded"
+        ),
+        pytest.param(f"'uuid' in {ATTRIBUTES}", {A100, H100, SLICE}, id="whether-it-has-an-identity"),
+        pytest.param(
+            "!('family' in device.attributes['gpu.amd.com'])", {A100, H100, SLICE}, id="in-of-another-domain"
+        ),
+        pytest.param(f"'a' in {ATTRIBUTES} ['uuid']", ALL, id="in-of-a-value"),
+        pytest.param(
             '!has(device.attributes["gpu.amd.com"].family)', {A100, H100, SLICE}, id="has-of-another-domain"
         ),
         pytest.param(f"!has({ATTRIBUTES}.uuid)", ALL, id="has-of-an-identity"),
         pytest.param(f'{ATTRIBUTES}.?profile.orValue("none") == "none"', {A100, H100, AMD}, id="an-optional"),
         pytest.param(f'{ATTRIBUTES}.?uuid.orValue("none") == "none"', ALL, id="an-optional-identity"),
-        pytest.param(f'"profile" in {ATTRIBUTES}', ALL, id="a-key-beside-identities"),
+        pytest.param(f'"profile" in {ATTRIBUTES}', {SLICE}, id="a-key-beside-identities"),
         pytest.param(
             f'cel.bind(gpu, {ATTRIBUTES}, gpu.type == "mig")', ALL, id="all-attributes-beside-identities"
         ),

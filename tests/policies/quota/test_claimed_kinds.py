@@ -60,7 +60,12 @@ KINDS = (
     kind("A100 40GB"),
     kind("A100 80GB"),
     kind("RTX 5090"),
-    kind("A100 80GB", is_shared=True, capacity={f"{GPU}/memory": DeviceCapacity("80Gi")}),
+    kind(
+        "A100 80GB",
+        is_shared=True,
+        capacity={f"{GPU}/memory": DeviceCapacity("80Gi")},
+        weighed=(f"{GPU}/memory",),
+    ),
 )
 NODES = ({0: 2, 1: 14}, {3: 8}, {5: 40}, {3: 1, 4: 4})
 BY_CLASS = {GPU: (0, 3, 4, 5), MIG: (1, 2), H100: (0, 1), ANY: (5,), SHARED: (6,), "empty.example.com": ()}
