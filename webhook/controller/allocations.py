@@ -15,7 +15,7 @@ KindOf = Callable[[str, str, str], int | None]
 
 
 def unknown_kind(_driver: str, _pool: str, _device: str) -> None:
-    """A KindOf where no ResourceSlices are read."""
+    """Return the kind of any device where no ResourceSlices are read."""
 
 
 def is_binding(before: CountedRecord | None, after: CountedRecord | None) -> bool:

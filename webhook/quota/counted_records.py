@@ -69,9 +69,9 @@ class WaitingPod(msgspec.Struct, frozen=True):
 
 
 class PodRecord(CountedRecord, frozen=True, kw_only=True):
-    """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod, and
-    `generated_claims` are those that the resource-claim controller made from templates. Only they write these names.
+    """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod.
 
+    `generated_claims` are the names of those that the resource-claim controller made from templates.
     `ended` is when the last container of a terminal pod ended, "" if its status does not say so.
     `is_deleted`: the pod is stored until it has ended, or for its finalizers. It never starts.
     `owner` is its controller as its metadata name it, which may not exist. `never_waits`: one that replaces it waits in no line.
