@@ -8,7 +8,7 @@ import msgspec
 
 from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.device_pools import DevicePools, Inventory
-from policies.gpus.device_slices import PoolSlice, decode_slice, kind_key
+from policies.gpus.device_slices import PoolSlice, kind_key
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer
@@ -109,9 +109,8 @@ class DeviceSlices:
         return known.by_key
 
     def _record(self, raw: msgspec.Raw) -> SliceRecord:
-        read = decode_slice(raw)
         with self._lock:
-            return SliceRecord(decode_metadata(raw).uid, self._pools.reader.read(read))
+            return SliceRecord(decode_metadata(raw).uid, self._pools.reader.read(raw))
 
     def _changed(self, before: SliceRecord | None, after: SliceRecord | None) -> None:
         uid = after.uid if after else before.uid if before else ""
