@@ -58,8 +58,27 @@ class Consumer(View, frozen=True):
     uid: str = ""
 
 
+class DeviceResult(View, frozen=True):
+    """A device, or a share of one, that the scheduler chose for a request (`gpus`) or an alternative of it (`gpus/small`)."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    consumed_capacity: dict[str, QuantityText] | None = None
+
+
+class DeviceAllocation(View, frozen=True):
+    results: tuple[DeviceResult, ...] | None = None
+
+
+class Allocation(View, frozen=True):
+    devices: DeviceAllocation | None = None
+
+
 class ClaimStatus(View, frozen=True):
-    allocation: dict[str, msgspec.Raw] | None = None
+    allocation: Allocation | None = None
     reserved_for: tuple[Consumer, ...] | None = None
 
 
