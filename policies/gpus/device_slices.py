@@ -115,7 +115,7 @@ Counters = tuple[tuple[str, CounterValue], ...]
 
 
 class DeviceShape(msgspec.Struct, frozen=True, cache_hash=True):
-    """What is kept of a device. Devices of one shape share it. `unknown` are the names that are left out."""
+    """The fields that are kept of a device. Devices of one shape share it. `unknown` are the names that are left out."""
 
     attributes: tuple[tuple[str, DeviceAttribute], ...]
     capacity: tuple[tuple[str, Capacity], ...]

@@ -138,7 +138,7 @@ VENDORS = (
             *_others("nvidia.com", NVIDIA_GPU),
         ),
         device_classes=(
-            # Counters of its DRA driver (cmd/gpu-kubelet-plugin/partitions.go). Never engines: one decoder of one is no card.
+            # Counters of its DRA driver (cmd/gpu-kubelet-plugin/partitions.go). Never engines: the only decoder is not a card.
             *_device_classes(
                 NVIDIA_GPU,
                 "gpu.nvidia.com",

@@ -69,7 +69,7 @@ class DeviceKindsWriter:
         self._written, self._due = inventory, now + REFRESH
 
     def write(self, inventory: Inventory, now: datetime) -> None:
-        """Write what differs. Raises `errors.ApiError`, and msgspec.MsgspecError of an answer that is no ConfigMap."""
+        """Write what differs. Raises `errors.ApiError`, and msgspec.MsgspecError if the answer is not a ConfigMap."""
         path = devices_path(self.namespace)
         stored = self.api.get(path, timeout=CALL_SECONDS)
         before = decode(stored).published

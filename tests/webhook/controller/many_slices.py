@@ -23,6 +23,15 @@ from webhook.controller.device_slices import DeviceSlices
 PLACEHOLDER = "the-node"
 CARDS = 8
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+MODULE = ("-m", "tests.webhook.controller.many_slices")
+
+
+def node_name(number: int) -> str:
+    return f"node-{number:05d}"
+
+
+def slices_of(number: int) -> list[JSON]:
+    return node_slices(node_name(number), cards=CARDS)
 
 
 def texts() -> list[str]:
@@ -58,7 +67,7 @@ class Nodes:
 
     def _text(self, index: int) -> str:
         node, part = divmod(index, len(self._texts))
-        return self._texts[part].replace(PLACEHOLDER, f"node-{node:05d}")
+        return self._texts[part].replace(PLACEHOLDER, node_name(node))
 
 
 def serve(folder: str, nodes: str) -> None:
@@ -74,7 +83,7 @@ def read(kubeconfig: str, nodes: str) -> None:
     slices = DeviceSlices(ApiClient(load_access(kubeconfig), read_seconds=60.0), lambda: configuration)
     began, worked = monotonic(), process_time()
     threading.Thread(target=slices.run, args=(threading.Event(),), daemon=True).start()
-    last = f"node-{int(nodes) - 1:05d}"
+    last = node_name(int(nodes) - 1)
     while slices.inventory is None or slices.inventory.published == {}:
         threading.Event().wait(0.05)
     found: dict[str, Any] = {

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cases import cases
-
-MODULE = ("-m", "tests.webhook.controller.many_slices")
+from tests.webhook.controller.many_slices import MODULE
 
 
 def figures(nodes: int, folder: Path) -> dict[str, Any]:

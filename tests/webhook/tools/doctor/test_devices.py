@@ -7,7 +7,7 @@ from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import assert_found
 
 CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-devices"
-REMEDY = "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are no GPUs"
+REMEDY = "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs"
 
 
 def lacking(names: str) -> str:

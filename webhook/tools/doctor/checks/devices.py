@@ -13,7 +13,7 @@ MAX_NAMES = 3
 """Names that a sentence lists."""
 
 
-@doctor_check("device-kinds", "Kinds of DRA devices are told apart")
+@doctor_check("device-kinds", "Kinds of DRA devices have all attributes that selectors may read")
 def _device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
     namespace = cluster.names.namespace
     try:
@@ -25,7 +25,7 @@ def _device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
             f"lacks {first_names(left_out, MAX_NAMES)}, because there are too many kinds of devices: a claim whose selector "
             "reads one of them counts as the dearest device of its DeviceClass"
         )
-        remedy = "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are no GPUs"
+        remedy = "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs"
         yield warning("device-kinds-left-out", f"ConfigMap/{DEVICES} in {namespace}", message, remedy)
 
 
