@@ -34,7 +34,7 @@ from policies.quota.demand import (
 MAX_RESULTS = 32
 """Devices that one claim can get (`AllocationResultsMaxSize` of the API server), also by `allocationMode: All`."""
 
-MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 1536, 1600
+MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 1024, 1600
 """Characters of the different selectors of a claim, and their number times the kinds of devices. A claim with more counts without
 its own selectors, so the work of one claim is bounded."""
 
