@@ -19,17 +19,17 @@ from policies.finding import (
 )
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.field_paths import path_parts
 from policies.pods.limit_ranger import (
     KINDS,
     POD_LEVEL,
-    RATIO,
     Default,
     Refusal,
     effective,
     given_amounts,
     refusals,
 )
-from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
+from policies.pods.limit_ranges import CONTAINER, RATIO, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import QuantityError, QuantityText, readable
@@ -99,7 +99,7 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
         if without_gpus(pod, defaults, limits) is None:
             yield _with_contact_edits(finding, [last], limits)
         else:
-            edits = _edits(defaults)
+            edits = set_to_0(defaults)
             yield replace(
                 finding, choices=(edits,), remedy=f"{in_words([edits])}{_IN_LIMITS} if it needs none"
             )
@@ -125,7 +125,7 @@ def explained(
     if not removes:
         is_for_contact = removes is None and all_of_pod and not finding.ask_contact
         return _with_contact_edits(finding, own or defaults, limits) if is_for_contact else finding
-    edits = _edits(defaults)
+    edits = set_to_0(defaults)
     words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
         finding,
@@ -135,7 +135,7 @@ def explained(
     )
 
 
-def _edits(defaults: Sequence[Default]) -> Edits:
+def set_to_0(defaults: Sequence[Default]) -> Edits:
     amounts = dict.fromkeys((default.place.path, default.resource) for default in defaults)
     return tuple(Edit(f"{path}.resources.{kind}[{name}]", _NONE) for path, name in amounts for kind in KINDS)
 
@@ -156,15 +156,25 @@ def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: N
     Where one gives no longer, another would give, or refuse the pod for it.
     """
     resources = sorted({each.resource for each in defaults})
-    edits: dict[str, list[ContactEdit]] = {}
-    for limit_range in limits.limit_ranges:
-        for at, item in enumerate(limit_range.items):
-            bounds = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
-            if any(resource in (amounts or {}) for amounts in bounds for resource in resources):
-                edits.setdefault(limit_range.name, []).append(ContactEdit(LIMIT_RANGE, f"spec.limits[{at}]"))
-    names = " and ".join(f"{LIMIT_RANGE} {name}" for name in edits)
+    edits = {
+        limit_range.name: [
+            ContactEdit(LIMIT_RANGE, f"spec.limits[{at}].{field}[{resource}]")
+            for at, item in enumerate(limit_range.items)
+            for field, amounts in item.fields.items()
+            for resource in resources
+            if resource in amounts
+        ]
+        for limit_range in limits.limit_ranges
+    }
+    names = " and ".join(f"{LIMIT_RANGE} {name}" for name, of_it in edits.items() if of_it)
     words = f"to take {' and '.join(resources)} out of {names}"
     return replace(finding, ask_contact=words, contact_choices=(tuple(chain.from_iterable(edits.values())),))
+
+
+def taken_out(finding: Finding) -> frozenset[str]:
+    """Return the resources that the finding asks to take out of LimitRanges."""
+    asked = (each for change in finding.contact_choices for each in change if isinstance(each, ContactEdit))
+    return frozenset(str(path_parts(each.path)[-1]) for each in asked if each.kind == LIMIT_RANGE)
 
 
 # ---- what refuses it
@@ -242,10 +252,8 @@ def limit_range_findings(limit_range: LimitRange, mapping: ResourceMapping) -> I
 
 def _misspelt(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iterator[Finding]:
     """Warn of amounts of resources whose names nearly equal those of GPU resources."""
-    fields = ("max", "min", "default", "defaultRequest", RATIO)
-    of_fields = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
-    for field, amounts in zip(fields, of_fields, strict=True):
-        for resource, amount in (amounts or {}).items():
+    for field, amounts in item.fields.items():
+        for resource, amount in amounts.items():
             meant, at = mapping.misspelt(resource), f"{path}.{field}[{resource}]"
             if meant is not None:
                 yield Finding(

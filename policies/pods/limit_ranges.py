@@ -5,7 +5,7 @@ webhooks, lists them in an annotation, and checks the final pod. Anyone can writ
 is in `policies.pods.limit_ranger`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 
@@ -20,6 +20,8 @@ LONGEST_DEFAULTS = 16 * 1024
 """Characters of the annotation that is read: 200 containers with CPU and memory."""
 PREFIX = "LimitRanger plugin set: "
 CONTAINER = "Container"
+RATIO = "maxLimitRequestRatio"
+FIELDS = ("min", "max", "default", "defaultRequest", RATIO)
 MAX_RESOURCES = 128
 """Resources of one map of a LimitRange that are read: twice what one map of a container may have."""
 
@@ -40,6 +42,19 @@ class LimitRangeItem(View, frozen=True):
         request = {**(self.min or {}), **default, **(self.default_request or {})}
         return replace(self, default=first_of(default), default_request=first_of(request))
 
+    @property
+    def fields(self) -> dict[str, ResourceList]:
+        """What it says of resources, by field."""
+        amounts = (self.min, self.max, self.default, self.default_request, self.max_limit_request_ratio)
+        return dict(zip(FIELDS, (each or {} for each in amounts), strict=True))
+
+    def without(self, resources: Collection[str]) -> "LimitRangeItem":
+        low, high, *others = (
+            {name: amount for name, amount in amounts.items() if name not in resources}
+            for amounts in self.fields.values()
+        )
+        return LimitRangeItem(self.type, high, low, *others)
+
 
 class LimitRangeSpec(View, frozen=True):
     limits: tuple[LimitRangeItem, ...] | None = None
@@ -57,6 +72,9 @@ class LimitRange(View, frozen=True):
     def items(self) -> tuple[LimitRangeItem, ...]:
         """The items as the API server stores them."""
         return tuple(item.defaulted() for item in (self.spec and self.spec.limits) or ())
+
+    def without(self, resources: Collection[str]) -> "LimitRange":
+        return replace(self, spec=LimitRangeSpec(tuple(item.without(resources) for item in self.items)))
 
 
 def first_of(amounts: ResourceList | None) -> ResourceList:
@@ -115,6 +133,10 @@ class NamespaceLimits(msgspec.Struct, frozen=True):
     def __hash__(self) -> int:
         # One object is made for each version of the LimitRanges, and decisions are cached by it.
         return id(self)
+
+    def without(self, resources: Collection[str]) -> "NamespaceLimits":
+        """Return what they say once the resources are taken out of them."""
+        return namespace_limits(each.without(resources) for each in self.limit_ranges)
 
     def of(self, resource: str) -> ResourceBounds | None:
         return self.cpu if resource == "cpu" else self.memory

@@ -52,7 +52,7 @@ from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
 from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
-from webhook.evaluation.tried_choices import denials_with, with_tried_choices
+from webhook.evaluation.tried_choices import PhasesOf, denials_with, with_tried_choices
 from webhook.evaluation.usage_now import may_exceed, with_choices_that_fit
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 
@@ -178,12 +178,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules.check_template()
         decision = rules.decision()
         if self.tries_choices:
-            trial = self.trial()
             # Without time for trials, the decision stands, and its choices are offered as the rules made them.
             with suppress(DeadlineExceeded):
-                evaluate = partial(trial.evaluate, phase, policy)
+                under = partial(self._phases_under, phase, policy, by_daemonset=by_daemonset, owner=owner)
+                under = partial(under, asks_quota=decision.allowed)
                 mapping = self.configuration.resource_mapping
-                decision = naming_limit_ranges(decision, pod, limits, mapping, evaluate)
+                decision = naming_limit_ranges(decision, pod, limits, mapping, under)
             if not is_update:
                 by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
                 others = partial(ways_of, by_author, rules.context)
@@ -277,6 +277,23 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if asks_quota:
             quota = quota or self._tried_quota(policy, self._ledger(policy), is_unused=True)
             yield self._by_quota(policy, quota, admitted).violations
+
+    def _phases_under(
+        self,
+        phase: Phase,
+        policy: EffectivePolicy,
+        limits: NamespaceLimits,
+        *,
+        by_daemonset: bool = False,
+        owner: Owner | None = None,
+        quota: ReadOnlyQuota | None = None,
+        asks_quota: bool = True,
+    ) -> PhasesOf:
+        """Return what finds what is wrong with a pod, as this phase sees it, if it is created under these LimitRanges."""
+        trial = replace(self.trial(), facts=replace(self.facts, limits_of=lambda _namespace: limits))
+        find = partial(trial.findings_by_phase, phase, policy, by_daemonset=by_daemonset, owner=owner)
+        find = partial(find, quota=quota, asks_quota=asks_quota)
+        return lambda pod: find(as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod)
 
     def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
         """Return the decision of this quota alone on a new pod, whatever rules find of it."""
@@ -383,10 +400,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     would_wait=self.queues is None and request.may_wait and self._waits_now(policy),
                 )
                 decision = decision.with_findings(findings, mode, bound.rule.id)
-                if request.pod is not None and not decision.allowed:
+                if request.pod is not None and not decision.allowed and self.tries_choices:
                     limits = limits_needed(self.facts, policy, Phase.VALIDATE, request.pod)
                     mapping = self.configuration.resource_mapping
-                    decision = naming_limit_ranges(decision, request.pod, limits, mapping)
+                    tried = self._tried_quota(policy, outcome.ledger if outcome else None)
+                    under = partial(self._phases_under, Phase.VALIDATE, policy, quota=tried)
+                    with suppress(DeadlineExceeded):
+                        decision = naming_limit_ranges(decision, request.pod, limits, mapping, under)
         return replace(decision, request=request, reservation=outcome)
 
     def _helps(

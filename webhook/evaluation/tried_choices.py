@@ -44,17 +44,8 @@ def with_tried_choices(
     others: what is tried for a finding about the place of the pod without a choice that helps.
     """
     tried = [violation for violation in decision.violations if _is_tried(violation)]
-    if not tried:
-        return decision
-    try:
-        text = msgspec.json.encode(pod)
-        most = most_trials(pod, len(text))
-        needed = min(FEW, len({edits for each in tried for edits in each.finding.choices}))
-        trials = _Trials(decision, pod, text, most, phases_of) if most >= max(needed, 1) else None
-    except msgspec.MsgspecError:
-        trials = (
-            None  # A hostile pod, such as one with a number of many digits, cannot be written as it was read.
-        )
+    needed = min(FEW, len({edits for each in tried for edits in each.finding.choices}))
+    trials = _trials(decision, pod, phases_of, max(needed, 1)) if tried else None
     if trials is None:
         return decision
     helpful = {each: trials.helpful(each.finding) for each in tried}
@@ -63,6 +54,24 @@ def with_tried_choices(
             worst = Effect.WARNS if each.outcome is Outcome.DENIED else Effect.HELPS
             helpful[each] = trials.first_of(each.finding, others(), worst=worst)
     return replace(decision, violations=tuple(_offering(each, helpful) for each in decision.violations))
+
+
+def _trials(decision: Decision, pod: Pod, phases_of: PhasesOf, needed: int = 1) -> "_Trials | None":
+    """Return the trials on a pod; None where it is so long that fewer edited pods than needed can be tried."""
+    try:
+        text = msgspec.json.encode(pod)
+        most = most_trials(pod, len(text))
+        return _Trials(decision, pod, text, most, phases_of) if most >= needed else None
+    except msgspec.MsgspecError:
+        return (
+            None  # A hostile pod, such as one with a number of many digits, cannot be written as it was read.
+        )
+
+
+def helps(decision: Decision, pod: Pod, phases_of: PhasesOf, finding: Finding, edits: Edits) -> bool:
+    """Whether edits of a pod remove a finding of the decision, and bring no new denial; true where the pod is too long to try."""
+    trials = _trials(decision, pod, phases_of)
+    return trials is None or trials.effect(finding, edits) is not Effect.NO_HELP
 
 
 def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...]]) -> Violation:
@@ -121,7 +130,7 @@ class _Trials:
     def helpful(self, finding: Finding) -> tuple[Edits, ...]:
         """Return those choices of the finding that help most, among those that can be tried."""
         can_be_tried = (edits for edits in finding.choices if edits in self._after or self._left > 0)
-        effects = [(edits, self._effect(finding, edits)) for edits in can_be_tried]
+        effects = [(edits, self.effect(finding, edits)) for edits in can_be_tried]
         best = min((effect for _, effect in effects), default=Effect.NO_HELP)
         return tuple(edits for edits, effect in effects if effect is best is not Effect.NO_HELP)
 
@@ -131,13 +140,13 @@ class _Trials:
         for edits in others:
             if edits not in self._after and self._left <= 0:
                 break
-            effect = self._effect(finding, edits)
+            effect = self.effect(finding, edits)
             if effect is Effect.HELPS:
                 return (edits,)
             second = second or ((edits,) if effect <= worst else ())
         return second
 
-    def _effect(self, finding: Finding, edits: Edits) -> Effect:
+    def effect(self, finding: Finding, edits: Edits) -> Effect:
         now, same = self._kinds_after(edits), _kind(finding)
         if now is None or _number(now, same) >= _number(self._before, same):
             return Effect.NO_HELP
