@@ -198,11 +198,13 @@ def refusal_findings(
 def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     field = f"spec.limits[{refusal.item}].{refusal.bound}[{refusal.resource}]"
     edits, place = _accepted_edits(pod, refusal, limits), _place_of(pod, refusal)
-    written = place.amount_paths(refusal.resource) if place else []
+    missing = f"{refusal.path}.resources.requests[{refusal.resource}]" if refusal.place else refusal.path
+    is_about_place = refusal.place or refusal.seen is not None
+    written = place.amount_paths(refusal.resource) if place and is_about_place else []
     return Finding(
         rule=ID,
         reason=LIMIT_RANGE_REFUSES,
-        path=next(iter(written), refusal.path),
+        path=next(iter(written), missing),
         container=refusal.place.container.name if refusal.place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
         choices=together(*edits),

@@ -201,11 +201,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         """Return the decision on a new pod with those choices of warnings for which the quota has room now.
 
-        Equal pods share a decision; each meets another usage. Nobody reads the answer to a controller: no ledger is read for it.
+        Equal pods share a decision; each meets another usage. No controller reads the answer to its new pod: no ledger is read for
+        it. Where nothing will be stored, people read it.
         """
         by_controller = pod.metadata is not None and pod.metadata.controller is not None
+        is_read = self.queues is None or not by_controller
         is_tried = self.tries_choices and phase is not Phase.TEMPLATE and may_exceed(decision)
-        ledger = self._ledger(decision.policy) if is_tried and not by_controller else None
+        ledger = self._ledger(decision.policy) if is_tried and is_read else None
         if ledger is None:
             return decision
         quota = self._tried_quota(decision.policy, ledger)

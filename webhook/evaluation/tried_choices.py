@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edits, Finding, plain
+from policies.finding import Edit, Edits, Finding, edits_of, plain
 from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.injected import INJECTION_REASONS
@@ -28,6 +28,9 @@ MOST_AMOUNTS = 128
 """Extended resources of all edited pods of one decision."""
 FEW = 8
 """If fewer choices than this could be tried, and not all, because the pod is so long, they are offered as the rules made them."""
+
+MOST_DEMANDS = 3
+"""Demands of other rules that a question may lead to."""
 
 PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created now."""
@@ -53,7 +56,10 @@ def with_tried_choices(
         if choices == () and each.finding.rule in PLACING:
             worst = Effect.WARNS if each.outcome is Outcome.DENIED else Effect.HELPS
             helpful[each] = trials.first_of(each.finding, others(), worst=worst)
-    return replace(decision, violations=tuple(_offering(each, helpful) for each in decision.violations))
+    offering = (_offering(each, helpful) for each in decision.violations)
+    return replace(
+        decision, violations=tuple(_asking(each, trials.before, pod, phases_of) for each in offering)
+    )
 
 
 def _trials(decision: Decision, pod: Pod, phases_of: PhasesOf, needed: int = 1) -> "_Trials | None":
@@ -80,6 +86,42 @@ def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...
     if choices is None or choices == finding.choices:
         return violation
     return replace(violation, finding=replace(finding, choices=choices, remedy=""))
+
+
+def _asking(violation: Violation, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Violation:
+    """Return the finding whose questions name all edits by which the pod is admitted then, without questions that do not help."""
+    finding = violation.finding
+    changes = finding.contact_choices
+    if not any(map(edits_of, changes)):
+        return violation
+    needed = [_needed(finding.rule, edits_of(change), before, pod, phases_of) for change in changes]
+    if all(edits == edits_of(change) for edits, change in zip(needed, changes, strict=True)):
+        return violation
+    asked = tuple(
+        (*(each for each in change if not isinstance(each, Edit)), *edits)
+        for edits, change in zip(needed, changes, strict=True)
+        if edits is not None
+    )
+    is_whole = len(asked) == len(changes)  # the words name all of them
+    asking = replace(
+        finding,
+        ask_contact=finding.ask_contact if is_whole else "",
+        contact_choices=asked if is_whole else (),
+    )
+    return replace(violation, finding=asking)
+
+
+def _needed(rule: str, edits: Edits, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Edits | None:
+    """Return the edits with those that other rules demand once they are made; None where that does not end soon."""
+    for _ in range(MOST_DEMANDS):
+        denials = (each for each in denials_with(edits, pod, phases_of) if each.rule != rule)
+        new = next((each for each in denials if not before[_kind(each), Outcome.DENIED]), None)
+        if new is None:
+            return edits
+        if not new.choices:
+            return None
+        edits = (*edits, *new.choices[0])
+    return None
 
 
 def most_trials(pod: Pod, length: int) -> int:
@@ -124,7 +166,7 @@ class _Trials:
 
     def __init__(self, decision: Decision, pod: Pod, text: bytes, most: int, phases_of: PhasesOf) -> None:
         self._data, self._left, self._phases_of = msgspec.json.decode(text), most, phases_of
-        self._before = _kinds([decision.violations]) | _kinds(phases_of(pod))
+        self.before = _kinds([decision.violations]) | _kinds(phases_of(pod))
         self._after: dict[Edits, Kinds | None] = {}
 
     def helpful(self, finding: Finding) -> tuple[Edits, ...]:
@@ -148,9 +190,9 @@ class _Trials:
 
     def effect(self, finding: Finding, edits: Edits) -> Effect:
         now, same = self._kinds_after(edits), _kind(finding)
-        if now is None or _number(now, same) >= _number(self._before, same):
+        if now is None or _number(now, same) >= _number(self.before, same):
             return Effect.NO_HELP
-        new = {key for key, number in now.items() if number > self._before[key]}
+        new = {key for key, number in now.items() if number > self.before[key]}
         outcomes = {outcome for _, outcome in new}
         if Outcome.DENIED in outcomes and not finding.reason.uncovers:
             return Effect.NO_HELP

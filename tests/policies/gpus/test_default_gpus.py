@@ -256,7 +256,9 @@ def test_all_limit_ranges_that_bound_it_are_named() -> None:
     assert found.ask_contact == (
         "to take nvidia.com/gpu out of LimitRange bounds and LimitRange gpus and LimitRange more"
     )
-    assert found.contact_choices == ((ContactEdit("LimitRange", "spec.limits[0]"),) * 3,)
+    fields = ("min", "default", "defaultRequest", "default", "defaultRequest")
+    asked = tuple(ContactEdit("LimitRange", f"spec.limits[0].{field}[{GPU}]") for field in fields)
+    assert found.contact_choices == (asked,)
 
 
 EACH_GETS_IT = "each container that requests none gets it, also sidecars and init containers"
