@@ -201,8 +201,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         """Return the decision on a new pod with those choices of warnings for which the quota has room now.
 
-        Equal pods share a decision; each meets another usage. No controller reads the answer to its new pod: no ledger is read for
-        it. Where nothing will be stored, people read it.
+        Equal pods share a decision; each meets another usage. A controller does not read the answer to its new pod: no ledger is
+        read for it. Where nothing will be stored, people read it.
         """
         by_controller = pod.metadata is not None and pod.metadata.controller is not None
         is_read = self.queues is None or not by_controller

@@ -72,7 +72,8 @@ def naming_limit_ranges(
                 for place, kind, name in product(pod.places, KINDS, taken)
                 if default_of(place, kind.removesuffix("s"), name) in listed
             )
-            if not helps(decision, pod, phases_under(limits.without(taken)), finding, edits):
+            # What the annotation does not list, the author may have written.
+            if not edits or not helps(decision, pod, phases_under(limits.without(taken)), finding, edits):
                 finding = replace(finding, ask_contact="", contact_choices=())
         return replace(violation, finding=finding)
 

@@ -153,6 +153,23 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
             "from LimitRange gpus [limit-range]",
         ],
     ),
+    neither_request_nor_limit=(
+        pod(gpu_container()),
+        limit_range("gpus", maxLimitRequestRatio={"cpu": "2"}),
+        [
+            f"{MAIN.format('requests', 'cpu')}: must satisfy LimitRange gpus: cpu max limit to request ratio "
+            "per Container is 2, but no request is specified or request is 0; ask the platform team "
+            "to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
+    no_limit_of_the_pod=(
+        pod(gpu_container(resources={"limits": {GPU: "1"}, "requests": {"cpu": "1"}})),
+        limit_range("gpus", type="Pod", maxLimitRequestRatio={"cpu": "2"}),
+        [
+            "spec: must satisfy LimitRange gpus: cpu max limit to request ratio per Pod is 2, but no limit is specified or limit "
+            "is 0; ask the platform team to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
     no_request_of_the_pod=(
         pod(gpu_container()),
         limit_range("gpus", type="Pod", min={"cpu": "1"}),
