@@ -66,16 +66,15 @@ def has_no_other_gpus(pod: Pod, defaults: Sequence[Default], mapping: ResourceMa
     )
 
 
-def without_gpus(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> Pod | None:
-    """Return the pod that requests 0 in place of what it was given; None where a LimitRange refuses that."""
+def can_be_0(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> bool:
+    """Whether LimitRanges accept 0 in place of what they gave."""
     for default in defaults:
         pod = with_amounts(pod, default.place, KINDS, default.resource, _NONE)
     names = {default.resource for default in defaults}
     try:
-        is_refused = any(refusal.resource in names for refusal in refusals(pod, limits))
+        return not any(refusal.resource in names for refusal in refusals(pod, limits))
     except QuantityError:
-        return None  # reported where it is written
-    return None if is_refused else pod
+        return False  # reported where it is written
 
 
 def with_amounts(
@@ -96,13 +95,13 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
         last = defaults[-1]
         path, container, value = last.path, last.place.container.name, str(last.amount)
         finding = _warning(path=path, container=container, value=value, message=_origin(defaults))
-        if without_gpus(pod, defaults, limits) is None:
-            yield _with_contact_edits(finding, [last], limits)
-        else:
+        if can_be_0(pod, defaults, limits):
             edits = set_to_0(defaults)
             yield replace(
                 finding, choices=(edits,), remedy=f"{in_words([edits])}{_IN_LIMITS} if it needs none"
             )
+        else:
+            yield _with_contact_edits(finding, [last], limits)
 
 
 def explained(

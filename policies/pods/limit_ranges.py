@@ -21,15 +21,14 @@ LONGEST_DEFAULTS = 16 * 1024
 PREFIX = "LimitRanger plugin set: "
 CONTAINER = "Container"
 RATIO = "maxLimitRequestRatio"
-FIELDS = ("min", "max", "default", "defaultRequest", RATIO)
 MAX_RESOURCES = 128
 """Resources of one map of a LimitRange that are read: twice what one map of a container may have."""
 
 
 class LimitRangeItem(View, frozen=True):
     type: str = ""
-    max: ResourceList | None = None
     min: ResourceList | None = None
+    max: ResourceList | None = None
     default: ResourceList | None = None
     default_request: ResourceList | None = None
     max_limit_request_ratio: ResourceList | None = None
@@ -44,16 +43,13 @@ class LimitRangeItem(View, frozen=True):
 
     @property
     def fields(self) -> dict[str, ResourceList]:
-        """What it says of resources, by field."""
-        amounts = (self.min, self.max, self.default, self.default_request, self.max_limit_request_ratio)
-        return dict(zip(FIELDS, (each or {} for each in amounts), strict=True))
+        """The amounts that it states, by field as in JSON."""
+        names = zip(self.__struct_fields__[1:], self.__struct_encode_fields__[1:], strict=True)
+        return {field: getattr(self, name) or {} for name, field in names}
 
     def without(self, resources: Collection[str]) -> "LimitRangeItem":
-        low, high, *others = (
-            {name: amount for name, amount in amounts.items() if name not in resources}
-            for amounts in self.fields.values()
-        )
-        return LimitRangeItem(self.type, high, low, *others)
+        kept = ({name: each[name] for name in each if name not in resources} for each in self.fields.values())
+        return LimitRangeItem(self.type, *kept)
 
 
 class LimitRangeSpec(View, frozen=True):
@@ -72,9 +68,6 @@ class LimitRange(View, frozen=True):
     def items(self) -> tuple[LimitRangeItem, ...]:
         """The items as the API server stores them."""
         return tuple(item.defaulted() for item in (self.spec and self.spec.limits) or ())
-
-    def without(self, resources: Collection[str]) -> "LimitRange":
-        return replace(self, spec=LimitRangeSpec(tuple(item.without(resources) for item in self.items)))
 
 
 def first_of(amounts: ResourceList | None) -> ResourceList:
@@ -136,7 +129,9 @@ class NamespaceLimits(msgspec.Struct, frozen=True):
 
     def without(self, resources: Collection[str]) -> "NamespaceLimits":
         """Return what they say once the resources are taken out of them."""
-        return namespace_limits(each.without(resources) for each in self.limit_ranges)
+        items = (tuple(item.without(resources) for item in each.items) for each in self.limit_ranges)
+        ranges = zip(self.limit_ranges, items, strict=True)
+        return namespace_limits(replace(each, spec=LimitRangeSpec(left)) for each, left in ranges)
 
     def of(self, resource: str) -> ResourceBounds | None:
         return self.cpu if resource == "cpu" else self.memory

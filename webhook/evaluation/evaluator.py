@@ -52,7 +52,7 @@ from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
 from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
-from webhook.evaluation.tried_choices import PhasesOf, denials_with, with_tried_choices
+from webhook.evaluation.tried_choices import denials_with, with_tried_choices
 from webhook.evaluation.usage_now import may_exceed, with_choices_that_fit
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 
@@ -180,10 +180,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if self.tries_choices:
             # Without time for trials, the decision stands, and its choices are offered as the rules made them.
             with suppress(DeadlineExceeded):
-                under = partial(self._phases_under, phase, policy, by_daemonset=by_daemonset, owner=owner)
-                under = partial(under, asks_quota=decision.allowed)
+                find = partial(self.trial().findings_by_phase, phase, policy, asks_quota=decision.allowed)
+                find = partial(find, by_daemonset=by_daemonset, owner=owner)
                 mapping = self.configuration.resource_mapping
-                decision = naming_limit_ranges(decision, pod, limits, mapping, under)
+                decision = naming_limit_ranges(decision, pod, limits, mapping, find)
             if not is_update:
                 by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
                 others = partial(ways_of, by_author, rules.context)
@@ -212,8 +212,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             return decision
         quota = self._tried_quota(decision.policy, ledger)
         find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
-        by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
-        return with_choices_that_fit(decision, by_author, partial(find, owner=owner, quota=quota))
+        return with_choices_that_fit(decision, pod, partial(find, owner=owner, quota=quota))
 
     def _tried_quota(
         self, policy: EffectivePolicy, ledger: QuotaLedger | None, *, is_unused: bool = False
@@ -256,21 +255,27 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         phase: Phase,
         policy: EffectivePolicy,
         pod: Pod,
+        limits: NamespaceLimits | None = None,
         *,
-        by_daemonset: bool,
-        owner: Owner | None,
+        by_daemonset: bool = False,
+        owner: Owner | None = None,
         quota: ReadOnlyQuota | None = None,
         asks_quota: bool = True,
     ) -> Iterator[tuple[Violation, ...]]:
-        """Yield what each phase finds of a pod that is created now, or of a template.
+        """Yield what each phase finds of a pod that is created now, given as its author or /validate sees it, or of a template.
 
-        quota: None for the unused one. asks_quota: false for a pod that rules deny, whose review reads no ledger.
+        limits: the LimitRanges then; None for those of the namespace. quota: None for the unused one. asks_quota: false for a pod
+        that rules deny, whose review reads no ledger.
         """
-        evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
-        pod = self.with_limit_range_defaults(policy, pod)
+        by = self
+        if limits is not None:
+            by = replace(self, facts=replace(self.facts, limits_of=lambda _namespace: limits))
+        evaluate = partial(by.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
+        pod = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+        pod = by.with_limit_range_defaults(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
-        yield self.refused(policy, first.pod or pod).violations
+        yield by.refused(policy, first.pod or pod).violations
         if phase is Phase.TEMPLATE:
             return
         admitted = first.pod or pod
@@ -279,23 +284,6 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if asks_quota:
             quota = quota or self._tried_quota(policy, self._ledger(policy), is_unused=True)
             yield self._by_quota(policy, quota, admitted).violations
-
-    def _phases_under(
-        self,
-        phase: Phase,
-        policy: EffectivePolicy,
-        limits: NamespaceLimits,
-        *,
-        by_daemonset: bool = False,
-        owner: Owner | None = None,
-        quota: ReadOnlyQuota | None = None,
-        asks_quota: bool = True,
-    ) -> PhasesOf:
-        """Return what finds what is wrong with a pod, as this phase sees it, if it is created under these LimitRanges."""
-        trial = replace(self.trial(), facts=replace(self.facts, limits_of=lambda _namespace: limits))
-        find = partial(trial.findings_by_phase, phase, policy, by_daemonset=by_daemonset, owner=owner)
-        find = partial(find, quota=quota, asks_quota=asks_quota)
-        return lambda pod: find(as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod)
 
     def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
         """Return the decision of this quota alone on a new pod, whatever rules find of it."""
@@ -406,9 +394,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     limits = limits_needed(self.facts, policy, Phase.VALIDATE, request.pod)
                     mapping = self.configuration.resource_mapping
                     tried = self._tried_quota(policy, outcome.ledger if outcome else None)
-                    under = partial(self._phases_under, Phase.VALIDATE, policy, quota=tried)
+                    find = partial(self.trial().findings_by_phase, Phase.VALIDATE, policy, quota=tried)
                     with suppress(DeadlineExceeded):
-                        decision = naming_limit_ranges(decision, request.pod, limits, mapping, under)
+                        decision = naming_limit_ranges(decision, request.pod, limits, mapping, find)
         return replace(decision, request=request, reservation=outcome)
 
     def _helps(
@@ -428,10 +416,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             Phase.VALIDATE,
             policy,
             by_daemonset=request.controlled_by.startswith("DaemonSet/"),
-            owner=None,
             quota=quota,
         )
-        return not denials_with(edits, as_submitted(request.pod, author_set_node=True), phases_of)
+        return not denials_with(edits, request.pod, phases_of)
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
         return self._rules(policy, Phase.VALIDATE, pod).context

@@ -1,11 +1,11 @@
 """The LimitRanges of a namespace in a decision: what needs them, what they refuse, and the one that gave a pod its GPUs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding
+from policies.finding import Edit, Edits, Finding
 from policies.gpus import default_gpus
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranger import KINDS
@@ -15,7 +15,10 @@ from policies.policy import EffectivePolicy
 from policies.rule import Need, Phase
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.tried_choices import PhasesOf, helps
+from webhook.evaluation.tried_choices import helps
+
+PhasesUnder = Callable[[Pod, NamespaceLimits], Iterable[Iterable[Violation]]]
+"""Returns what each phase finds of a pod that is created under these LimitRanges."""
 
 
 def limits_needed(facts: Facts, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:
@@ -39,30 +42,26 @@ def naming_limit_ranges(
     pod: Pod,
     limits: NamespaceLimits | None,
     mapping: ResourceMapping,
-    phases_under: Callable[[NamespaceLimits], PhasesOf],
+    find: PhasesUnder,
 ) -> Decision:
     """Return the decision, whose denials name the LimitRange that gave the pod the GPUs they are about.
 
     A warning of the same amount goes where its denial says what the warning does. The contact is asked to take GPUs out of
-    LimitRanges where that helps.
-
-    phases_under: returns what finds of a new pod what these LimitRanges leave.
+    LimitRanges where that helps: the pod is tried under what is left of them.
     """
     defaults = default_gpus.gpus_by_default(pod, limits, mapping) if limits is not None else ()
     if limits is None or not defaults:
         return decision
     all_of_pod = default_gpus.has_no_other_gpus(pod, defaults, mapping)
-    can_be_0 = default_gpus.without_gpus(pod, defaults, limits) is not None
-    listed = stated_defaults(pod)
+    can_be_0, listed = default_gpus.can_be_0(pod, defaults, limits), stated_defaults(pod)
+
+    def helped(finding: Finding, edits: Edits, left: NamespaceLimits) -> bool:
+        return helps(decision, pod, lambda each: find(each, left), finding, edits)
 
     def named(violation: Violation) -> Violation:
         finding = violation.finding
         if violation.outcome is Outcome.DENIED:
-            removes = (
-                helps(decision, pod, phases_under(limits), finding, default_gpus.set_to_0(defaults))
-                if can_be_0
-                else None
-            )
+            removes = helped(finding, default_gpus.set_to_0(defaults), limits) if can_be_0 else None
             finding = default_gpus.explained(
                 finding, defaults, limits, all_of_pod=all_of_pod, removes=removes
             )
@@ -73,7 +72,7 @@ def naming_limit_ranges(
                 if default_of(place, kind.removesuffix("s"), name) in listed
             )
             # What the annotation does not list, the author may have written.
-            if not edits or not helps(decision, pod, phases_under(limits.without(taken)), finding, edits):
+            if not edits or not helped(finding, edits, limits.without(taken)):
                 finding = replace(finding, ask_contact="", contact_choices=())
         return replace(violation, finding=finding)
 

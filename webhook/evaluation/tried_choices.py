@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum, auto
+from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edit, Edits, Finding, edits_of, plain
+from policies.finding import Change, Edits, Finding, edits_of, plain
 from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.injected import INJECTION_REASONS
@@ -30,7 +31,7 @@ FEW = 8
 """If fewer choices than this could be tried, and not all, because the pod is so long, they are offered as the rules made them."""
 
 MOST_DEMANDS = 3
-"""Demands of other rules that a question may lead to."""
+"""Trials of what a question leads to; each but the last may bring another demand."""
 
 PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created now."""
@@ -89,39 +90,24 @@ def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...
 
 
 def _asking(violation: Violation, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Violation:
-    """Return the finding whose questions name all edits by which the pod is admitted then, without questions that do not help."""
+    """Return the finding whose questions name all edits of the pod that follow, or without a question that does not help."""
     finding = violation.finding
-    changes = finding.contact_choices
-    if not any(map(edits_of, changes)):
-        return violation
-    needed = [_needed(finding.rule, edits_of(change), before, pod, phases_of) for change in changes]
-    if all(edits == edits_of(change) for edits, change in zip(needed, changes, strict=True)):
-        return violation
-    asked = tuple(
-        (*(each for each in change if not isinstance(each, Edit)), *edits)
-        for edits, change in zip(needed, changes, strict=True)
-        if edits is not None
+    changes = tuple(
+        _completed(change, finding.rule, before, pod, phases_of) for change in finding.contact_choices
     )
-    is_whole = len(asked) == len(changes)  # the words name all of them
-    asking = replace(
-        finding,
-        ask_contact=finding.ask_contact if is_whole else "",
-        contact_choices=asked if is_whole else (),
-    )
-    return replace(violation, finding=asking)
+    asked = {"contact_choices": changes} if all(changes) else {"contact_choices": (), "ask_contact": ""}
+    return replace(violation, finding=replace(finding, **asked))
 
 
-def _needed(rule: str, edits: Edits, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Edits | None:
-    """Return the edits with those that other rules demand once they are made; None where that does not end soon."""
+def _completed(change: Change, rule: str, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Change:
+    """Return the change with the edits that other rules demand once those of it are made; () where that does not end soon."""
     for _ in range(MOST_DEMANDS):
-        denials = (each for each in denials_with(edits, pod, phases_of) if each.rule != rule)
-        new = next((each for each in denials if not before[_kind(each), Outcome.DENIED]), None)
-        if new is None:
-            return edits
-        if not new.choices:
-            return None
-        edits = (*edits, *new.choices[0])
-    return None
+        denials = denials_with(edits, pod, phases_of) if (edits := edits_of(change)) else ()
+        new = [each for each in denials if each.rule != rule and not before[_kind(each), Outcome.DENIED]]
+        if not new:
+            return change
+        change = (*change, *chain(*new[0].choices[:1]))
+    return ()
 
 
 def most_trials(pod: Pod, length: int) -> int:
