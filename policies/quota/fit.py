@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.pinning import named_nodes
+from policies.placement.pinning import named_nodes, pinning
 from policies.pods.conditions import has_ended
 from policies.pods.field_paths import value_at
 from policies.pods.workload import PodCount, PodNumber, Workload
@@ -189,7 +189,8 @@ def demands(
 ) -> tuple[TemplateDemand, ...]:
     """Return the demand of the workload's pods, for each template whose pods have a demand.
 
-    A pod that would be denied has no demand. The class of a pod that names a node is not known here, so it demands none.
+    A pod that would be denied has no demand. The class of a pod that names a node is not known here, so it demands none, unless
+    it pins one beside a node that its affinity names.
     The result is empty for an object with more than MAX_TEMPLATES.
     """
     mapping = catalogue.resource_mapping
@@ -206,7 +207,8 @@ def demands(
     for pods in requesting:
         demand = pod_demand(pods.admitted, catalogue, unclassified_pods)
         amounts = demand.vector
-        if named_nodes(pods.admitted):
+        pinned = None if pods.admitted.spec.node_name else pinning(pods.admitted, catalogue.classes)
+        if named_nodes(pods.admitted) and (pinned is None or len(pinned.classes) != 1):
             amounts = {key: amount for key, amount in amounts.items() if not key.startswith(CLASSES)}
         if amounts and not demand.denials:
             demanded.append(TemplateDemand(pods.path, amounts, pods.count))

@@ -277,6 +277,17 @@ def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     assert "a pod needs 17 GPUs, which can never fit" in reported
 
 
+def test_a_pod_that_pins_a_class_beside_its_node_runs_on_that_class() -> None:
+    on = {"kubernetes.io/hostname": "node-1", "accelerator": "nvidia-a100-80gb"}
+
+    [reported] = said(workload(pods(9, on=on, running=1), kind="batch/Job"), granted({}))
+
+    assert reported == (
+        "spec.template: set nvidia.com/gpu: 8; a pod needs 9 nvidia-a100-80gb, which can never fit: the GPUQuota of ml-training "
+        "grants 8 in all; or ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
+    )
+
+
 @cases(
     ("gpus", "want"),
     all_fit=(12, ["master", "worker", "alone"]),
