@@ -330,6 +330,19 @@ def test_a_part_of_what_containers_request(amounts: tuple[int, ...], part: Fract
     assert [edit.value for edit in edits] == want
 
 
+@cases(
+    ("slices", "part", "want"),
+    a_half_of_each=(4, Fraction(1, 2), [4, 2]),
+    a_slice_is_no_less_than_one_and_weighs_less_than_a_card=(1, Fraction(1, 2), []),
+)
+def test_a_part_of_cards_and_slices(slices: int, part: Fraction, want: list[int]) -> None:
+    of_slices = gpu_container(str(slices), resource="nvidia.com/mig-1g.10gb", name="slices")
+
+    edits = edits_to_request_part(view(pod(gpu_container("8"), of_slices)), RESOURCE_MAPPING, part)
+
+    assert [edit.value for edit in edits] == want
+
+
 def test_what_can_never_fit_is_said_before_what_the_team_lacks_now() -> None:
     team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(64)})
     state = TeamState(
