@@ -394,7 +394,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     limits = limits_needed(self.facts, policy, Phase.VALIDATE, request.pod)
                     mapping = self.configuration.resource_mapping
                     tried = self._tried_quota(policy, outcome.ledger if outcome else None)
-                    find = partial(self.trial().findings_by_phase, Phase.VALIDATE, policy, quota=tried)
+                    find = self._found_within(policy, request, tried)
                     with suppress(DeadlineExceeded):
                         decision = naming_limit_ranges(decision, request.pod, limits, mapping, find)
         return replace(decision, request=request, reservation=outcome)
@@ -411,14 +411,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if not self.tries_choices or request.pod is None or request.before is not None:
             return True
         quota = self._tried_quota(policy, ledger, is_unused=once_unused)
-        phases_of = partial(
-            self.trial().findings_by_phase,
-            Phase.VALIDATE,
-            policy,
-            by_daemonset=request.controlled_by.startswith("DaemonSet/"),
-            quota=quota,
-        )
-        return not denials_with(edits, request.pod, phases_of)
+        return not denials_with(edits, request.pod, self._found_within(policy, request, quota))
+
+    def _found_within(
+        self, policy: EffectivePolicy, request: QuotaRequest, quota: ReadOnlyQuota
+    ) -> Callable[..., Iterator[tuple[Violation, ...]]]:
+        """Return what finds what is wrong with a new pod, also by this quota."""
+        find = partial(self.trial().findings_by_phase, Phase.VALIDATE, policy, quota=quota)
+        return partial(find, by_daemonset=request.controlled_by.startswith("DaemonSet/"))
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
         return self._rules(policy, Phase.VALIDATE, pod).context

@@ -1,6 +1,7 @@
 """The LimitRanges of a namespace in a decision: what needs them, what they refuse, and the one that gave a pod its GPUs."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import product
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from policies.policy import EffectivePolicy
 from policies.rule import Need, Phase
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.tried_choices import helps
+from webhook.evaluation.tried_choices import trying
 
 PhasesUnder = Callable[[Pod, NamespaceLimits], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created under these LimitRanges."""
@@ -55,13 +56,16 @@ def naming_limit_ranges(
     all_of_pod = default_gpus.has_no_other_gpus(pod, defaults, mapping)
     can_be_0, listed = default_gpus.can_be_0(pod, defaults, limits), stated_defaults(pod)
 
-    def helped(finding: Finding, edits: Edits, left: NamespaceLimits) -> bool:
-        return helps(decision, pod, lambda each: find(each, left), finding, edits)
+    @cache
+    def trying_without(taken: frozenset[str]) -> Callable[[Finding, Edits], bool]:
+        left = limits.without(taken) if taken else limits
+        return trying(decision, pod, lambda each: find(each, left))
 
     def named(violation: Violation) -> Violation:
         finding = violation.finding
         if violation.outcome is Outcome.DENIED:
-            removes = helped(finding, default_gpus.set_to_0(defaults), limits) if can_be_0 else None
+            zero = default_gpus.set_to_0(defaults)
+            removes = trying_without(frozenset())(finding, zero) if can_be_0 else None
             finding = default_gpus.explained(
                 finding, defaults, limits, all_of_pod=all_of_pod, removes=removes
             )
@@ -72,7 +76,7 @@ def naming_limit_ranges(
                 if default_of(place, kind.removesuffix("s"), name) in listed
             )
             # What the annotation does not list, the author may have written.
-            if not edits or not helped(finding, edits, limits.without(taken)):
+            if not edits or not trying_without(taken)(finding, edits):
                 finding = replace(finding, ask_contact="", contact_choices=())
         return replace(violation, finding=finding)
 

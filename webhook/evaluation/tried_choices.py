@@ -70,15 +70,13 @@ def _trials(decision: Decision, pod: Pod, phases_of: PhasesOf, needed: int = 1) 
         most = most_trials(pod, len(text))
         return _Trials(decision, pod, text, most, phases_of) if most >= needed else None
     except msgspec.MsgspecError:
-        return (
-            None  # A hostile pod, such as one with a number of many digits, cannot be written as it was read.
-        )
+        return None  # a hostile pod, such as one with a number of many digits: it cannot be written as it was read
 
 
-def helps(decision: Decision, pod: Pod, phases_of: PhasesOf, finding: Finding, edits: Edits) -> bool:
-    """Whether edits of a pod remove a finding of the decision, and bring no new denial; true where the pod is too long to try."""
+def trying(decision: Decision, pod: Pod, phases_of: PhasesOf) -> Callable[[Finding, Edits], bool]:
+    """Return whether edits of the pod remove a finding of the decision, and bring no new denial; true of one too long to try."""
     trials = _trials(decision, pod, phases_of)
-    return trials is None or trials.effect(finding, edits) is not Effect.NO_HELP
+    return lambda finding, edits: trials is None or trials.effect(finding, edits) is not Effect.NO_HELP
 
 
 def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...]]) -> Violation:
