@@ -277,6 +277,18 @@ def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     assert "a pod needs 17 GPUs, which can never fit" in reported
 
 
+def test_the_scarcest_of_what_a_pod_exceeds_is_named() -> None:
+    on = {"accelerator": "nvidia-a100-80gb"}
+    ledger = granted({}, **{"classes/nvidia-a100": 8, "classes/nvidia-a100-80gb": 4})
+
+    [reported] = said(workload(pods(16, on=on, running=1), kind="batch/Job"), ledger)
+
+    assert reported == (
+        "spec.template: set nvidia.com/gpu: 4; a pod needs 16 nvidia-a100-80gb, which can never fit: the GPUQuota of ml-training "
+        "grants 4 in all; or ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
+    )
+
+
 def test_a_pod_that_pins_a_class_beside_its_node_runs_on_that_class() -> None:
     on = {"kubernetes.io/hostname": "node-1", "accelerator": "nvidia-a100-80gb"}
 
