@@ -191,12 +191,17 @@ class SliceReader:
             _CAPACITY(device.capacity) or {},
             self._kept[driver],
         )
+        is_shared = device.allow_multiple_allocations is True
+        lacks_all = is_shared and not all(kept[name] for name in capacity)  # as `without`
+        left_out = {
+            name for name in (*attributes, *capacity) if not kept[name] or (lacks_all and name in capacity)
+        }
         shape = DeviceShape(
-            tuple(each for each in attributes.items() if kept[each[0]]),
-            tuple(each for each in capacity.items() if kept[each[0]]),
-            tuple(name for name in (*attributes, *capacity) if not kept[name]),
+            tuple(each for each in attributes.items() if each[0] not in left_out),
+            tuple(each for each in capacity.items() if each[0] not in left_out),
+            tuple(sorted(left_out)),
             tuple((each.counter_set, _items(each)) for each in _CONSUMES(device.consumes_counters) or ()),
-            device.allow_multiple_allocations is True,
+            is_shared,
         )
         named: Iterable[tuple[str, DeviceAttribute | Capacity]] = (*shape.attributes, *shape.capacity)
         for name, value in named:
@@ -258,20 +263,19 @@ def _kind(
     weighed: Collection[str],
     left_out: Collection[str],
 ) -> DeviceKind:
-    attributes = {qualified(driver, name): value for name, value in shape.attributes}
-    capacity = {qualified(driver, name): _capacity(value) for name, value in shape.capacity}
-    # Lists of values (alpha in 1.37), and types of later versions.
-    unread = [name for name, value in attributes.items() if value == DeviceAttribute()]
-    without = {*left_out, *unread}
-    unknown = {qualified(driver, name) for name in shape.unknown} | (without & {*attributes, *capacity})
-    return DeviceKind(
+    attributes = {qualified(driver, name): value for name, value in sorted(shape.attributes)}
+    capacity = {qualified(driver, name): _capacity(value) for name, value in sorted(shape.capacity)}
+    kind = DeviceKind(
         driver=driver,
-        attributes={name: value for name, value in sorted(attributes.items()) if name not in without},
-        capacity={name: value for name, value in sorted(capacity.items()) if name not in without},
-        unknown=tuple(sorted(unknown)),
+        attributes=attributes,
+        capacity=capacity,
+        unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
         parts=ceil(_share(shape, sets, weighed) * PARTS),
         is_shared=shape.is_shared,
     )
+    # Lists of values (alpha in 1.37), and types of later versions.
+    unread = (name for name, value in attributes.items() if value == DeviceAttribute())
+    return without(kind, {*left_out, *unread})
 
 
 def _capacity(stored: Capacity) -> DeviceCapacity:
@@ -381,7 +385,7 @@ def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind
     """Return the kinds to publish by the keys of those given, and the names that were left out so that they are not too many.
 
     First all versions are left out, which change with every upgrade, then one by one the name with the most values. If the
-    parts of cards alone are too many, a driver has one kind, as dear as its dearest device.
+    parts of cards alone are too many, a driver has one kind, as dear as its dearest device, and one of shared devices.
     """
     left_out: list[str] = []
     coarse = dict(kinds)
@@ -408,8 +412,13 @@ def are_too_many(kinds: Iterable[DeviceKind]) -> bool:
 
 
 def without(kind: DeviceKind, names: Collection[str]) -> DeviceKind:
-    """Return the kind without the values of these attributes and capacities."""
+    """Return the kind without the values of these attributes and capacities.
+
+    A share of a device weighs by all its capacities, so a shared device has either all of them or none.
+    """
     left_out = {*names} & {*kind.attributes, *kind.capacity}
+    if kind.is_shared and left_out & kind.capacity.keys():
+        left_out |= kind.capacity.keys()
     return replace(
         kind,
         attributes={name: value for name, value in kind.attributes.items() if name not in left_out},
@@ -419,16 +428,16 @@ def without(kind: DeviceKind, names: Collection[str]) -> DeviceKind:
 
 
 def _by_driver(kinds: Mapping[bytes, DeviceKind]) -> dict[bytes, DeviceKind]:
-    by_driver = defaultdict[str, list[DeviceKind]](list)
+    members = defaultdict[tuple[str, bool], list[DeviceKind]](list)
     for kind in kinds.values():
-        by_driver[kind.driver].append(kind)
+        members[kind.driver, kind.is_shared].append(kind)
     merged = {
-        driver: DeviceKind(
+        (driver, is_shared): DeviceKind(
             driver=driver,
-            unknown=tuple(sorted({name for kind in members for name in kind.unknown})),
-            parts=max(kind.parts for kind in members),
-            is_shared=all(kind.is_shared for kind in members),
+            unknown=tuple(sorted({name for kind in alike for name in kind.unknown})),
+            parts=max(kind.parts for kind in alike),
+            is_shared=is_shared,
         )
-        for driver, members in by_driver.items()
+        for (driver, is_shared), alike in members.items()
     }
-    return {key: merged[kind.driver] for key, kind in kinds.items()}
+    return {key: merged[kind.driver, kind.is_shared] for key, kind in kinds.items()}

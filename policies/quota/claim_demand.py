@@ -6,12 +6,12 @@ Three differences are intended: a request of an unknown kind or mode is denied; 
 device away; and only devices count that are GPUs or may be GPUs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, together
+from policies.finding import Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.claimed_devices import ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
 from policies.pods.pod import Metadata
@@ -29,6 +29,8 @@ from policies.quota.demand import (
 PROTECTED_CLAIM = Reason(
     "ProtectedClaim", "a ResourceClaim must keep an annotation or finalizer that the quota needs"
 )
+
+SELECTOR_IGNORED = Reason("SelectorIgnored", "the quota does not evaluate a CEL selector of a claim")
 
 MAX_REQUESTS, MAX_ALTERNATIVES = 32, 8
 """Limits of the API server (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`); they bound the work of one claim."""
@@ -58,6 +60,22 @@ def claim_demand(
         _request_demand(request, f"{path}[{index}]", counted) for index, request in enumerate(requests)
     ]
     return _joined(demands, vector.total)
+
+
+def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> Iterator[Finding]:
+    """Warn of selectors that are not evaluated: the claim may count more than it gets. path: of the spec in the object."""
+    devices = claim.spec and claim.spec.devices
+    counted = ClaimedKinds((devices and devices.requests) or (), catalogue, UnclassifiedPods.TOTAL_ONLY)
+    for device_class, text in dict.fromkeys(counted.ignored_selectors()):
+        yield Finding(
+            reason=SELECTOR_IGNORED,
+            severity=Severity.WARNING,
+            path=f"{path}.devices.requests",
+            value=truncate(text),
+            message="must be a selector that a quota evaluates: else devices count as the dearest of "
+            f"DeviceClass {device_class}",
+            remedy="write it shorter, or with fewer functions",
+        )
 
 
 def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:

@@ -5,20 +5,23 @@ taints nor present allocations reduce it, because they go. If no present kind ma
 the pool at zero), so each counts as a card of any class that the DeviceClass may have.
 """
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import cache
+from math import lcm
 
 from msgspec.structs import replace
 
 from policies.gpus.cards import cards
 from policies.gpus.claimed_devices import DeviceRequest
 from policies.gpus.classes import GPUClass
-from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_selectors import not_evaluated, possible_kinds
 from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weights, device_weight
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
 from policies.pods.quantity import QuantityText
-from policies.quota.amounts import GPUS, NOTHING, RESOURCES, total
+from policies.quota.amounts import GPUS, RESOURCES, total
 from policies.quota.demand import (
     Catalogue,
     Demand,
@@ -31,7 +34,7 @@ from policies.quota.demand import (
 MAX_RESULTS = 32
 """Devices that one claim can get (`AllocationResultsMaxSize` of the API server), also by `allocationMode: All`."""
 
-MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 4096, 1600
+MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 1536, 1600
 """Characters of the different selectors of a claim, and their number times the kinds of devices. A claim with more counts without
 its own selectors, so the work of one claim is bounded."""
 
@@ -44,16 +47,13 @@ class ClaimedKinds:
     ) -> None:
         self.mapping, self._classes = catalogue.resource_mapping, catalogue.classes
         self._catalogue, self._unclassified_pods = catalogue, unclassified_pods
-        self._kinds = self.mapping.device_kinds
+        self._requests, self._kinds = requests, self.mapping.device_kinds
         self._cards: dict[str, Demand] = {}
-        alternatives = [
-            each for request in requests for each in request.first_available or (request.exactly or request,)
-        ]
-        expressions = (
-            {text for each in alternatives for text in each.expressions} if self._kinds.kinds else set()
+        expressions = {text for each in _alternatives(requests) for text in each.expressions}
+        self._reads_selectors = (
+            sum(map(len, expressions)) <= MAX_SELECTOR_TEXT
+            and len(expressions) * len(self._kinds.kinds) <= MAX_EVALUATIONS
         )
-        is_short = sum(map(len, expressions)) <= MAX_SELECTOR_TEXT
-        self._reads_selectors = is_short and len(expressions) * len(self._kinds.kinds) <= MAX_EVALUATIONS
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
         """Return the indexes of the present kinds of which a device may serve the request."""
@@ -63,6 +63,13 @@ class ClaimedKinds:
         if amounts := _amounts(request):
             possible = frozenset(each for each in possible if can_serve(self._kinds.kinds[each], amounts))
         return possible
+
+    def ignored_selectors(self) -> Iterator[tuple[str, str]]:
+        """Yield (DeviceClass, selector) for each selector that is not evaluated, and so allows every kind of its DeviceClass."""
+        for each in _alternatives(self._requests):
+            if self.mapping.kinds_by_class.get(each.device_class_name):
+                texts = not_evaluated(each.expressions) if self._reads_selectors else each.expressions
+                yield from ((each.device_class_name, text) for text in texts)
 
     def is_served(self, request: DeviceRequest) -> bool | None:
         """Whether present devices may serve the request. None if kinds of devices cannot tell, or it takes no GPU."""
@@ -86,27 +93,38 @@ class ClaimedKinds:
         stated = self._classes.of_device_class(request.device_class_name)
         known, amounts = classified_weights(self._kinds, self._classes), _amounts(request)
         weights: dict[int, Fraction] = {}
-        classes: dict[int, tuple[GPUClass, ...]] = {}
+        classes: list[tuple[GPUClass, ...]] = []
+        by_class: dict[str, set[int]] = defaultdict(set)
+        of_any_class: set[int] = set()
         for index in possible:
             kind, (weight, of_kind) = self._kinds.kinds[index], known[index]
             weights[index] = device_weight(kind, self._classes, amounts) if kind.is_shared else weight
-            classes[index] = tuple(each for each in of_kind if each in stated) or stated or of_kind
+            classes.append(tuple(each for each in of_kind if each in stated) or stated or of_kind)
+            for gpu_class in classes[-1]:
+                by_class[gpu_class.name].add(index)
+            if not classes[-1]:
+                of_any_class.add(index)
         nodes = [node for node in self._kinds.nodes if not possible.isdisjoint(node)]
 
-        def most(amounts: Mapping[int, Fraction]) -> Fraction:
+        # Whole numbers add up ten times as fast as fractions.
+        scale = lcm(*(each.denominator for each in weights.values()))
+        scaled = {index: int(weight * scale) for index, weight in weights.items()}
+
+        def most(amounts: Mapping[int, int]) -> int:
             """Return the largest sum for the devices that the request may get, each of a kind with an amount."""
             if count is None and nodes:
                 return max(_sum_of_largest(amounts, node) for node in nodes)
-            return max(amounts.values(), default=NOTHING) * (MAX_RESULTS if count is None else count)
+            return max(amounts.values(), default=0) * (MAX_RESULTS if count is None else count)
 
-        candidates = self._candidates(request.device_class_name, classes.values())
-        vector = {GPUS: most(weights), resource: most(dict.fromkeys(possible, Fraction(1)))}
+        @cache  # most keys are of the same kinds
+        def most_of(kinds: frozenset[int]) -> Fraction:
+            return Fraction(most({index: scaled[index] for index in kinds}), scale)
+
+        candidates = self._candidates(request.device_class_name, classes)
+        vector = {GPUS: most_of(possible), resource: Fraction(most(dict.fromkeys(possible, 1)))}
         for key, members in counted_classes(candidates, self._unclassified_pods).items():
-            names = {each.name for each in members}
-            of_key = (
-                index for index, of in classes.items() if not of or any(each.name in names for each in of)
-            )
-            vector[key] = most({index: weights[index] for index in of_key})
+            of_members = (by_class[each.name] for each in members if each.name in by_class)
+            vector[key] = most_of(frozenset(of_any_class.union(*of_members)))
         return classified_demand(total((vector,)), [candidates], self._unclassified_pods)
 
     def _candidates(self, device_class: str, classes: Collection[tuple[GPUClass, ...]]) -> CandidateClasses:
@@ -141,14 +159,20 @@ class ClaimedKinds:
         return replace(demand, because=demand.because if is_own else because)
 
 
+def _alternatives(requests: Iterable[DeviceRequest]) -> Iterator[DeviceRequest]:
+    for request in requests:
+        yield from request.first_available or (request.exactly or request,)
+
+
 def _amounts(request: DeviceRequest) -> Mapping[str, QuantityText]:
     return (request.capacity and request.capacity.requests) or NO_AMOUNTS
 
 
-def _sum_of_largest(amounts: Mapping[int, Fraction], devices: Mapping[int, int]) -> Fraction:
+def _sum_of_largest(amounts: Mapping[int, int], devices: Mapping[int, int]) -> int:
     """Return the sum of the MAX_RESULTS largest amounts of a node's devices, which are numbers by kind."""
-    left, result = MAX_RESULTS, NOTHING
-    for index in sorted(amounts.keys() & devices.keys(), key=amounts.__getitem__, reverse=True):
-        taken = min(left, devices[index])
-        left, result = left - taken, result + amounts[index] * taken
+    left, result = MAX_RESULTS, 0
+    of_node = [(amounts[index], number) for index, number in devices.items() if index in amounts]
+    for amount, number in sorted(of_node, reverse=True):
+        taken = min(left, number)
+        left, result = left - taken, result + amount * taken
     return result

@@ -8,7 +8,7 @@ import msgspec
 from policies.gpus import device_slices, vendors
 from policies.gpus.device_kinds import PARTS, DeviceKind, DeviceKinds
 from policies.gpus.device_pools import DevicePools
-from policies.gpus.device_slices import coarsened, kind_key, merged
+from policies.gpus.device_slices import coarsened, kind_key, merged, without
 from policies.gpus.resource_mapping import DeviceClassPattern, Measure, ResourceMapping, ResourceMappingSpec
 from tests.builders import JSON
 from tests.cases import cases
@@ -42,13 +42,19 @@ def test_kinds_have_no_identity() -> None:
     assert parts_by_profile(kinds) == {
         None: PARTS,
         "7g.80gb": PARTS,
+        "4g.40gb": PARTS // 2,
         "3g.40gb": PARTS // 2,
         "2g.20gb": PARTS // 4,
         "1g.20gb": PARTS // 4,
         "1g.10gb": PARTS // 8,
+        "1g.10gb+me": PARTS // 8,
     }
     of_part = next(kind for kind in kinds.kinds if kind.parts == PARTS // 8)
-    assert of_part.unknown == (f"{DRIVER}/parentUUID", "resource.kubernetes.io/pciBusID")
+    assert of_part.unknown == (
+        f"{DRIVER}/parentUUID",
+        "resource.kubernetes.io/pciBusID",
+        "resource.kubernetes.io/pcieRoot",
+    )
     assert of_part.capacity[f"{DRIVER}/multiprocessors"].value == "16"
     number = kinds.kinds.index(of_part)
     assert [node[number] for node in kinds.nodes] == [21]
@@ -153,6 +159,18 @@ def test_a_shared_device_keeps_how_amounts_are_rounded() -> None:
         f"{DRIVER}/cores": {"value": "4"},
         f"{DRIVER}/memory": {"value": "80Gi", "requestPolicy": policy},
     }
+
+
+def test_a_shared_device_lacks_all_capacities_or_none() -> None:
+    capacity = {"memorySlice0": {"value": "1"}, "memory": {"value": "10Gi"}}
+    assert one(device(None, capacity=capacity)).capacity.keys() == {f"{DRIVER}/memory"}
+    shared = one(device(None, capacity=capacity, allowMultipleAllocations=True))
+    assert (shared.capacity, shared.unknown) == ({}, (f"{DRIVER}/memory", f"{DRIVER}/memorySlice0"))
+    also = msgspec.convert(
+        {"driver": DRIVER, "capacity": {"a": {"value": "1"}, "b": {"value": "1"}}, "isShared": True},
+        DeviceKind,
+    )
+    assert without(also, {"a"}).unknown == ("a", "b")
 
 
 def test_lists_of_values_are_unknown() -> None:
