@@ -101,17 +101,17 @@ UNFOLLOWED = {
     "run gpu-admission export --static again for its control plane node; its log says what is wrong": (
         "tests/webhook/tools/doctor/test_exported.py"
     ),
-    "run gpu-admission export again, and apply what it writes": "tests/webhook/tools/doctor/test_exported.py",
-    "set spec.tolerations: [{}]{}": "tests/webhook/tools/doctor/test_nodes.py",
+    "run gpu-admission export again, and apply what it writes": "tests/cluster/doctor/test_followed.py",
+    "set spec.tolerations: [{}]{}": "tests/webhook/tools/doctor/test_kueue.py",
     "create patch": "verbs of a right",
     "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs": (
         "tests/webhook/tools/doctor/test_devices.py"
     ),
-    "is unknown to version {}: remove it": "tests/webhook/tools/doctor/test_chart_values.py",
-    "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/webhook/tools/doctor/test_callers.py",
+    "is unknown to version {}: remove it": "tests/cluster/doctor/test_followed.py",
+    "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/cluster/doctor/test_faults.py",
     "pods of {} that request GPUs are reviewed, and start only while the webhook answers: name it in "
     "webhooks.excludedNamespaces of the chart where only administrators create pods in it": (
-        "tests/webhook/tools/doctor/test_excluded_namespaces.py"
+        "tests/cluster/doctor/test_followed.py"
     ),
     **dict.fromkeys(
         (

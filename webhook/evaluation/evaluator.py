@@ -178,12 +178,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules.check_template()
         decision = rules.decision()
         if self.tries_choices:
-            trial = self.trial()
             # Without time for trials, the decision stands, and its choices are offered as the rules made them.
             with suppress(DeadlineExceeded):
-                evaluate = partial(trial.evaluate, phase, policy)
+                find = partial(self.trial().findings_by_phase, phase, policy, asks_quota=decision.allowed)
+                find = partial(find, by_daemonset=by_daemonset, owner=owner)
                 mapping = self.configuration.resource_mapping
-                decision = naming_limit_ranges(decision, pod, limits, mapping, evaluate)
+                decision = naming_limit_ranges(decision, pod, limits, mapping, find)
             if not is_update:
                 by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
                 others = partial(ways_of, by_author, rules.context)
@@ -201,17 +201,18 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         """Return the decision on a new pod with those choices of warnings for which the quota has room now.
 
-        Equal pods share a decision; each meets another usage. Nobody reads the answer to a controller: no ledger is read for it.
+        Equal pods share a decision; each meets another usage. A controller does not read the answer to its new pod: no ledger is
+        read for it. Where nothing will be stored, people read it.
         """
         by_controller = pod.metadata is not None and pod.metadata.controller is not None
+        is_read = self.queues is None or not by_controller
         is_tried = self.tries_choices and phase is not Phase.TEMPLATE and may_exceed(decision)
-        ledger = self._ledger(decision.policy) if is_tried and not by_controller else None
+        ledger = self._ledger(decision.policy) if is_tried and is_read else None
         if ledger is None:
             return decision
         quota = self._tried_quota(decision.policy, ledger)
         find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
-        by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
-        return with_choices_that_fit(decision, by_author, partial(find, owner=owner, quota=quota))
+        return with_choices_that_fit(decision, pod, partial(find, owner=owner, quota=quota))
 
     def _tried_quota(
         self, policy: EffectivePolicy, ledger: QuotaLedger | None, *, is_unused: bool = False
@@ -254,21 +255,27 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         phase: Phase,
         policy: EffectivePolicy,
         pod: Pod,
+        limits: NamespaceLimits | None = None,
         *,
-        by_daemonset: bool,
-        owner: Owner | None,
+        by_daemonset: bool = False,
+        owner: Owner | None = None,
         quota: ReadOnlyQuota | None = None,
         asks_quota: bool = True,
     ) -> Iterator[tuple[Violation, ...]]:
-        """Yield what each phase finds of a pod that is created now, or of a template.
+        """Yield what each phase finds of a pod that is created now, given as its author or /validate sees it, or of a template.
 
-        quota: None for the unused one. asks_quota: false for a pod that rules deny, whose review reads no ledger.
+        limits: the LimitRanges then; None for those of the namespace. quota: None for the unused one. asks_quota: false for a pod
+        that rules deny, whose review reads no ledger.
         """
-        evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
-        pod = self.with_limit_range_defaults(policy, pod)
+        by = self
+        if limits is not None:
+            by = replace(self, facts=replace(self.facts, limits_of=lambda _namespace: limits))
+        evaluate = partial(by.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
+        pod = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+        pod = by.with_limit_range_defaults(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
-        yield self.refused(policy, first.pod or pod).violations
+        yield by.refused(policy, first.pod or pod).violations
         if phase is Phase.TEMPLATE:
             return
         admitted = first.pod or pod
@@ -383,10 +390,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     would_wait=self.queues is None and request.may_wait and self._waits_now(policy),
                 )
                 decision = decision.with_findings(findings, mode, bound.rule.id)
-                if request.pod is not None and not decision.allowed:
+                if request.pod is not None and not decision.allowed and self.tries_choices:
                     limits = limits_needed(self.facts, policy, Phase.VALIDATE, request.pod)
                     mapping = self.configuration.resource_mapping
-                    decision = naming_limit_ranges(decision, request.pod, limits, mapping)
+                    tried = self._tried_quota(policy, outcome.ledger if outcome else None)
+                    find = self._found_within(policy, request, tried)
+                    with suppress(DeadlineExceeded):
+                        decision = naming_limit_ranges(decision, request.pod, limits, mapping, find)
         return replace(decision, request=request, reservation=outcome)
 
     def _helps(
@@ -401,15 +411,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if not self.tries_choices or request.pod is None or request.before is not None:
             return True
         quota = self._tried_quota(policy, ledger, is_unused=once_unused)
-        phases_of = partial(
-            self.trial().findings_by_phase,
-            Phase.VALIDATE,
-            policy,
-            by_daemonset=request.controlled_by.startswith("DaemonSet/"),
-            owner=None,
-            quota=quota,
-        )
-        return not denials_with(edits, as_submitted(request.pod, author_set_node=True), phases_of)
+        return not denials_with(edits, request.pod, self._found_within(policy, request, quota))
+
+    def _found_within(
+        self, policy: EffectivePolicy, request: QuotaRequest, quota: ReadOnlyQuota
+    ) -> Callable[..., Iterator[tuple[Violation, ...]]]:
+        """Return what finds what is wrong with a new pod, also by this quota."""
+        find = partial(self.trial().findings_by_phase, Phase.VALIDATE, policy, quota=quota)
+        return partial(find, by_daemonset=request.controlled_by.startswith("DaemonSet/"))
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
         return self._rules(policy, Phase.VALIDATE, pod).context
