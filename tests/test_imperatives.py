@@ -43,6 +43,11 @@ SAID: dict[str, frozenset[str]] = {
     "ask {} for the rights that are named below": frozenset({ASKS}),
     "wait until then, and set a {} if later updates must be faster": frozenset({AWAITS}),
     "name a class that has nodes ({})": frozenset({EDITS}),
+    "wait until Kueue admits it": frozenset({AWAITS}),
+    "wait until it is None, or ask {} why it is set": frozenset({AWAITS}),
+    "set spec.active: true of Workload {}": frozenset({ASKS}),
+    "set label {}: {}": frozenset({EDITS}),
+    "ask {} for a LocalQueue of the namespace": frozenset({ASKS}),
     "request less {}, or wait until it is free": frozenset({AWAITS}),  # only the author knows how much less
 }
 
@@ -103,6 +108,9 @@ UNFOLLOWED = {
     ),
     "run gpu-admission export again, and apply what it writes": "tests/cluster/doctor/test_followed.py",
     "set spec.tolerations: [{}]{}": "tests/webhook/tools/doctor/test_kueue.py",
+    "set hard.gpus of the GPUQuota to {} or more, or waitForPodsReady in Kueue's configuration": (
+        "tests/webhook/tools/doctor/test_kueue.py"
+    ),
     "create patch": "verbs of a right",
     "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs": (
         "tests/webhook/tools/doctor/test_devices.py"

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from tests.builders import JSON
 from tests.cluster.applying import apply
 from tests.cluster.controllers import eventually
+from tests.cluster.doctor.faults import API, MUTATING, created, patched, policy
 from tests.cluster.doctor.installation import Installation
-from tests.cluster.doctor.test_faults import API, MUTATING, created, patched, policy
 from webhook.commands.export import export
 
 OUTDATED = "exported-policies-outdated"

@@ -11,7 +11,7 @@ from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON
 from tests.cases import cases
 from tests.policies.quota.claims import GPU, claim, devices
-from tests.policies.quota.test_claimed_kinds import (
+from tests.policies.quota.known_kinds import (
     CATALOGUE,
     KINDS,
     MIG,
