@@ -42,6 +42,7 @@ class Consumer(View, frozen=True):
 
     api_group: str = ""
     resource: str = ""
+    name: str = ""
     uid: str = ""
 
 
@@ -84,7 +85,7 @@ class ClaimName(NamedTuple):
 
 
 class ClaimRecord(msgspec.Struct, frozen=True):
-    """A cached claim or template. `made_for_pod`: a controller made it for one pod from a template.
+    """A cached claim or template. `is_generated`: a controller made it from a template, for a pod or a PodGroup.
 
     `device_classes` is None if the claim may be for any device: it has an unknown kind of request, or too many DeviceClasses.
     """
@@ -92,7 +93,7 @@ class ClaimRecord(msgspec.Struct, frozen=True):
     uid: str
     key: ClaimName
     device_classes: DeviceClassNames | None
-    made_for_pod: bool = False
+    is_generated: bool = False
 
     @property
     def namespace(self) -> str:
@@ -108,7 +109,7 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
         metadata.uid or "",
         ClaimName(kind, metadata.namespace or "", metadata.name or ""),
         device_class_names(claim.spec if claim else None),
-        any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
+        any(each.controller and each.kind in {"Pod", "PodGroup"} for each in metadata.owner_references or ()),
     )
 
 

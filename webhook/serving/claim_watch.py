@@ -26,7 +26,7 @@ MAX_READS = 4
 class ClaimWatch:
     """Watches of ResourceClaims and ResourceClaimTemplates; none where the API server does not serve them.
 
-    Claims that were made for a pod from a template are not kept, because the pod names the template.
+    Claims that were made from a template are not kept, because pods name the template.
     """
 
     def __init__(self, api: ApiClient) -> None:
@@ -77,7 +77,7 @@ class ClaimWatch:
 
 def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
     record = claim_record(kind, raw)
-    return None if record.made_for_pod else record
+    return None if record.is_generated else record
 
 
 def may_name_claims(review: bytes) -> bool:

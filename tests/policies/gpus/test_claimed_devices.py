@@ -38,19 +38,20 @@ def classes(*names: str) -> frozenset[str]:
 
 
 @cases(
-    ("owner", "made_for_pod"),
+    ("owner", "is_generated"),
     of_a_pod=({"kind": "Pod", "controller": True}, True),
+    of_a_pod_group=({"kind": "PodGroup", "controller": True}, True),
     of_a_pod_that_does_not_control_it=({"kind": "Pod"}, False),
     of_a_job=({"kind": "Job", "controller": True}, False),
 )
-def test_records_of_claims_and_templates(owner: JSON, made_for_pod: bool) -> None:
+def test_records_of_claims_and_templates(owner: JSON, is_generated: bool) -> None:
     metadata = {"name": "c", "namespace": "team", "uid": "u", "ownerReferences": [{"name": "o", **owner}]}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 
     for kind, written in ((CLAIM, spec), (TEMPLATE, {"spec": spec})):
         found = claim_record(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
         name = ClaimName(kind, "team", "c")
-        assert found == ClaimRecord("u", name, classes("gpu.example.com"), made_for_pod)
+        assert found == ClaimRecord("u", name, classes("gpu.example.com"), is_generated)
         assert found.namespace == "team"
     assert claim_record(TEMPLATE, b"{}") == ClaimRecord("", ClaimName(TEMPLATE, "", ""), classes())
 
