@@ -48,7 +48,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     store = MemoryStore(lambda: granted)
     recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1")
     cluster = ClusterState(
-        facts=lambda _deadline: Facts(claims=lambda _claim: frozenset({"gpu.nvidia.com"})),
+        facts=lambda _deadline: Facts(claims=lambda _claim: frozenset({DeviceChoice("gpu.nvidia.com")})),
         quota=QuotaEnforcer(ReservationBatcher(store, quotas)),
     )
     admission = Admission(lambda: DecisionCache(configuration), recorder, cluster)

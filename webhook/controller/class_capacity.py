@@ -118,11 +118,11 @@ def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
                 name = key.removeprefix(prefix)
                 sums[name] = sums.get(name, NOTHING) + amount * times
     nodes = (
-        msgspec.structs.replace(each.gpus, used=used.get(each.name, {}))
+        with_cards(replace(each.gpus, used=used.get(each.name, {})), cards.get(each.name, ()), counter.catalogue)
         for each in counter.nodes.all()
         if each.gpus is not None
     )
-    return published_classes(nodes, pending, counter.catalogue.classes)
+    return published_classes(filter(_HAS_GPUS, nodes), pending, counter.catalogue.classes)
 
 
 def granted_and_allocatable(

@@ -9,10 +9,12 @@ from policies.gpus.claimed_devices import (
     TEMPLATE,
     ClaimName,
     ClaimRecord,
+    DeviceChoice,
+    RequestedDevices,
     claim_record,
     decode_claim,
-    device_class_names,
-    device_classes_by_claim,
+    requested_devices,
+    devices_by_claim,
     with_accelerator_claims_only,
 )
 from policies.gpus.resource_mapping import (
@@ -27,14 +29,14 @@ from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 
 GPU_CLASS, NIC_CLASS, WHAT_CLASS = "gpu.example.com", "nic.example.com", "what.example.com"
-Known = dict[str, frozenset[str]]
+Known = dict[str, RequestedDevices]
 GPU = DeviceClassPattern(pattern=GPU_CLASS, resource="example.com/gpu")
 NIC = DeviceClassPattern(pattern=NIC_CLASS, measure=Measure.NOTHING)
 MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=(GPU, NIC)),))
 
 
-def classes(*names: str) -> frozenset[str]:
-    return frozenset(names)
+def classes(*names: str) -> RequestedDevices:
+    return frozenset(map(DeviceChoice, names))
 
 
 @cases(
@@ -70,7 +72,7 @@ def test_what_a_pod_requests_by_claims() -> None:
         {"name": "nameless"},
     ]
 
-    found = device_classes_by_claim(view(pod(resourceClaims=written)), "team", known.get)
+    found = devices_by_claim(view(pod(resourceClaims=written)), "team", known.get)
 
     assert found == {"by-template": classes("gpu.example.com"), "by-claim": classes("nic.example.com")}
 
@@ -111,7 +113,7 @@ def exactly(name: str) -> JSON:
 def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | None) -> None:
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": requests}}}))
 
-    assert device_class_names(claim.spec) == named
+    assert requested_devices(claim.spec) == (None if named is None else classes(*named))
 
 
 @cases(

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claimed_devices import ClaimName, DeviceClassNames, with_accelerator_claims_only
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices, with_accelerator_claims_only
 from policies.gpus.default_gpus import limit_ranges_giving_gpus
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
@@ -112,7 +112,7 @@ class ClusterFacts:
         return None if listed is None else by_namespace(listed)
 
     @cached_property
-    def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
+    def claims(self) -> Mapping[ClaimName, RequestedDevices | None]:
         return read_claims(self._api)
 
     @cached_property

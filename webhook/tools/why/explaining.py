@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
-from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.placement.class_advice import ANNOTATION_PATH, ask_for_nodes
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import admits, class_matches
@@ -281,7 +281,7 @@ class _Case:
         return self.reader.nodes(self.configuration, self.now)[0] if self.nodes is not None else None
 
     @cached_property
-    def _claims(self) -> dict[ClaimName, DeviceClassNames | None]:
+    def _claims(self) -> dict[ClaimName, RequestedDevices | None]:
         return read_claims(self.reader.api, self.namespace)
 
     def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
