@@ -67,8 +67,8 @@ def _names(measure: Measure, *patterns: str, card: str | None = None) -> tuple[R
     return tuple(ResourcePattern(pattern=each, measure=measure, resource=card) for each in patterns)
 
 
-def _device_classes(card: str, *patterns: str) -> tuple[DeviceClassPattern, ...]:
-    return tuple(DeviceClassPattern(pattern=each, resource=card) for each in patterns)
+def _device_classes(card: str, *patterns: str, weigh: tuple[str, ...] = ()) -> tuple[DeviceClassPattern, ...]:
+    return tuple(DeviceClassPattern(pattern=each, resource=card, weigh=weigh) for each in patterns)
 
 
 def _others(domain: str, card: str | None = None) -> tuple[ResourcePattern, ...]:
@@ -138,7 +138,13 @@ VENDORS = (
             *_others("nvidia.com", NVIDIA_GPU),
         ),
         device_classes=(
-            *_device_classes(NVIDIA_GPU, "gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
+            # Counters of its DRA driver (cmd/gpu-kubelet-plugin/partitions.go). Never engines: one decoder of one is no card.
+            *_device_classes(
+                NVIDIA_GPU,
+                "gpu.nvidia.com",
+                weigh=("memory", "multiprocessors", "memory-slice-*"),
+            ),
+            *_device_classes(NVIDIA_GPU, "mig.nvidia.com", "vfio.gpu.nvidia.com"),
             *_device_classes(NVIDIA_GPU, "vgpu-manager", "manager.nvidia.com"),
             # Channels of NVLink domains
             DeviceClassPattern(pattern="compute-domain*nvidia.com", measure=_NOTHING),

@@ -1,0 +1,99 @@
+"""Follows the ResourceSlices (DRA) of a cluster: the kinds of its devices, and which kind a device is."""
+
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from policies.gpus.device_kinds import DeviceKinds
+from policies.gpus.device_pools import DevicePools, Inventory
+from policies.gpus.device_slices import PoolSlice, decode_slice, kind_key
+from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import CLUSTER
+from webhook.cluster.objects import decode_metadata
+from webhook.configuration.dynamic_resources import SLICE_VERSIONS, DynamicResourceWatch
+from webhook.configuration.loader import Configuration
+from webhook.threads import every
+
+PERIOD_SECONDS = 1.0
+
+
+class SliceRecord(msgspec.Struct, frozen=True):
+    uid: str
+    slice: PoolSlice
+    namespace: str = CLUSTER
+
+
+class DeviceSlices:
+    """The devices of a cluster, as of the last `sync`.
+
+    configuration: says which drivers have GPUs, and what their partitions weigh by, and has the kinds in force.
+    revision: that up to which the slices are taken over; 0 until they were listed once.
+    """
+
+    def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:
+        self._configuration = configuration
+        self._pools = DevicePools()
+        self._lock = threading.Lock()
+        self._watch = DynamicResourceWatch(api, "resourceslices", self._record, self._changed, SLICE_VERSIONS)
+        self._subscribers: list[Callable[[], object]] = []
+        self._numbered: DeviceKinds | None = None
+        self._numbers: dict[bytes, int] = {}
+        self.revision = 0
+
+    def run(self, stopping: threading.Event) -> None:
+        self._watch.start(stopping)
+        every(PERIOD_SECONDS, self.sync)(stopping)
+
+    def subscribe(self, changed: Callable[[], object]) -> None:
+        """Call `changed` after each `sync` with which `kind_of` may answer otherwise."""
+        self._subscribers.append(changed)
+
+    @property
+    def is_served(self) -> bool:
+        return self._watch.is_served
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """What to publish. None until the slices were listed once."""
+        return self._pools.inventory if self.revision else None
+
+    def kind_of(self, driver: str, pool: str, device: str) -> int | None:
+        """Return the index of the device's kind in the kinds in force. None if it is not known, or not in force yet."""
+        key = self._pools.key_of(driver, pool, device)
+        return None if key is None else self._numbers.get(key)
+
+    def sync(self) -> None:
+        """Take over what the watch has shown, and the kinds in force."""
+        informer = self._watch.informer
+        if informer is None or not informer.synced:
+            return
+        mapping = self._configuration().resource_mapping
+        with self._lock:
+            revision = informer.position().revision
+            differs = self._pools.count(mapping)
+        if differs or mapping.device_kinds is not self._numbered:
+            self._number(mapping.device_kinds)
+            for changed in self._subscribers:
+                changed()
+        self.revision = revision
+
+    def _number(self, in_force: DeviceKinds) -> None:
+        numbers = {kind_key(kind): number for number, kind in enumerate(in_force.kinds)}
+        self._numbers = {
+            key: numbers[each]
+            for key, kind in self._pools.inventory.published.items()
+            for each in (key, kind_key(kind))
+            if each in numbers
+        }
+        self._numbered = in_force
+
+    def _record(self, raw: msgspec.Raw) -> SliceRecord:
+        read = decode_slice(raw)
+        with self._lock:
+            return SliceRecord(decode_metadata(raw).uid, self._pools.reader.read(read))
+
+    def _changed(self, before: SliceRecord | None, after: SliceRecord | None) -> None:
+        uid = after.uid if after else before.uid if before else ""
+        with self._lock:
+            self._pools.put(uid, before.slice if before else None, after.slice if after else None)
