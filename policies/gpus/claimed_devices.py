@@ -193,7 +193,8 @@ def with_accelerator_claims_only(
     removed = frozenset(
         name
         for name, devices in requested.items()
-        if devices is not None and not any(resource_mapping.device_class(each.device_class) for each in devices)
+        if devices is not None
+        and not any(resource_mapping.device_class(each.device_class) for each in devices)
     )
     names = {each.device_class for devices in requested.values() for each in devices or ()}
     # A DeviceClass of which nothing is known counts as accelerators, but is not returned as one.

@@ -68,7 +68,9 @@ def cards_of_pool(
 def counters_left(slices: Iterable[PoolSlice], held: Collection[str]) -> Counters:
     """Return what the devices in `held` leave of the counters of a pool."""
     layouts = [each.layout for each in slices]
-    left = defaultdict(Counter, {name: _amounts(values) for each in layouts for name, values in each.counters})
+    left = defaultdict(
+        Counter, {name: _amounts(values) for each in layouts for name, values in each.counters}
+    )
     for name, shape, _ in (device for layout in layouts for device in layout.devices):
         if name in held:
             for card, values in shape.consumes:
@@ -100,7 +102,9 @@ def _card(
     is_left = allocated < WHOLE and any(
         each.name not in unusable and fits(each.shape, left, is_held=each.name in held) for each in devices
     )
-    return CardUse(largest.node, kinds[id(largest.shape)], allocated, WHOLE - allocated if is_left else NOTHING)
+    return CardUse(
+        largest.node, kinds[id(largest.shape)], allocated, WHOLE - allocated if is_left else NOTHING
+    )
 
 
 def _amounts(values: Iterable[tuple[str, CounterValue]]) -> Counter[str]:

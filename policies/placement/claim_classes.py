@@ -40,7 +40,9 @@ def classes_of_choice(
         return frozenset()
     listing = frozenset(each.name for each in gpu_classes.of_device_class(choice.device_class))
     kinds = kinds_of_choice(choice, mapping)
-    return frozenset[str]().union(*(_classes(kind, listing, gpu_classes) for kind in kinds)) or listing or None
+    return (
+        frozenset[str]().union(*(_classes(kind, listing, gpu_classes) for kind in kinds)) or listing or None
+    )
 
 
 def kinds_of_choice(choice: DeviceChoice, mapping: ResourceMapping) -> list[DeviceKind]:
@@ -108,7 +110,9 @@ class ClaimJudge:
             if not request.expressions
             else (),
             remedy=f"{remedy}, without selectors" if remedy and request.expressions else remedy,
-            ask_contact=f"to allow {alternatives_in_words(asked)} in namespace {self._namespace}" if asked else "",
+            ask_contact=f"to allow {alternatives_in_words(asked)} in namespace {self._namespace}"
+            if asked
+            else "",
             contact_choices=tuple((ContactEdit("GPUPolicy", ALLOWED_PATH, name),) for name in listed(asked)),
         )
 

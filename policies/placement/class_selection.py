@@ -200,7 +200,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         allowed = self.allowed_of(self.gpu_classes)
         if self._knows_classes_of_nodes:
             allowed = tuple(filter(self._surely_has_nodes, allowed))
-        alternatives = {each.resource for each in allowed} - {resource.name for resource in self.resources}
+        resources = {resource.name for resource in self.resources}
+        # Nothing says which claims have devices of an allowed class.
+        alternatives = {each.resource for each in allowed} - resources if resources else set[str]()
         having = [gpu_class for gpu_class in self.gpu_classes if self.may_offer(gpu_class)]
         offering = [each for each in having if node_label_values(each, self.label_key)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""

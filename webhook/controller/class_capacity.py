@@ -118,7 +118,9 @@ def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
                 name = key.removeprefix(prefix)
                 sums[name] = sums.get(name, NOTHING) + amount * times
     nodes = (
-        with_cards(replace(each.gpus, used=used.get(each.name, {})), cards.get(each.name, ()), counter.catalogue)
+        with_cards(
+            replace(each.gpus, used=used.get(each.name, {})), cards.get(each.name, ()), counter.catalogue
+        )
         for each in counter.nodes.all()
         if each.gpus is not None
     )

@@ -122,7 +122,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         claims = self.claims_of(policy.namespace, pod)
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
         seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
-        claim_classes = {name: classes_of_devices(each, mapping, gpu_classes) for name, each in claims.items()}
+        claim_classes = {
+            name: classes_of_devices(each, mapping, gpu_classes) for name, each in claims.items()
+        }
         context = Context(
             phase=phase,
             namespace=policy.namespace,

@@ -100,9 +100,7 @@ def review_claim_template(review: Review) -> ReviewResult:
     request, decision = review.request, _advice(review)
     if decision is None:
         return allow(review)
-    return ReviewResult(
-        responses.decided(request.uid, [decision], subject=subject_of(request)), [decision]
-    )
+    return ReviewResult(responses.decided(request.uid, [decision], subject=subject_of(request)), [decision])
 
 
 def _advice(review: Review) -> Decision | None:

@@ -70,7 +70,7 @@ class Outlook(msgspec.Struct, frozen=True):
         return self.selected - self.allocated - self.tainted
 
 
-class DeviceInventory(msgspec.Struct, frozen=True):
+class StoredDevices(msgspec.Struct, frozen=True):
     """pools: the slices of their newest complete generation. kinds: by `id` of a shape (`kinds_of_devices`).
 
     held: by pool, what is allocated of each device, in cards. own_taints: by pool and device, those in the slices.
@@ -112,7 +112,8 @@ class DeviceInventory(msgspec.Struct, frozen=True):
                     continue
                 counts["selected"] += 1
                 against = [
-                    each for each in self.taints(pool, name)
+                    each
+                    for each in self.taints(pool, name)
                     if not any(tolerates(toleration, each) for toleration in request.tolerations or ())
                 ]
                 if not fits(shape, left, is_held=name in held):
@@ -120,5 +121,7 @@ class DeviceInventory(msgspec.Struct, frozen=True):
                 elif against:
                     counts["tainted"] += 1
                     taints |= dict.fromkeys(against)
-        newest = sorted(taints, key=lambda each: each.time_added.timestamp() if each.time_added else 0, reverse=True)
+        newest = sorted(
+            taints, key=lambda each: each.time_added.timestamp() if each.time_added else 0, reverse=True
+        )
         return Outlook(**counts, taints=tuple(newest))
