@@ -64,7 +64,7 @@ class DeviceKind(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         return Fraction(self.parts, PARTS)
 
 
-class DeviceKinds(msgspec.Struct, frozen=True, omit_defaults=True):
+class DeviceKinds(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """All kinds of a cluster, in a fixed order.
 
     nodes: by index of a kind, the devices that one node can reach, for every combination that a node has, and that no other
