@@ -366,7 +366,7 @@ def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind
     """
     left_out: list[str] = []
     coarse = dict(kinds)
-    while _are_too_many(coarse.values()):
+    while are_too_many(coarse.values()):
         values = defaultdict[str, set[object]](set)
         versions = set[str]()
         for kind in coarse.values():
@@ -382,7 +382,8 @@ def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind
     return coarse, tuple(left_out)
 
 
-def _are_too_many(kinds: Iterable[DeviceKind]) -> bool:
+def are_too_many(kinds: Iterable[DeviceKind]) -> bool:
+    """Whether they are more than can be published."""
     different = {kind_key(kind) for kind in kinds}
     return len(different) > MOST_KINDS or sum(map(len, different)) > MOST_BYTES
 

@@ -10,7 +10,9 @@ from policies.gpus.device_pools import DevicePools, Inventory
 from policies.gpus.device_slices import PoolSlice, decode_slice, kind_key
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
+from webhook.cluster.informer import Informer
 from webhook.cluster.objects import decode_metadata
+from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import SLICE_VERSIONS, DynamicResourceWatch
 from webhook.configuration.loader import Configuration
 from webhook.threads import every
@@ -36,7 +38,9 @@ class DeviceSlices:
         self._pools = DevicePools()
         self._lock = threading.Lock()
         self._watch = DynamicResourceWatch(api, "resourceslices", self._record, self._changed, SLICE_VERSIONS)
-        self._subscribers: list[Callable[[], object]] = []
+        self._differ = Subscribers[[]]("device kinds")
+        self.subscribe = self._differ.subscribe
+        """Calls a subscriber after each `sync` with which `kind_of` may answer otherwise."""
         self._numbered: DeviceKinds | None = None
         self._numbers: dict[bytes, int] = {}
         self.revision = 0
@@ -45,13 +49,10 @@ class DeviceSlices:
         self._watch.start(stopping)
         every(PERIOD_SECONDS, self.sync)(stopping)
 
-    def subscribe(self, changed: Callable[[], object]) -> None:
-        """Call `changed` after each `sync` with which `kind_of` may answer otherwise."""
-        self._subscribers.append(changed)
-
     @property
-    def is_served(self) -> bool:
-        return self._watch.is_served
+    def informers(self) -> dict[str, Informer[SliceRecord]]:
+        """The informer by its resource; none before the served version is known."""
+        return {} if self._watch.informer is None else {"resourceslices": self._watch.informer}
 
     @property
     def inventory(self) -> Inventory | None:
@@ -74,8 +75,7 @@ class DeviceSlices:
             differs = self._pools.count(mapping)
         if differs or mapping.device_kinds is not self._numbered:
             self._number(mapping.device_kinds)
-            for changed in self._subscribers:
-                changed()
+            self._differ()
         self.revision = revision
 
     def _number(self, in_force: DeviceKinds) -> None:
