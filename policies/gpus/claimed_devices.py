@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from policies.gpus.device_classes import DeviceSelector
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Container, Metadata, Pod, View
+from policies.pods.pod import Container, Metadata, Pod, Toleration, View
+from policies.pods.quantity import QuantityText
 
 
 class DeviceRequest(View, frozen=True):
@@ -27,6 +28,7 @@ class DeviceRequest(View, frozen=True):
     count: int | None = None
     admin_access: bool | None = None
     selectors: tuple[DeviceSelector, ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
     exactly: "DeviceRequest | None" = None
     first_available: "tuple[DeviceRequest, ...] | None" = None
 
@@ -58,8 +60,27 @@ class Consumer(View, frozen=True):
     uid: str = ""
 
 
+class DeviceResult(View, frozen=True):
+    """A device, or a share of one, that the scheduler chose for a request (`gpus`) or an alternative of it (`gpus/small`)."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    consumed_capacity: dict[str, QuantityText] | None = None
+
+
+class DeviceAllocation(View, frozen=True):
+    results: tuple[DeviceResult, ...] | None = None
+
+
+class Allocation(View, frozen=True):
+    devices: DeviceAllocation | None = None
+
+
 class ClaimStatus(View, frozen=True):
-    allocation: dict[str, msgspec.Raw] | None = None
+    allocation: Allocation | None = None
     reserved_for: tuple[Consumer, ...] | None = None
 
 

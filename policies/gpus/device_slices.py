@@ -8,6 +8,7 @@ consume its counters; a whole card consumes all of them.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from fractions import Fraction
 from math import ceil
 from sys import intern
@@ -25,7 +26,7 @@ from policies.gpus.device_kinds import (
     RequestPolicy,
 )
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import View
+from policies.pods.pod import Toleration, View
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
 
 _IDENTITY = re.compile(
@@ -75,6 +76,16 @@ class Capacity(View, frozen=True):
     request_policy: _Policy | None = None
 
 
+class DeviceTaint(Toleration, frozen=True):
+    """A taint of a device. Effects besides NoSchedule and NoExecute keep no claim away."""
+
+    time_added: datetime | None = None
+
+    @property
+    def keeps_away(self) -> bool:
+        return self.effect in {"NoSchedule", "NoExecute"}
+
+
 class SliceDevice(View, frozen=True):
     name: str = ""
     attributes: dict[str, DeviceAttribute] | None = None
@@ -82,6 +93,7 @@ class SliceDevice(View, frozen=True):
     consumes_counters: tuple[CounterSet, ...] | None = None
     node_name: str = ""
     allow_multiple_allocations: bool | None = None
+    taints: tuple[DeviceTaint, ...] | None = None
 
 
 class SlicePool(View, frozen=True):

@@ -1,31 +1,23 @@
 """The devices of a cluster (DRA): what is allocated, what keeps claims away, and why no device satisfies a request."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import msgspec
 
-from policies.gpus.claimed_devices import DeviceRequest
+from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
+from policies.gpus.classes import GPUClasses
 from policies.gpus.device_kinds import DeviceKind, DeviceKinds
+from policies.gpus.device_pools import PoolName
 from policies.gpus.device_selectors import possible_kinds
-from policies.gpus.device_slices import PoolSlice
-from policies.gpus.free_cards import CardUse, Counters, cards_of_pool, counters_left, fits
-from policies.pods.pod import Toleration, View
+from policies.gpus.device_slices import DeviceTaint, PoolSlice, kinds_of_devices, newest_complete
+from policies.gpus.device_weight import device_weight
+from policies.gpus.free_cards import NOTHING, CardUse, cards_of_pool, counters_left, fits
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.pod import View
 from policies.pods.tolerations import tolerates
-
-PoolName = tuple[str, str]
-"""A driver, and the name of a pool of it."""
-
-
-class DeviceTaint(Toleration, frozen=True):
-    """A taint of a device. Effects besides NoSchedule and NoExecute keep no claim away."""
-
-    time_added: datetime | None = None
-
-    @property
-    def keeps_away(self) -> bool:
-        return self.effect in {"NoSchedule", "NoExecute"}
 
 
 class DeviceTaintSelector(View, frozen=True):
@@ -44,18 +36,29 @@ class DeviceTaintRule(View, frozen=True):
 
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
-    def taints(self, pool: PoolName, device: str) -> bool:
+    def matches(self, pool: PoolName, device: str) -> bool:
         selector = self.spec.device_selector
-        wanted = selector and (selector.driver, selector.pool, selector.device)
-        return wanted is not None and all(
-            each in {None, has} for each, has in zip(wanted, (*pool, device), strict=True)
-        )
+        if selector is None:
+            return False
+        wanted = selector.driver, selector.pool, selector.device
+        return all(each in {None, has} for each, has in zip(wanted, (*pool, device), strict=True))
+
+
+# Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
+decode_taint_rule = msgspec.json.Decoder(DeviceTaintRule).decode
+
+
+class StoredPool(NamedTuple):
+    """slices: those of its newest complete generation. kinds: by `id` of a shape; devices without one are no GPUs."""
+
+    slices: Collection[PoolSlice]
+    kinds: Mapping[int, DeviceKind]
 
 
 class Outlook(msgspec.Struct, frozen=True):
     """How many devices there are for a request: of its DeviceClass, and that its selectors select.
 
-    Of these, `allocated` cannot be allocated, nor share their card with what is; taints keep the claim from `tainted` others.
+    Of these, `allocated` are allocated, or have not enough of a card left; taints keep the claim from `tainted` others.
     taints: the different ones, the newest first.
     """
 
@@ -70,58 +73,100 @@ class Outlook(msgspec.Struct, frozen=True):
         return self.selected - self.allocated - self.tainted
 
 
-class StoredDevices(msgspec.Struct, frozen=True):
-    """pools: the slices of their newest complete generation. kinds: by `id` of a shape (`kinds_of_devices`).
+class StoredDevices:
+    """What ResourceSlices, the allocations of claims and DeviceTaintRules say together.
 
-    held: by pool, what is allocated of each device, in cards. own_taints: by pool and device, those in the slices.
+    left_out: names of attributes that the reader of the slices has left out. own_taints: by pool and device, those in slices.
     """
 
-    pools: Mapping[PoolName, tuple[PoolSlice, ...]] = {}
-    kinds: Mapping[int, DeviceKind] = {}
-    held: Mapping[PoolName, Mapping[str, Fraction]] = {}
-    own_taints: Mapping[PoolName, Mapping[str, Sequence[DeviceTaint]]] = {}
-    rules: Sequence[DeviceTaintRule] = ()
+    def __init__(
+        self,
+        slices: Iterable[PoolSlice],
+        mapping: ResourceMapping,
+        gpu_classes: GPUClasses,
+        allocated: Iterable[DeviceResult],
+        *,
+        left_out: Collection[str] = (),
+        own_taints: Mapping[PoolName, Mapping[str, Sequence[DeviceTaint]]] | None = None,
+        rules: Sequence[DeviceTaintRule] = (),
+    ) -> None:
+        self._own_taints, self._rules = own_taints or {}, rules
+        by_pool = defaultdict[PoolName, list[PoolSlice]](list)
+        for each in slices:
+            by_pool[each.name].append(each)
+        shared: dict[object, Mapping[int, DeviceKind]] = {}
+        self._pools: dict[PoolName, StoredPool] = {}
+        for name, of_pool in by_pool.items():
+            newest = newest_complete(of_pool)
+            layouts = tuple(each.layout for each in newest)
+            if layouts not in shared:
+                shared[layouts] = kinds_of_devices(layouts, mapping, left_out)
+            self._pools[name] = StoredPool(newest, shared[layouts])
+        self._held = self._held_devices(allocated, gpu_classes)
 
-    def cards(self) -> Iterator[CardUse]:
-        for pool, slices in self.pools.items():
-            names = {name for each in slices for name, _, _ in each.layout.devices}
-            tainted = {name for name in names if any(self.taints(pool, name))}
-            yield from cards_of_pool(slices, self.kinds, self.held.get(pool, {}), tainted)
+    def _held_devices(
+        self, allocated: Iterable[DeviceResult], gpu_classes: GPUClasses
+    ) -> dict[PoolName, dict[str, Fraction]]:
+        """Return by pool the cards that are held of each device."""
+        results = defaultdict[PoolName, list[DeviceResult]](list)
+        for each in allocated:
+            if not each.admin_access:
+                results[each.driver, each.pool].append(each)
+        held: dict[PoolName, dict[str, Fraction]] = {}
+        for name in results.keys() & self._pools.keys():
+            slices, kinds = self._pools[name]
+            shapes = {device: shape for each in slices for device, shape, _ in each.layout.devices}
+            of_pool = held[name] = {}
+            for each in results[name]:
+                kind = kinds.get(id(shapes.get(each.device)))
+                if kind is not None:
+                    weight = device_weight(kind, gpu_classes, each.consumed_capacity or {})
+                    of_pool[each.device] = of_pool.get(each.device, NOTHING) + weight
+        return held
 
-    def taints(self, pool: PoolName, device: str) -> Iterator[DeviceTaint]:
+    def cards_by_node(self) -> dict[str, list[CardUse]]:
+        """Return the cards of each node, under "" those that several nodes reach."""
+        by_node = defaultdict[str, list[CardUse]](list)
+        for name, (slices, kinds) in self._pools.items():
+            devices = [device for each in slices for device, _, _ in each.layout.devices]
+            tainted = {device for device in devices if any(self._taints(name, device))}
+            for card in cards_of_pool(slices, kinds, self._held.get(name, {}), tainted):
+                by_node[card.node].append(card)
+        return dict(by_node)
+
+    def _taints(self, pool: PoolName, device: str) -> Iterator[DeviceTaint]:
         """Yield the taints that keep claims from a device."""
-        of_rules = (rule.spec.taint for rule in self.rules if rule.taints(pool, device))
-        taints = (*self.own_taints.get(pool, {}).get(device, ()), *of_rules)
+        of_rules = (rule.spec.taint for rule in self._rules if rule.matches(pool, device))
+        taints = (*self._own_taints.get(pool, {}).get(device, ()), *of_rules)
         return (taint for taint in taints if taint.keeps_away)
 
     def outlook(self, request: DeviceRequest, of_class: Iterable[str]) -> Outlook:
-        """Return the outlook of one request, which has no alternatives. of_class: the selectors of its DeviceClass."""
-        kinds = tuple({id(kind): kind for kind in self.kinds.values()}.values())
-        every = DeviceKinds(kinds)
-        in_class = {id(kinds[index]) for index in possible_kinds(of_class, every)}
-        selected = in_class & {id(kinds[index]) for index in possible_kinds(request.expressions, every)}
-        counts = dict.fromkeys(("of_class", "selected", "allocated", "tainted"), 0)
-        taints: dict[DeviceTaint, None] = {}
-        for pool, slices in self.pools.items():
-            held = self.held.get(pool, {})
-            left = counters_left(slices, held)
-            for name, shape, _ in (device for each in slices for device in each.layout.devices):
-                kind = self.kinds.get(id(shape))
-                counts["of_class"] += id(kind) in in_class
-                if id(kind) not in selected or kind is None:
-                    continue
-                counts["selected"] += 1
-                against = [
-                    each
-                    for each in self.taints(pool, name)
-                    if not any(tolerates(toleration, each) for toleration in request.tolerations or ())
-                ]
-                if not fits(shape, left, is_held=name in held):
-                    counts["allocated"] += 1
-                elif against:
-                    counts["tainted"] += 1
-                    taints |= dict.fromkeys(against)
-        newest = sorted(
-            taints, key=lambda each: each.time_added.timestamp() if each.time_added else 0, reverse=True
+        """Return the outlook of a request without alternatives. of_class: the selectors of its DeviceClass."""
+        kinds = tuple({id(kind): kind for pool in self._pools.values() for kind in pool.kinds.values()}.values())
+        in_class, selected = (
+            {id(kinds[index]) for index in possible_kinds(each, DeviceKinds(kinds))}
+            for each in (of_class, request.expressions)
         )
-        return Outlook(**counts, taints=tuple(newest))
+        numbers = {"of_class": 0, "selected": 0, "allocated": 0, "tainted": 0}
+        taints: dict[DeviceTaint, None] = {}
+        for name, (slices, of_shapes) in self._pools.items():
+            held = self._held.get(name, {})
+            left = counters_left(slices, held)
+            for device, shape, _ in (device for each in slices for device in each.layout.devices):
+                kind = of_shapes.get(id(shape))
+                numbers["of_class"] += id(kind) in in_class
+                if id(kind) not in in_class & selected:
+                    continue
+                against = [
+                    taint
+                    for taint in self._taints(name, device)
+                    if not any(tolerates(each, taint) for each in request.tolerations or ())
+                ]
+                numbers["selected"] += 1
+                if not fits(shape, left, is_held=device in held):
+                    numbers["allocated"] += 1
+                elif against:
+                    numbers["tainted"] += 1
+                    taints |= dict.fromkeys(against)
+        newest = sorted(taints, key=lambda each: each.time_added.timestamp() if each.time_added else 0.0)
+        return Outlook(**numbers, taints=tuple(reversed(newest)))
