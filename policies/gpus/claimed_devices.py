@@ -6,7 +6,7 @@ DeviceClasses are all known to have no accelerators (NICs, CPUs), so `with_accel
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,6 +19,10 @@ from policies.pods.pod import Container, Metadata, Pod, Toleration, View
 from policies.pods.quantity import QuantityText
 
 
+class CapacityRequirements(View, frozen=True):
+    requests: dict[str, QuantityText] | None = None
+
+
 class DeviceRequest(View, frozen=True):
     """A request, its `exactly`, or one of its `firstAvailable`."""
 
@@ -29,6 +33,7 @@ class DeviceRequest(View, frozen=True):
     admin_access: bool | None = None
     selectors: tuple[DeviceSelector, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
+    capacity: CapacityRequirements | None = None
     exactly: "DeviceRequest | None" = None
     first_available: "tuple[DeviceRequest, ...] | None" = None
 
@@ -38,9 +43,9 @@ class DeviceRequest(View, frozen=True):
         return self.first_available or (self.exactly or self,)
 
     @property
-    def expressions(self) -> tuple[str, ...]:
-        """Its selectors, which must all hold."""
-        return tuple(each.cel.expression for each in self.selectors or () if each.cel is not None)
+    def expressions(self) -> Iterator[str]:
+        """Its CEL selectors, without those of its DeviceClass."""
+        return (each.cel.expression for each in self.selectors or () if each.cel is not None)
 
 
 class Devices(View, frozen=True):
@@ -171,7 +176,7 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     every = [each for request in requests for each in request.alternatives]
     are_short = sum(len(text) for each in every for text in each.expressions) <= MAX_SELECTORS
     choices = frozenset(
-        DeviceChoice(each.device_class_name, each.expressions if are_short else ()) for each in every
+        DeviceChoice(each.device_class_name, tuple(each.expressions) if are_short else ()) for each in every
     )
     is_unknown = any(not each.device_class for each in choices)
     return None if is_unknown or len(choices) > MAX_CHOICES else _interned(choices)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import ceil
 
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.device_kinds import PARTS, CapacityRange, DeviceCapacity, DeviceKind
+from policies.gpus.device_kinds import PARTS, CapacityRange, DeviceCapacity, DeviceKind, DeviceKinds
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
 
 WHOLE = Fraction(1)
@@ -32,6 +32,18 @@ def device_weight(
     if not kind.is_shared:
         return weight
     return Fraction(ceil(weight * _share(kind, consumed) * PARTS), PARTS)
+
+
+def classified_weights(
+    kinds: DeviceKinds, classes: GPUClasses
+) -> tuple[tuple[Fraction, tuple[GPUClass, ...]], ...]:
+    """Return the weight of a device of each kind, and the classes that it may be of."""
+    cached = kinds.__dict__.get("classified")
+    if cached is None or cached[0] is not classes:
+        weights = tuple((device_weight(kind, classes), classes.of_device(kind)) for kind in kinds.kinds)
+        cached = kinds.__dict__["classified"] = (classes, weights)
+    result: tuple[tuple[Fraction, tuple[GPUClass, ...]], ...] = cached[1]
+    return result
 
 
 def can_serve(kind: DeviceKind, requested: Mapping[str, QuantityText]) -> bool:

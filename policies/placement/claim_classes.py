@@ -53,7 +53,8 @@ def kinds_of_choice(choice: DeviceChoice, mapping: ResourceMapping) -> list[Devi
 
 
 def _classes(kind: DeviceKind, listing: frozenset[str], gpu_classes: GPUClasses) -> frozenset[str]:
-    return frozenset(each.name for each in gpu_classes.of_device(kind)) or listing or frozenset((NO_CLASS,))
+    names = frozenset(each.name for each in gpu_classes.of_device(kind))
+    return names & listing or listing or names or frozenset((NO_CLASS,))
 
 
 def in_words(names: Collection[str]) -> str:
@@ -83,7 +84,7 @@ class ClaimJudge:
                 yield from self._denial(request, at)
 
     def _denial(self, request: DeviceRequest, path: str) -> Iterator[Finding]:
-        choice = DeviceChoice(request.device_class_name, request.expressions)
+        choice = DeviceChoice(request.device_class_name, tuple(request.expressions))
         names = classes_of_choice(choice, self._mapping, self._gpu_classes) or frozenset()
         if not (forbidden := names - self._allowed) or request.admin_access:
             return
@@ -107,9 +108,9 @@ class ClaimJudge:
             value=request.device_class_name,
             message=f"must have devices of allowed classes: {why}",
             choices=either(*(Edit(f"{path}.deviceClassName", name) for name in listed(others)))
-            if not request.expressions
+            if not choice.expressions
             else (),
-            remedy=f"{remedy}, without selectors" if remedy and request.expressions else remedy,
+            remedy=f"{remedy}, without selectors" if remedy and choice.expressions else remedy,
             ask_contact=f"to allow {alternatives_in_words(asked)} in namespace {self._namespace}"
             if asked
             else "",

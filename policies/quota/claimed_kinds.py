@@ -1,0 +1,154 @@
+"""Demand of the devices that one request of a ResourceClaim (DRA) may get: the least upper bound that its selectors leave.
+
+A request counts as the dearest kind of device that its DeviceClass, its own selectors and its amounts of capacity allow. Neither
+taints nor present allocations reduce it, because they go. If no present kind matches, devices may come later (an autoscaler has
+the pool at zero), so each counts as a card of any class that the DeviceClass may have.
+"""
+
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+
+from msgspec.structs import replace
+
+from policies.gpus.cards import cards
+from policies.gpus.claimed_devices import DeviceRequest
+from policies.gpus.classes import GPUClass
+from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weights, device_weight
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
+from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
+from policies.pods.quantity import QuantityText
+from policies.quota.amounts import GPUS, NOTHING, RESOURCES, total
+from policies.quota.demand import (
+    Catalogue,
+    Demand,
+    UnclassifiedPods,
+    classified_demand,
+    counted_classes,
+    resources_demand,
+)
+
+MAX_RESULTS = 32
+"""Devices that one claim can get (`AllocationResultsMaxSize` of the API server), also by `allocationMode: All`."""
+
+MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 4096, 1600
+"""Characters of the different selectors of a claim, and their number times the kinds of devices. A claim with more counts without
+its own selectors, so the work of one claim is bounded."""
+
+
+class ClaimedKinds:
+    """Counts the requests of one claim, which the catalogue's kinds of devices may serve."""
+
+    def __init__(
+        self, requests: Collection[DeviceRequest], catalogue: Catalogue, unclassified_pods: UnclassifiedPods
+    ) -> None:
+        self.mapping, self._classes = catalogue.resource_mapping, catalogue.classes
+        self._catalogue, self._unclassified_pods = catalogue, unclassified_pods
+        self._kinds = self.mapping.device_kinds
+        self._cards: dict[str, Demand] = {}
+        alternatives = [
+            each for request in requests for each in request.first_available or (request.exactly or request,)
+        ]
+        expressions = (
+            {text for each in alternatives for text in each.expressions} if self._kinds.kinds else set()
+        )
+        is_short = sum(map(len, expressions)) <= MAX_SELECTOR_TEXT
+        self._reads_selectors = is_short and len(expressions) * len(self._kinds.kinds) <= MAX_EVALUATIONS
+
+    def possible(self, request: DeviceRequest) -> frozenset[int]:
+        """Return the indexes of the present kinds of which a device may serve the request."""
+        possible = frozenset(self.mapping.kinds_by_class.get(request.device_class_name, ()))
+        if possible and self._reads_selectors:
+            possible &= possible_kinds(request.expressions, self._kinds)
+        if amounts := _amounts(request):
+            possible = frozenset(each for each in possible if can_serve(self._kinds.kinds[each], amounts))
+        return possible
+
+    def is_served(self, request: DeviceRequest) -> bool | None:
+        """Whether present devices may serve the request. None if kinds of devices cannot tell, or it takes no GPU."""
+        name = request.device_class_name
+        is_known = name in self.mapping.kinds_by_class and self.mapping.device_class(name) is not None
+        return bool(self.possible(request)) if is_known and not request.admin_access else None
+
+    def demand(self, request: DeviceRequest, count: int | None) -> Demand:
+        """Return the demand of so many devices, or of all that a node has if `count` is None."""
+        resource = RESOURCES + IMPLICIT_DEVICE_CLASS + request.device_class_name
+        if possible := self.possible(request):
+            return self._of_kinds(request, possible, count, resource)
+        number = Fraction(MAX_RESULTS if count is None else count)
+        card = self._card(request.device_class_name)
+        amounts = {key: amount * number for key, amount in card.vector.items()}
+        return replace(card, vector=total((amounts, {resource: number})))
+
+    def _of_kinds(
+        self, request: DeviceRequest, possible: frozenset[int], count: int | None, resource: str
+    ) -> Demand:
+        stated = self._classes.of_device_class(request.device_class_name)
+        known, amounts = classified_weights(self._kinds, self._classes), _amounts(request)
+        weights: dict[int, Fraction] = {}
+        classes: dict[int, tuple[GPUClass, ...]] = {}
+        for index in possible:
+            kind, (weight, of_kind) = self._kinds.kinds[index], known[index]
+            weights[index] = device_weight(kind, self._classes, amounts) if kind.is_shared else weight
+            classes[index] = tuple(each for each in of_kind if each in stated) or stated or of_kind
+        nodes = [node for node in self._kinds.nodes if not possible.isdisjoint(node)]
+
+        def most(amounts: Mapping[int, Fraction]) -> Fraction:
+            """Return the largest sum for the devices that the request may get, each of a kind with an amount."""
+            if count is None and nodes:
+                return max(_sum_of_largest(amounts, node) for node in nodes)
+            return max(amounts.values(), default=NOTHING) * (MAX_RESULTS if count is None else count)
+
+        candidates = self._candidates(request.device_class_name, classes.values())
+        vector = {GPUS: most(weights), resource: most(dict.fromkeys(possible, Fraction(1)))}
+        for key, members in counted_classes(candidates, self._unclassified_pods).items():
+            names = {each.name for each in members}
+            of_key = (
+                index for index, of in classes.items() if not of or any(each.name in names for each in of)
+            )
+            vector[key] = most({index: weights[index] for index in of_key})
+        return classified_demand(total((vector,)), [candidates], self._unclassified_pods)
+
+    def _candidates(self, device_class: str, classes: Collection[tuple[GPUClass, ...]]) -> CandidateClasses:
+        """Return the classes of the devices: any of the vendor's if a device may be of no known class."""
+        if all(classes):
+            names = {each.name for of_kind in classes for each in of_kind}
+            return CandidateClasses(self._classes.named(names), True, f"device class {device_class}")
+        because = f"no GPU class lists the attributes of a device that device class {device_class} may give"
+        resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
+        return candidates_for_resource(
+            resource, all_classes(self._classes, because), self._classes, self.mapping
+        )
+
+    def _card(self, device_class: str) -> Demand:
+        """Return the demand of one card, without the plain count. DeviceClasses that no GPUClass mentions share results."""
+        because = f"device class {device_class} is of no GPU class in particular"
+        resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
+        # A denial names the DeviceClass, so it cannot share a result. It has no demand by class and takes little time.
+        is_mentioned = resource.name in self._classes.equivalents or self._classes.of_device_class(
+            device_class
+        )
+        is_own = bool(is_mentioned) or self._unclassified_pods is UnclassifiedPods.DENY
+        pattern = self.mapping.device_class(device_class)
+        key = resource.name if is_own else (pattern and pattern.resource) or ""
+        if key not in self._cards:
+            one = {resource: Fraction(1)}
+            candidates = all_classes(self._classes, because)
+            self._cards[key] = resources_demand(
+                one, lambda card: cards(one, card), candidates, self._catalogue, self._unclassified_pods
+            )
+        demand = self._cards[key]
+        return replace(demand, because=demand.because if is_own else because)
+
+
+def _amounts(request: DeviceRequest) -> Mapping[str, QuantityText]:
+    return (request.capacity and request.capacity.requests) or NO_AMOUNTS
+
+
+def _sum_of_largest(amounts: Mapping[int, Fraction], devices: Mapping[int, int]) -> Fraction:
+    """Return the sum of the MAX_RESULTS largest amounts of a node's devices, which are numbers by kind."""
+    left, result = MAX_RESULTS, NOTHING
+    for index in sorted(amounts.keys() & devices.keys(), key=amounts.__getitem__, reverse=True):
+        taken = min(left, devices[index])
+        left, result = left - taken, result + amounts[index] * taken
+    return result
