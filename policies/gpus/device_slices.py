@@ -151,6 +151,8 @@ class PoolSlice(msgspec.Struct, frozen=True):
     """The number of slices of this generation."""
     node_name: str
     layout: SliceLayout
+    taints: tuple[tuple[str, DeviceTaint], ...] = ()
+    """Those that keep claims from a device, with its name. They come and go, and no kind depends on them."""
 
 
 class SliceReader:
@@ -179,6 +181,12 @@ class SliceReader:
             spec.pool.resource_slice_count,
             intern(spec.node_name),
             self._layouts.setdefault(layout, layout),
+            tuple(
+                (each.name, taint)
+                for each in spec.devices or ()
+                for taint in each.taints or ()
+                if taint.keeps_away
+            ),
         )
 
     def _shape(self, driver: str, device: SliceDevice) -> DeviceShape:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from policies.gpus.device_kinds import DeviceKind
-from policies.gpus.device_slices import CounterValue, DeviceShape, PoolSlice
+from policies.gpus.device_slices import CounterValue, DeviceShape, SliceLayout
 from policies.pods.quantity import parse_quantity
 
 WHOLE, NOTHING = Fraction(1), Fraction(0)
@@ -23,7 +23,7 @@ Counters = Mapping[str, Mapping[str, int]]
 class CardUse(NamedTuple):
     """A card of a node, in parts of it. Nothing can be allocated of what is neither allocated nor free: it is blocked.
 
-    kind: of its largest device. node: "" for a card that several nodes reach.
+    kind: of its largest device. node: where the device says so, "" for the node of its pool.
     """
 
     node: str
@@ -43,31 +43,30 @@ class _Device(NamedTuple):
 
 
 def cards_of_pool(
-    slices: Collection[PoolSlice],
+    layouts: Collection[SliceLayout],
     kinds: Mapping[int, DeviceKind],
     held: Mapping[str, Fraction],
     unusable: Collection[str] = (),
 ) -> Iterator[CardUse]:
-    """Yield the cards of a pool, whose slices are those of its newest complete generation.
+    """Yield the cards of a pool, whose slices of its newest complete generation have these layouts.
 
     kinds: by `id` of a shape (`kinds_of_devices`); devices without a kind are no GPUs. held: what is allocated of a device, in
     cards. unusable: devices with a taint that keeps claims away.
     """
     by_card = defaultdict[str, list[_Device]](list)
-    for of_pool in slices:
-        for name, shape, node in of_pool.layout.devices:
+    for layout in layouts:
+        for name, shape, node in layout.devices:
             if id(shape) in kinds:
-                device = _Device(name, shape, node or of_pool.node_name)
+                device = _Device(name, shape, node)
                 for card in [each for each, _ in shape.consumes] or [f"device {name}"]:
                     by_card[card].append(device)
-    left = counters_left(slices, held)
+    left = counters_left(layouts, held)
     for devices in by_card.values():
         yield _card(devices, kinds, left, held, unusable)
 
 
-def counters_left(slices: Iterable[PoolSlice], held: Collection[str]) -> Counters:
+def counters_left(layouts: Collection[SliceLayout], held: Collection[str]) -> Counters:
     """Return what the devices in `held` leave of the counters of a pool."""
-    layouts = [each.layout for each in slices]
     left = defaultdict(
         Counter, {name: _amounts(values) for each in layouts for name, values in each.counters}
     )

@@ -1,7 +1,7 @@
 """The devices of a cluster (DRA): what is allocated, what keeps claims away, and why no device satisfies a request."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -51,7 +51,7 @@ decode_taint_rule = msgspec.json.Decoder(DeviceTaintRule).decode
 class StoredPool(NamedTuple):
     """slices: those of its newest complete generation. kinds: by `id` of a shape; devices without one are no GPUs."""
 
-    slices: Collection[PoolSlice]
+    slices: tuple[PoolSlice, ...]
     kinds: Mapping[int, DeviceKind]
 
 
@@ -76,7 +76,7 @@ class Outlook(msgspec.Struct, frozen=True):
 class StoredDevices:
     """What ResourceSlices, the allocations of claims and DeviceTaintRules say together.
 
-    left_out: names of attributes that the reader of the slices has left out. own_taints: by pool and device, those in slices.
+    allocated: the results of all claims. left_out: names of attributes that the reader of the slices has left out.
     """
 
     def __init__(
@@ -87,10 +87,9 @@ class StoredDevices:
         allocated: Iterable[DeviceResult],
         *,
         left_out: Collection[str] = (),
-        own_taints: Mapping[PoolName, Mapping[str, Sequence[DeviceTaint]]] | None = None,
         rules: Sequence[DeviceTaintRule] = (),
     ) -> None:
-        self._own_taints, self._rules = own_taints or {}, rules
+        self._rules = [each for each in rules if each.spec.taint.keeps_away]
         by_pool = defaultdict[PoolName, list[PoolSlice]](list)
         for each in slices:
             by_pool[each.name].append(each)
@@ -127,22 +126,35 @@ class StoredDevices:
     def cards_by_node(self) -> dict[str, list[CardUse]]:
         """Return the cards of each node, under "" those that several nodes reach."""
         by_node = defaultdict[str, list[CardUse]](list)
+        # Most of 5,000 nodes have equal cards, of which equal ones are allocated.
+        known: dict[object, tuple[CardUse, ...]] = {}
         for name, (slices, kinds) in self._pools.items():
-            devices = [device for each in slices for device, _, _ in each.layout.devices]
-            tainted = {device for device in devices if any(self._taints(name, device))}
-            for card in cards_of_pool(slices, kinds, self._held.get(name, {}), tainted):
-                by_node[card.node].append(card)
+            held, tainted = self._held.get(name, {}), frozenset(self._taints(name))
+            key = id(kinds), frozenset(held.items()), tainted
+            if key not in known:
+                layouts = [each.layout for each in slices]
+                known[key] = tuple(cards_of_pool(layouts, kinds, held, tainted))
+            for card in known[key]:
+                by_node[card.node or slices[0].node_name].append(card)
         return dict(by_node)
 
-    def _taints(self, pool: PoolName, device: str) -> Iterator[DeviceTaint]:
-        """Yield the taints that keep claims from a device."""
-        of_rules = (rule.spec.taint for rule in self._rules if rule.matches(pool, device))
-        taints = (*self._own_taints.get(pool, {}).get(device, ()), *of_rules)
-        return (taint for taint in taints if taint.keeps_away)
+    def _taints(self, pool: PoolName) -> dict[str, list[DeviceTaint]]:
+        """Return the taints that keep claims from devices of a pool, by device."""
+        taints = defaultdict[str, list[DeviceTaint]](list)
+        slices = self._pools[pool].slices
+        for name, taint in (tainted for each in slices for tainted in each.taints):
+            taints[name].append(taint)
+        for rule in self._rules:
+            for device, _, _ in (device for each in slices for device in each.layout.devices):
+                if rule.matches(pool, device):
+                    taints[device].append(rule.spec.taint)
+        return taints
 
     def outlook(self, request: DeviceRequest, of_class: Iterable[str]) -> Outlook:
         """Return the outlook of a request without alternatives. of_class: the selectors of its DeviceClass."""
-        kinds = tuple({id(kind): kind for pool in self._pools.values() for kind in pool.kinds.values()}.values())
+        kinds = tuple(
+            {id(kind): kind for pool in self._pools.values() for kind in pool.kinds.values()}.values()
+        )
         in_class, selected = (
             {id(kinds[index]) for index in possible_kinds(each, DeviceKinds(kinds))}
             for each in (of_class, request.expressions)
@@ -151,7 +163,7 @@ class StoredDevices:
         taints: dict[DeviceTaint, None] = {}
         for name, (slices, of_shapes) in self._pools.items():
             held = self._held.get(name, {})
-            left = counters_left(slices, held)
+            left, taints_of = counters_left([each.layout for each in slices], held), self._taints(name)
             for device, shape, _ in (device for each in slices for device in each.layout.devices):
                 kind = of_shapes.get(id(shape))
                 numbers["of_class"] += id(kind) in in_class
@@ -159,7 +171,7 @@ class StoredDevices:
                     continue
                 against = [
                     taint
-                    for taint in self._taints(name, device)
+                    for taint in taints_of.get(device, ())
                     if not any(tolerates(each, taint) for each in request.tolerations or ())
                 ]
                 numbers["selected"] += 1

@@ -8,6 +8,7 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
 from policies.placement.availability import NO_NODE
+from policies.placement.claim_classes import NO_CLASS, in_words
 from policies.placement.class_advice import (
     AUTOSCALED_PATH,
     ClassAdvice,
@@ -16,7 +17,6 @@ from policies.placement.class_advice import (
     nodes_of,
     or_autoscaled,
 )
-from policies.placement.claim_classes import NO_CLASS, in_words
 from policies.placement.class_choice import CLASS_CONTRADICTION, choose, warning
 from policies.placement.class_selection import (
     REQUIRED_AFFINITY,

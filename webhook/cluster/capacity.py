@@ -206,15 +206,15 @@ def with_cards(node: GPUNode, cards: Iterable[CardUse], catalogue: Catalogue) ->
     )
 
 
-def gpu_node(
-    document: bytes | msgspec.Raw, catalogue: Catalogue, having: Container[str] = ()
-) -> GPUNode | None:
-    """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class.
+def gpu_node(document: bytes | msgspec.Raw, catalogue: Catalogue) -> GPUNode | None:
+    """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
+    node = any_node(document, catalogue)
+    return node if node.has_gpus else None
 
-    having: names of nodes that have cards in ResourceSlices (`with_cards`).
-    """
-    node = _gpu_node(decode_node(document), catalogue)
-    return node if node.has_gpus or node.name in having else None
+
+def any_node(document: bytes | msgspec.Raw, catalogue: Catalogue) -> GPUNode:
+    """Decode a node likewise. It may have GPUs only in ResourceSlices (`with_cards`)."""
+    return _gpu_node(decode_node(document), catalogue)
 
 
 def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode:

@@ -5,7 +5,6 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-import pytest
 
 from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses, MigProfile
@@ -17,7 +16,13 @@ from tests.resource_slices import DRIVER, H100, node_slices, slice_of
 from webhook.configuration.loader import load_directory
 
 MAPPING = load_directory(None).resource_mapping
-PROFILES = {"1g.10gb": (1, 10, 7), "1g.20gb": (1, 20, 4), "2g.20gb": (2, 20, 3), "3g.40gb": (3, 40, 2), "7g.80gb": (7, 80, 1)}
+PROFILES = {
+    "1g.10gb": (1, 10, 7),
+    "1g.20gb": (1, 20, 4),
+    "2g.20gb": (2, 20, 3),
+    "3g.40gb": (3, 40, 2),
+    "7g.80gb": (7, 80, 1),
+}
 CLASSES = GPUClasses(
     [
         gpu_class(
@@ -39,7 +44,9 @@ def of_node(name: str = "n1", **tweaks: Any) -> list[JSON]:
     return documents
 
 
-def tainted(documents: list[JSON], device: str, effect: str = "NoSchedule", added: str | None = None) -> list[JSON]:
+def tainted(
+    documents: list[JSON], device: str, effect: str = "NoSchedule", added: str | None = None
+) -> list[JSON]:
     for each in (each for document in documents for each in document["spec"].get("devices", ())):
         if each["name"] == device:
             taint = {"key": "example.com/sick", "effect": effect}
@@ -47,21 +54,17 @@ def tainted(documents: list[JSON], device: str, effect: str = "NoSchedule", adde
     return documents
 
 
-def stored(documents: Sequence[JSON], *devices: str, rules: Sequence[DeviceTaintRule] = (), **consumed: str) -> StoredDevices:
+def stored(
+    documents: Sequence[JSON], *devices: str, rules: Sequence[DeviceTaintRule] = (), **consumed: str
+) -> StoredDevices:
     """Return the devices of these slices with those allocated that are named. consumed: of each, by capacity."""
-    reader, own = SliceReader(), {}
-    read = [decode_slice(msgspec.json.encode(document)) for document in documents]
-    for each in read:
-        for device in each.spec.devices or ():
-            own.setdefault((each.spec.driver, each.spec.pool.name), {})[device.name] = device.taints or ()
+    reader = SliceReader()
+    read = [reader.read(decode_slice(msgspec.json.encode(document))) for document in documents]
     results = [
         DeviceResult(driver=DRIVER, pool="n1", device=name, consumed_capacity=dict(consumed) or None)
         for name in devices
     ]
-    return StoredDevices(
-        [reader.read(each) for each in read], MAPPING, CLASSES, results,
-        left_out=reader.left_out, own_taints=own, rules=rules,
-    )
+    return StoredDevices(read, MAPPING, CLASSES, results, left_out=reader.left_out, rules=rules)
 
 
 SEVENTH = Fraction(1, 7)
@@ -90,18 +93,27 @@ SLICE = "gpu-0-mig-1g10gb"
     its_slices_are_not_tainted=(tainted(of_node(), "gpu-0"), [], (NONE, ONE, NONE)),
     a_generation_that_is_not_complete=(of_node(partitions=False)[:0], [], (NONE, NONE, NONE)),
 )
-def test_what_is_free_of_the_cards(documents: list[JSON], held: list[str], want: tuple[Fraction, ...]) -> None:
+def test_what_is_free_of_the_cards(
+    documents: list[JSON], held: list[str], want: tuple[Fraction, ...]
+) -> None:
     cards = stored(documents, *held).cards_by_node().get("n1", [])
 
-    assert tuple(sum((getattr(each, part) for each in cards), NONE) for part in ("allocated", "free", "blocked")) == want
+    assert (
+        tuple(sum((getattr(each, part) for each in cards), NONE) for part in ("allocated", "free", "blocked"))
+        == want
+    )
 
 
 def test_a_card_whose_counters_are_spent_is_blocked() -> None:
     """Three eighths of the memory as 1g.20gb and 2g.20gb, and the placement of what is left overlaps them."""
-    cards = stored(of_node(), "gpu-0-mig-3g40gb-0", *(f"{SLICE}-{each}" for each in (4, 5, 6))).cards_by_node()["n1"]
+    cards = stored(
+        of_node(), "gpu-0-mig-3g40gb-0", *(f"{SLICE}-{each}" for each in (4, 5, 6))
+    ).cards_by_node()["n1"]
 
     # 3g.40gb is a half by its memory, and each 1g.10gb a seventh.
-    assert [(each.allocated, each.free, each.blocked) for each in cards] == [(HALF + 3 * SEVENTH, NONE, 1 - HALF - 3 * SEVENTH)]
+    assert [(each.allocated, each.free, each.blocked) for each in cards] == [
+        (HALF + 3 * SEVENTH, NONE, 1 - HALF - 3 * SEVENTH)
+    ]
 
 
 def shared(**consumed: str) -> StoredDevices:

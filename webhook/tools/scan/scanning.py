@@ -31,8 +31,7 @@ from policies.rule import Mode
 from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_budget
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
-from webhook.cluster.capacity import GPUNode, capacity_by_class, gpu_node
-from webhook.cluster.node_informer import NODES
+from webhook.cluster.capacity import GPUNode, capacity_by_class
 from webhook.cluster.objects import PartialObject, decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, served_resource
@@ -55,6 +54,7 @@ from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
+from webhook.tools.status.listed_capacity import read_gpu_nodes
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.stored_objects import Evaluation, evaluate
@@ -227,9 +227,9 @@ class Scan:
         return bounds
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
-        read = partial(gpu_node, catalogue=self._configuration)
-        listed = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
-        return tuple(sorted(listed.items, key=lambda node: node.name)) if listed else ()
+        devices = partial(self._reader.devices, self._configuration)
+        read = partial(read_gpu_nodes, self._api, self._configuration, devices, reads_pods=False)
+        return self._reader.attempt("list nodes", read) or ()
 
     def _source(self) -> str:
         if self._config is not None:
