@@ -99,8 +99,12 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
 
 def marked_for(metadata: Metadata) -> str:
     """Return the uid of the pod for which the scheduler made the claim, or "" for another claim."""
-    if (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
-        return ""
+    is_marked = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true"
+    return owner_pod(metadata) if is_marked else ""
+
+
+def owner_pod(metadata: Metadata) -> str:
+    """Return the uid of the pod that is the controller of the claim, or ""."""
     owners = (owner for owner in metadata.owner_references or () if owner.controller)
     return next((each.uid for each in owners if (each.kind, each.api_version) == ("Pod", "v1")), "")
 

