@@ -6,7 +6,7 @@ beside it. No decision depends on them.
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -16,12 +16,11 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.claimed_devices import DeviceResult
-from policies.gpus.free_cards import CardUse
 from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector
 from policies.quota.granted import granted_together
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
-from webhook.cluster.capacity import gpus_by_dimension, with_cards
+from webhook.cluster.capacity import GPUNode, gpus_by_dimension, with_cards
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CAPACITY, timestamp
 from webhook.cluster.published_capacity import (
@@ -81,7 +80,7 @@ class CapacityWriter:
         counter = self.usage_cache.own_counter
         if any(informer.age > STALE_SECONDS for informer in counter.informers.values()):
             return
-        classes = counted_classes(counter, cards_left(self.slices, counter))
+        classes = counted_classes(counter, self.slices)
         path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY)
         self._write(path, classes, encode(PublishedCapacity(now, classes)), now)
         for name in [document.name for document in self.configuration().documents if document.kind == CLASS]:
@@ -105,23 +104,8 @@ def _shown(published: PublishedClass) -> dict[str, Any]:
     return {"nodes": published.nodes, **{name: str(amount) for name, amount in amounts.items()}}
 
 
-def cards_left(slices: DeviceSlices, counter: UsageCounter) -> Mapping[str, Sequence[CardUse]]:
-    """Return the cards in ResourceSlices by node, as the claims of a counter leave them."""
-    claims = counter.claims.all() if counter.claims else ()
-    allocated = (
-        DeviceResult(
-            driver=each.driver, pool=each.pool, device=each.name, consumed_capacity=dict(each.consumed)
-        )
-        for claim in claims
-        for each in claim.devices
-    )
-    return slices.cards_by_node(counter.catalogue, allocated)
-
-
-def counted_classes(
-    counter: UsageCounter, cards: Mapping[str, Sequence[CardUse]]
-) -> dict[str, PublishedClass]:
-    """Return what to publish, by what the informers of a counter hold. cards: those in ResourceSlices, by node."""
+def counted_classes(counter: UsageCounter, slices: DeviceSlices) -> dict[str, PublishedClass]:
+    """Return what to publish, by what the informers of a counter hold, and by ResourceSlices (DRA)."""
     used: defaultdict[str, dict[str, Fraction]] = defaultdict(dict)
     pending: dict[str, Fraction] = {}
     vectors: dict[int, Vector] = {}
@@ -137,19 +121,32 @@ def counted_classes(
             if key.startswith(prefix):
                 name = key.removeprefix(prefix)
                 sums[name] = sums.get(name, NOTHING) + amount * times
-    nodes = (
-        with_cards(
-            replace(each.gpus, used=used.get(each.name, {})), cards.get(each.name, ()), counter.catalogue
+    return published_classes(_gpu_nodes(counter, slices, used), pending, counter.catalogue.classes)
+
+
+def _gpu_nodes(
+    counter: UsageCounter, slices: DeviceSlices, used: Mapping[str, dict[str, Fraction]]
+) -> Iterator[GPUNode]:
+    """Yield the nodes with GPUs, those in ResourceSlices too. used: what pods use, by node and resource name."""
+    claims = counter.claims.all() if counter.claims else ()
+    allocated = (
+        DeviceResult(
+            driver=each.driver, pool=each.pool, device=each.name, consumed_capacity=dict(each.consumed)
         )
-        for each in counter.nodes.all()
-        if each.gpus is not None
+        for claim in claims
+        for each in claim.devices
     )
-    having = (node for node in nodes if node.has_gpus)
-    return published_classes(having, pending, counter.catalogue.classes)
+    catalogue = counter.catalogue
+    cards = slices.cards_by_node(catalogue, allocated)
+    for node in counter.nodes.all():
+        if node.gpus is not None:
+            of_pods = replace(node.gpus, used=used.get(node.name, {}))
+            found = with_cards(of_pods, cards.get(node.name, ()), catalogue)
+            yield from (found,) if found.has_gpus else ()
 
 
 def granted_and_allocatable(
-    usage_cache: UsageCache, teams: TeamMembership, quotas: Informer[QuotaRecord]
+    usage_cache: UsageCache, teams: TeamMembership, quotas: Informer[QuotaRecord], slices: DeviceSlices
 ) -> dict[str, tuple[Fraction, Fraction]]:
     """Return what ClusterGPUQuotas, and GPUQuotas outside teams, grant together, and what the nodes have of it.
 
@@ -159,6 +156,6 @@ def granted_and_allocatable(
     records, counter = teams.all(), usage_cache.own_counter
     outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
-    in_nodes = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
+    in_nodes = gpus_by_dimension(_gpu_nodes(counter, slices, {})) if granting else {}
     granted = granted_together(granting, counter.catalogue.classes)
     return {key: (amount, in_nodes.get(key, NOTHING)) for key, amount in granted.items()}

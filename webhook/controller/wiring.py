@@ -221,7 +221,9 @@ def _register_collectors(
         registry.register(gpu_use)  # it has the metrics of what it measures
     registry.register(LedgerCollector(ledgers, informers.statuses))
     registry.register(TeamCollector(informers.observed.teams))
-    granted = partial(granted_and_allocatable, usage_cache, informers.membership, informers.quotas)
+    granted = partial(
+        granted_and_allocatable, usage_cache, informers.membership, informers.quotas, informers.slices
+    )
     registry.register(GrantCollector(granted))
     registry.register(WatchCollector(lambda: {**informers.all(), **informers.slices.informers}))
     registry.register(DeviceKindsCollector(lambda: informers.slices.inventory))

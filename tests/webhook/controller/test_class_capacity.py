@@ -17,7 +17,9 @@ from tests.webhook.controller.counters import Counter, _raw
 from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
 from webhook.configuration.documents import CLASS
+from webhook.configuration.loader import load_directory
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_allocatable
+from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.metrics import GrantCollector
 from webhook.controller.usage_cache import UsageCache
 from webhook.quota.documents import decode_quota
@@ -45,6 +47,16 @@ def pod(name: str, gpus: int, on: str = "", of: str = "", phase: str = "Pending"
     }
 
 
+def slices_of(*documents: JSON) -> DeviceSlices:
+    """Return the devices of a cluster whose watch has shown these ResourceSlices."""
+    api: Any = None
+    slices = DeviceSlices(api, lambda: load_directory(None))
+    for document in documents:
+        document["metadata"] |= {"uid": document["metadata"]["name"], "resourceVersion": "1"}
+        slices._changed(None, slices._record(_raw(document)))
+    return slices
+
+
 @cases(
     ("pods", "free", "pending"),
     none=([], 16, 0),
@@ -58,7 +70,7 @@ def pod(name: str, gpus: int, on: str = "", of: str = "", phase: str = "Pending"
 )
 def test_what_is_counted(pods: list[JSON], free: int, pending: int) -> None:
     counter: Any = Counter([node("x", A100), node("y", A100), node("cpu", "")], pods)
-    found = counted_classes(counter)[A100]
+    found = counted_classes(counter, slices_of())[A100]
     assert (found.nodes, found.gpus) == (2, Fraction(16))
     assert (found.free, found.pending) == (Fraction(free), Fraction(pending))
     assert found.alike[0].most[GPU].free == max(
@@ -91,6 +103,7 @@ class World:
             "gpu-admission",
             cast("UsageCache", self),
             configuration=lambda: configuration,
+            slices=slices_of(),
         )
 
     def wrote(self, seconds: float) -> list[str]:
@@ -187,7 +200,7 @@ def test_what_is_granted_beside_what_there_is(
     )
     usage_cache: Any = SimpleNamespace(own_counter=counter)
     registry = CollectorRegistry()
-    registry.register(GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting)))
+    registry.register(GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting, slices_of())))
 
     for position, name in enumerate(("granted", "node")):
         shown = {
