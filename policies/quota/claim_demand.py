@@ -6,8 +6,11 @@ Three differences are intended: a request of an unknown kind or mode is denied; 
 device away; and only devices count that are GPUs or may be GPUs.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
+from operator import itemgetter
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,8 +18,9 @@ from policies.finding import Edit, Finding, Reason, together
 from policies.gpus.claimed_devices import ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
 from policies.pods.pod import Metadata
+from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector
-from policies.quota.amounts import Vector
+from policies.quota.amounts import GPUS, Vector
 from policies.quota.claimed_kinds import ClaimedKinds
 from policies.quota.demand import (
     UNCOUNTABLE_DEVICES,
@@ -58,6 +62,51 @@ def claim_demand(
         _request_demand(request, f"{path}[{index}]", counted) for index, request in enumerate(requests)
     ]
     return _joined(demands, vector.total)
+
+
+class AllocatedDevice(NamedTuple):
+    """A device, or a share of one, that a claim has.
+
+    request: the name of the request, or of the request and its alternative (`gpus/small`).
+    kind: the index of its kind in the catalogue; None if it is not known. consumed: amounts of its capacity by name.
+    """
+
+    request: str
+    kind: int | None
+    consumed: tuple[tuple[str, QuantityText], ...] = ()
+
+
+def allocated_demand(
+    claim: ResourceClaim,
+    devices: Collection[AllocatedDevice],
+    catalogue: Catalogue,
+    unclassified_pods: UnclassifiedPods,
+) -> Vector | None:
+    """Return the demand of the devices that the scheduler chose for the claim. None if one is missing, or of no known kind.
+
+    devices: without those of administrative access. If a request asks for fewer (`beyond_pod`), the most expensive ones count.
+    """
+    requests = (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ()
+    counted = ClaimedKinds(requests, catalogue, unclassified_pods)
+    of_request = defaultdict[str, list[AllocatedDevice]](list)
+    for device in devices:
+        of_request[device.request].append(device)
+    demands: list[Vector] = []
+    for request in requests:
+        named = [(f"{request.name}/{each.name}", each) for each in request.first_available or ()]
+        named = [each for each in named if each[0] in of_request] or [
+            (request.name, request.exactly or request)
+        ]
+        for name, each in named:
+            if not each.admin_access and counted.mapping.device_class(each.device_class_name) is not None:
+                vectors = [
+                    counted.allocated(each, device.kind, device.consumed) for device in of_request[name]
+                ]
+                count = len(vectors) if each.allocation_mode == "All" else each.count or 1
+                if len(vectors) < count or not vectors or {} in vectors:
+                    return None
+                demands += sorted(vectors, key=itemgetter(GPUS), reverse=True)[:count]
+    return vector.total(demands)
 
 
 def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:

@@ -5,20 +5,20 @@ taints nor present allocations reduce it, because they go. If no present kind ma
 the pool at zero), so each counts as a card of any class that the DeviceClass may have.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 
 from msgspec.structs import replace
 
 from policies.gpus.cards import cards
-from policies.gpus.claimed_devices import DeviceRequest
+from policies.gpus.claimed_devices import CapacityRequirements, DeviceRequest
 from policies.gpus.classes import GPUClass
 from policies.gpus.device_selectors import possible_kinds
 from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weights, device_weight
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
 from policies.pods.quantity import QuantityText
-from policies.quota.amounts import GPUS, NOTHING, RESOURCES, total
+from policies.quota.amounts import GPUS, NOTHING, RESOURCES, Vector, total
 from policies.quota.demand import (
     Catalogue,
     Demand,
@@ -79,6 +79,16 @@ class ClaimedKinds:
         card = self._card(request.device_class_name)
         amounts = {key: amount * number for key, amount in card.vector.items()}
         return replace(card, vector=total((amounts, {resource: number})))
+
+    def allocated(
+        self, request: DeviceRequest, kind: int | None, consumed: Iterable[tuple[str, QuantityText]]
+    ) -> Vector:
+        """Return the demand of one device of the kind, or of a share with these amounts of its capacity. Empty if it is None."""
+        if kind is None:
+            return {}
+        resource = RESOURCES + IMPLICIT_DEVICE_CLASS + request.device_class_name
+        share = replace(request, capacity=CapacityRequirements(requests=dict(consumed)))
+        return self._of_kinds(share, frozenset({kind}), 1, resource).vector
 
     def _of_kinds(
         self, request: DeviceRequest, possible: frozenset[int], count: int | None, resource: str

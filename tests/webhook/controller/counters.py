@@ -23,6 +23,7 @@ class Counter:
         self.catalogue = CONFIGURATION
         self.stored = [read(_raw(each)) for each in nodes]
         self.nodes = SimpleNamespace(all=lambda: self.stored)
+        self.claims = None
         self.records = [record for each in pods if (record := self.reader.read_pod(_raw(each)))]
         self.informers = {"nodes": SimpleNamespace(age=0.0)}
 

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
+from tests.resource_slices import DRIVER, node_slices
 from tests.webhook.controller.counters import Counter, _raw
 from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
@@ -80,6 +81,23 @@ def test_what_is_counted(pods: list[JSON], free: int, pending: int) -> None:
 
 def _gpus(document: JSON) -> int:
     return int(document["spec"]["containers"][0]["resources"]["limits"][GPU])
+
+
+def test_cards_in_resource_slices_are_counted_as_claims_leave_them() -> None:
+    without_plugin = node("x", A100) | {"status": {"allocatable": {"cpu": "64"}}}
+    counter: Any = Counter([without_plugin], [])
+    result = {"request": "gpu", "driver": DRIVER, "pool": "x", "device": "gpu-0"}
+    claim = {
+        "metadata": {"name": "c", "namespace": "team", "uid": "c"},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    counter.claims = SimpleNamespace(all=lambda: [counter.reader.read_claim(_raw(claim))])
+
+    found = counted_classes(counter, slices_of(*node_slices("x", cards=2, partitions=False)))[A100]
+
+    assert (found.nodes, found.gpus, found.free, found.blocked) == (1, 2, 1, 0)
+    assert {name: (each.allocatable, each.free) for name, each in found.resources.items()} == {DRIVER: (2, 1)}
+    assert found.alike[0].most[DRIVER].free == 1
 
 
 class Api:

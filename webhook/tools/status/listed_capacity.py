@@ -29,7 +29,7 @@ ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.pha
 def read_gpu_nodes(
     api: ApiClient,
     catalogue: Catalogue,
-    read_devices: Callable[[], StoredDevices | None],
+    read_devices: Callable[[], StoredDevices | None] = lambda: None,
     *,
     reads_pods: bool = True,
 ) -> tuple[GPUNode, ...]:
