@@ -127,9 +127,7 @@ def make_manager(
         events=events,
     )
     team_statuses = TeamStatusWriter(api, informers, team_sizes, is_ready_leader, events)
-    capacity = CapacityWriter(
-        api, options.namespace, usage_cache, informers.configuration, informers.slices
-    )
+    capacity = CapacityWriter(api, options.namespace, usage_cache, informers.configuration, informers.slices)
     manager.add("unmapped", every(unmapped.PERIOD_SECONDS, unmapped.sync))
     manager.add("quota status", quota_statuses.run)
     manager.add("team status", team_statuses.run)

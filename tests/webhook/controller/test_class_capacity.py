@@ -218,7 +218,9 @@ def test_what_is_granted_beside_what_there_is(
     )
     usage_cache: Any = SimpleNamespace(own_counter=counter)
     registry = CollectorRegistry()
-    registry.register(GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting, slices_of())))
+    registry.register(
+        GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting, slices_of()))
+    )
 
     for position, name in enumerate(("granted", "node")):
         shown = {

@@ -153,6 +153,7 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
         yield from _event_reasons(situation, is_explained=bool(explanations) and not denied_by_rule)
         yield from explanations if denied_by_rule else ()
     yield from _pod_reasons(situation)
+    yield from situation.devices
     yield from _ordered_creation(situation)
     if as_map(situation.data).get("kind") == "Job":
         yield from _failures(situation)
