@@ -5,8 +5,8 @@ and `check` runs before it if `check_before_mutation`. At /validate `check` runs
 still makes there was lost. On a pod template both run, `mutate` on a scratch copy, and only the findings count.
 
 `check_claim` checks ResourceClaims and their templates. `check_claim_template` advises on a ResourceClaimTemplate,
-`check_workload` once on an object that is not a pod, such as a Deployment. Their findings are warnings in every mode. No rule asks
-the quota: the evaluator does, if no rule denies, and `check_reservation` reports its answer.
+`check_workload` once on an object that is not a pod, such as a Deployment. Findings of these two are warnings in every mode. No
+rule asks the quota: the evaluator does, if no rule denies, and `check_reservation` reports its answer.
 
 A rule declares in its own file its id, its reasons, and what it needs. No finding names its rule: the evaluation fills it in.
 """

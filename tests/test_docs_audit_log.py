@@ -7,6 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from policies.gpus.claimed_devices import DeviceChoice
 from tests.builders import gpu_container, pod, uid
 from tests.webhook.serving.served import request
 from webhook.cluster.access import load_access

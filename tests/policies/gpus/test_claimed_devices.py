@@ -13,8 +13,8 @@ from policies.gpus.claimed_devices import (
     RequestedDevices,
     claim_record,
     decode_claim,
-    requested_devices,
     devices_by_claim,
+    requested_devices,
     with_accelerator_claims_only,
 )
 from policies.gpus.resource_mapping import (

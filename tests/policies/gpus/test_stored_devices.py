@@ -55,14 +55,16 @@ def tainted(
 
 
 def stored(
-    documents: Sequence[JSON], *devices: str, rules: Sequence[DeviceTaintRule] = (), **consumed: str
+    documents: Sequence[JSON],
+    *devices: str,
+    rules: Sequence[DeviceTaintRule] = (),
+    consumed: dict[str, str] | None = None,
 ) -> StoredDevices:
     """Return the devices of these slices with those allocated that are named. consumed: of each, by capacity."""
     reader = SliceReader()
     read = [reader.read(decode_slice(msgspec.json.encode(document))) for document in documents]
     results = [
-        DeviceResult(driver=DRIVER, pool="n1", device=name, consumed_capacity=dict(consumed) or None)
-        for name in devices
+        DeviceResult(driver=DRIVER, pool="n1", device=name, consumed_capacity=consumed) for name in devices
     ]
     return StoredDevices(read, MAPPING, CLASSES, results, left_out=reader.left_out, rules=rules)
 
@@ -119,7 +121,9 @@ def test_a_card_whose_counters_are_spent_is_blocked() -> None:
 def shared(**consumed: str) -> StoredDevices:
     device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
-    return stored([slice_of("n1", pool, nodeName="n1", devices=[device])], "gpu-0", "gpu-0", **consumed)
+    return stored(
+        [slice_of("n1", pool, nodeName="n1", devices=[device])], "gpu-0", "gpu-0", consumed=consumed
+    )
 
 
 def test_shares_of_a_device_leave_the_rest() -> None:

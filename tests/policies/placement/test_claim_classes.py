@@ -1,5 +1,7 @@
 """The classes of the devices that claims may get: which they are, and what a namespace that may not use them all is told."""
 
+from typing import Any
+
 import msgspec
 
 from policies.gpus.claimed_devices import DeviceChoice, decode_claim
@@ -104,12 +106,12 @@ NOT_H100 = f"namespace ml-training may not use {H100}"
 ASK = f"ask the platform team to allow {H100} in namespace ml-training"
 
 
-def requesting(device_class: str = DRIVER, *expressions: str, **tweaks: object) -> JSON:
+def requesting(device_class: str = DRIVER, *expressions: str, **tweaks: Any) -> JSON:
     selectors = {"selectors": [{"cel": {"expression": each}} for each in expressions]} if expressions else {}
     return {"deviceClassName": device_class, **selectors, **tweaks}
 
 
-def exactly(*args: str, **tweaks: object) -> JSON:
+def exactly(*args: str, **tweaks: Any) -> JSON:
     return {"name": "gpu", "exactly": requesting(*args, **tweaks)}
 
 
@@ -187,7 +189,7 @@ def test_what_a_claim_may_request(request_: JSON, options: GPUClassOptions, want
 CLASS = "gpu-admission.dev/gpu-class"
 
 
-def claiming(annotation: str | None = None, **tweaks: object) -> JSON:
+def claiming(annotation: str | None = None, **tweaks: Any) -> JSON:
     uses = container(resources={"claims": [{"name": "gpu"}]})
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
     return pod(uses, annotations={CLASS: annotation} if annotation else {}, resourceClaims=claims, **tweaks)
@@ -237,8 +239,8 @@ PINNED = {"nodeSelector": {"accelerator": H100}}
         {A100},
         GPUClassOptions(),
         [
-            f"spec: remove the pod's own constraint, or name a claim with other devices; no device of its claims ({A100}) is on the "
-            f"nodes of {H100}, to which the pod pins itself (nodeSelector accelerator={H100}): the pod stays pending"
+            "spec: remove the pod's own constraint, or name a claim with other devices; no device of its claims "
+            f"({A100}) is on the nodes of {H100}, to which the pod pins itself (nodeSelector accelerator={H100}): the pod stays pending"
         ],
     ),
 )

@@ -75,7 +75,9 @@ def amounts(of: ClassCapacity) -> tuple[Any, ...]:
 @cases(
     ("document", "cards", "kind_", "want"),
     without_labels=(node(), [card(), card(free=NONE, allocated=ONE)], H100, (2, 1, 0, {DRIVER: (2, 1)})),
-    a_partition_is_allocated=(node(), [card(allocated=SEVENTH, free=1 - SEVENTH)], H100, (1, 1 - SEVENTH, 0, {DRIVER: (1, 1 - SEVENTH)})),
+    a_partition_is_allocated=(
+        node(), [card(allocated=SEVENTH, free=1 - SEVENTH)], H100, (1, 1 - SEVENTH, 0, {DRIVER: (1, 1 - SEVENTH)}),
+    ),
     some_is_blocked=(node(), [card(free=NONE, allocated=SEVENTH)], H100, (1, 0, 1 - SEVENTH, {DRIVER: (1, 0)})),
     its_labels_name_the_class=(node({"accelerator": A100}), [card()], A100, (1, 1, 0, {DRIVER: (1, 1)})),
     cards_of_two_classes=(node(), [card(), card(OF_A100)], "", (2, 2, 0, {DRIVER: (2, 2)})),

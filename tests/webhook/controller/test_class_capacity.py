@@ -95,8 +95,10 @@ def test_cards_in_resource_slices_are_counted_as_claims_leave_them() -> None:
 
     found = counted_classes(counter, slices_of(*node_slices("x", cards=2, partitions=False)))[A100]
 
-    assert (found.nodes, found.gpus, found.free, found.blocked) == (1, 2, 1, 0)
-    assert {name: (each.allocatable, each.free) for name, each in found.resources.items()} == {DRIVER: (2, 1)}
+    assert [found.nodes, found.gpus, found.free, found.blocked] == [1, 2, 1, 0]
+    assert {name: (each.allocatable, each.free) for name, each in found.resources.items()} == {
+        DRIVER: (Fraction(2), Fraction(1))
+    }
     assert found.alike[0].most[DRIVER].free == 1
 
 

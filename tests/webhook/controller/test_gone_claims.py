@@ -103,7 +103,7 @@ def in_group(document: JSON, name: str) -> JSON:
 
 
 def claim_of_group(name: str) -> JSON:
-    """A claim that the resource-claim controller made for a PodGroup (feature gate DRAWorkloadResourceClaims)."""
+    """Return a claim that the resource-claim controller made for a PodGroup (feature gate DRAWorkloadResourceClaims)."""
     consumer = {
         "apiGroup": "scheduling.k8s.io",
         "resource": "podgroups",

@@ -1,4 +1,4 @@
-"""The devices of ResourceSlices (DRA) with what claims have of them, from one list each of slices, claims and DeviceTaintRules."""
+"""The devices of ResourceSlices (DRA) with what claims have of them, from a list each of slices, claims, DeviceTaintRules."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain

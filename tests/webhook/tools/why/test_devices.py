@@ -25,7 +25,7 @@ UNSCHEDULED = {
     "status": "False",
     "message": "0/1 nodes are available: 1 cannot allocate all claims.",
 }
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"name": "train", "namespace": "ml"},
     "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}, {"name": "x", "resourceClaimName": "mine"}]},
     "status": {"phase": "Pending", "conditions": [UNSCHEDULED],
@@ -93,6 +93,9 @@ def causes(
 
 
 OF = "devices of DeviceClass gpu.nvidia.com"
+NAME_ONE = "set the name of an existing DeviceClass (kubectl get deviceclasses)"
+ADDED = "wait until a node with such devices is added"
+CORRECT = "correct the selectors of the claim or its template"
 SUBJECT = "claim train-gpu, request gpu"
 FOUND = f"{SUBJECT}: the scheduler found no device:"
 WAIT, TOLERATE = (
@@ -133,19 +136,19 @@ TAINT = "with taint example.com/sick=xid:NoExecute since 2026-11-28 08:00 UTC"
         claim("train-gpu", requests=[gpu(IS_A100)]),
         [],
         (),
-        [(f"{SUBJECT}: its selectors match none of 3 {OF}", "correct the selectors of the claim or its template")],
+        [(f"{SUBJECT}: its selectors match none of 3 {OF}", CORRECT)],
     ),
     no_device_of_its_class=(
         claim("train-gpu", requests=[gpu(name="amd")]),
         [],
         (),
-        [(f"{SUBJECT}: the cluster has no device of DeviceClass amd", "wait until a node with such devices is added")],
+        [(f"{SUBJECT}: the cluster has no device of DeviceClass amd", ADDED)],
     ),
     no_such_class=(
         claim("train-gpu", requests=[gpu(name="gone")]),
         [],
         (),
-        [(f"{SUBJECT}: DeviceClass gone does not exist", "set the name of an existing DeviceClass (kubectl get deviceclasses)")],
+        [(f"{SUBJECT}: DeviceClass gone does not exist", NAME_ONE)],
     ),
     each_alternative=(
         claim("train-gpu", requests=[{"name": "gpu", "firstAvailable": [
@@ -153,15 +156,15 @@ TAINT = "with taint example.com/sick=xid:NoExecute since 2026-11-28 08:00 UTC"
         [],
         (),
         [
-            (f"{SUBJECT}/big: the cluster has no device of DeviceClass amd", "wait until a node with such devices is added"),
-            (f"{SUBJECT}/small: DeviceClass gone does not exist", "set the name of an existing DeviceClass (kubectl get deviceclasses)"),
+            (f"{SUBJECT}/big: the cluster has no device of DeviceClass amd", ADDED),
+            (f"{SUBJECT}/small: DeviceClass gone does not exist", NAME_ONE),
         ],
     ),
     its_second_claim=(
         claim("mine", requests=[gpu(IS_A100)]),
         [],
         (),
-        [(f"claim mine, request gpu: its selectors match none of 3 {OF}", "correct the selectors of the claim or its template")],
+        [(f"claim mine, request gpu: its selectors match none of 3 {OF}", CORRECT)],
     ),
     allocated_and_the_driver_says_why_it_does_not_work=(
         claim("train-gpu", "gpu-0", devices=[
