@@ -1,5 +1,6 @@
 """ResourceSlices as NVIDIA's DRA driver publishes them: a node's cards, and every placement of MIG on them."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,11 @@ H100 = ("NVIDIA H100 80GB HBM3", 132, 81559)
 """A product, its multiprocessors, and its memory in MiB."""
 PROFILES = {
     "1g.10gb": (16, 1, 7),
+    "1g.10gb+me": (16, 1, 7),
     "1g.20gb": (26, 2, 4),
     "2g.20gb": (32, 2, 3),
     "3g.40gb": (60, 4, 2),
+    "4g.40gb": (64, 4, 1),
     "7g.80gb": (132, 8, 1),
 }
 """Of an H100: multiprocessors, memory slices, and the number of placements (MIG User Guide)."""
@@ -70,7 +73,7 @@ def _partitions(product: str, card: int, identity: str, memory: int) -> Iterator
             start = min(placement * slices, 8 - slices)
             capacity = _capacity(processors, memory * slices // 8)
             yield {
-                "name": f"gpu-{card}-mig-{profile.replace('.', '')}-{start}",
+                "name": f"gpu-{card}-mig-{profile.replace('.', '').replace('+', '-')}-{start}",
                 "attributes": {
                     "type": {"string": "mig"},
                     "profile": {"string": profile},
@@ -85,7 +88,12 @@ def _partitions(product: str, card: int, identity: str, memory: int) -> Iterator
 def _attributes(product: str, card: int) -> JSON:
     return {
         "productName": {"string": product},
+        "brand": {"string": "Nvidia"},
+        "architecture": {"string": "Hopper"},
+        "cudaComputeCapability": {"version": "9.0.0"},
         "driverVersion": {"version": "580.82.7"},
+        "cudaDriverVersion": {"version": "13.0.0"},
+        "resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{card:02x}"},
         "resource.kubernetes.io/pciBusID": {"string": f"0000:{card:02x}:00.0"},
     }
 
@@ -93,13 +101,19 @@ def _attributes(product: str, card: int) -> JSON:
 def _capacity(processors: int, memory: int) -> JSON:
     return {
         "multiprocessors": {"value": str(processors)},
-        "decoders": {"value": "1"},
+        **{
+            key: {"value": "1"}
+            for key in ("copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines")
+        },
         "memory": {"value": f"{memory}Mi"},
     }
 
 
 def _counters(capacity: JSON, slices: range) -> JSON:
-    return capacity | {f"memory-slice-{index}": {"value": "1"} for index in slices}
+    named = {
+        re.sub("[A-Z]", lambda each: f"-{each[0].lower()}", name): value for name, value in capacity.items()
+    }
+    return named | {f"memory-slice-{index}": {"value": "1"} for index in slices}
 
 
 def _consumes(card: int, counters: JSON) -> JSON:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.device_kinds import NO_KINDS, DeviceKinds
+from policies.gpus.device_selectors import possible_kinds
 from policies.gpus.resource_mapping import DerivedMappingSpec, DeviceClassPattern, Measure, ResourceMapping
 from policies.pods.pod import Metadata, View
 
@@ -88,6 +89,11 @@ def device_class_mapping(
     return DerivedMappingSpec(
         device_classes=tuple(_pattern(device_class, documents, known) for device_class in ordered),
         device_kinds=kinds,
+        kinds_by_class={
+            each.name: tuple(sorted(possible_kinds(each.expressions, kinds)))
+            for each in ordered
+            if kinds.kinds
+        },
     )
 
 

@@ -13,7 +13,6 @@ from policies.gpus.device_kinds import DeviceKind, DeviceKinds
 from policies.gpus.device_slices import (
     Combination,
     PoolSlice,
-    ResourceSlice,
     SliceReader,
     coarsened,
     device_kinds,
@@ -145,12 +144,3 @@ class DevicePools:
                     total[keys[key]] += number
             nodes.append(total)
         return Inventory(published, left_out, tuple(filter(None, nodes)))
-
-
-def kinds_in(slices: Mapping[str, ResourceSlice], mapping: ResourceMapping) -> DeviceKinds:
-    """Return the kinds of the devices of these slices, by name or uid of a slice."""
-    pools = DevicePools()
-    for uid, each in slices.items():
-        pools.put(uid, None, pools.reader.read(each))
-    pools.count(mapping)
-    return pools.inventory.device_kinds

@@ -89,8 +89,9 @@ class DeviceTaint(Toleration, frozen=True):
 class SliceDevice(View, frozen=True):
     name: str = ""
     attributes: dict[str, DeviceAttribute] | None = None
-    capacity: dict[str, Capacity] | None = None
-    consumes_counters: tuple[CounterSet, ...] | None = None
+    capacity: msgspec.Raw = msgspec.Raw(b"null")
+    consumes_counters: msgspec.Raw = msgspec.Raw(b"null")
+    """Both are read once for all devices that have the same."""
     node_name: str = ""
     allow_multiple_allocations: bool | None = None
     taints: tuple[DeviceTaint, ...] | None = None
@@ -116,8 +117,9 @@ class ResourceSlice(View, frozen=True):
     spec: SliceSpec = SliceSpec()
 
 
-# Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
-decode_slice = msgspec.json.Decoder(ResourceSlice).decode
+_SLICE = msgspec.json.Decoder(ResourceSlice).decode
+_CAPACITY = msgspec.json.Decoder(dict[str, Capacity] | None).decode
+_CONSUMES = msgspec.json.Decoder(tuple[CounterSet, ...] | None).decode
 
 
 Counters = tuple[tuple[str, CounterValue], ...]
@@ -161,17 +163,18 @@ class SliceReader:
     def __init__(self) -> None:
         self.left_out: frozenset[str] = frozenset()
         self._values: defaultdict[str, set[DeviceAttribute | Capacity]] = defaultdict(set)
-        self._shapes: dict[DeviceShape, DeviceShape] = {}
+        self._shapes: dict[object, DeviceShape] = {}
         self._layouts: dict[SliceLayout, SliceLayout] = {}
-        self._kept: dict[tuple[str, str], bool] = {}
-        """Whether values are kept, by driver and name."""
+        self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
+        """By driver."""
 
-    def read(self, slice_: ResourceSlice) -> PoolSlice:
-        spec = slice_.spec
+    def read(self, document: bytes | msgspec.Raw) -> PoolSlice:
+        """Return what is kept of a ResourceSlice in JSON. Raises msgspec.ValidationError for a field of the wrong type."""
+        spec = _SLICE(document).spec
         layout = SliceLayout(
             spec.driver,
             tuple((each.name, self._shape(spec.driver, each), each.node_name) for each in spec.devices or ()),
-            tuple((each.name, tuple(each.counters.items())) for each in spec.shared_counters or ()),
+            tuple((each.name, _items(each)) for each in spec.shared_counters or ()),
         )
         if len(self._layouts) > MOST_SHAPES:
             self._layouts.clear()
@@ -190,39 +193,60 @@ class SliceReader:
         )
 
     def _shape(self, driver: str, device: SliceDevice) -> DeviceShape:
-        attributes, capacity = device.attributes or {}, device.capacity or {}
-        keeps = self._keeps
-        shape = DeviceShape(
-            tuple(each for each in attributes.items() if keeps(driver, each[0])),
-            tuple(each for each in capacity.items() if keeps(driver, each[0])),
-            tuple(name for name in (*attributes, *capacity) if not keeps(driver, name)),
-            tuple(
-                (each.counter_set, tuple(each.counters.items())) for each in device.consumes_counters or ()
-            ),
-            device.allow_multiple_allocations is True,
+        attributes, kept = device.attributes or {}, self._kept[driver]
+        key = (
+            driver,
+            tuple(attributes),
+            tuple([each for each in attributes.items() if kept[each[0]]]),
+            bytes(device.capacity),
+            bytes(device.consumes_counters),
+            device.allow_multiple_allocations,
         )
-        known = self._shapes.get(shape)
-        return self._added(driver, shape) if known is None else known
+        shape = self._shapes.get(key)
+        return self._added(key, driver, device) if shape is None else shape
 
-    def _keeps(self, driver: str, name: str) -> bool:
-        kept = self._kept.get((driver, name))
-        if kept is None:
-            kept = self._kept[driver, name] = not _IDENTITY.fullmatch(name.rpartition("/")[2])
-        return kept
-
-    def _added(self, driver: str, shape: DeviceShape) -> DeviceShape:
+    def _added(self, key: object, driver: str, device: SliceDevice) -> DeviceShape:
+        attributes, capacity, kept = (
+            device.attributes or {},
+            _CAPACITY(device.capacity) or {},
+            self._kept[driver],
+        )
+        is_shared = device.allow_multiple_allocations is True
+        lacks_all = is_shared and not all(kept[name] for name in capacity)  # as `without`
+        left_out = {
+            name for name in (*attributes, *capacity) if not kept[name] or (lacks_all and name in capacity)
+        }
+        shape = DeviceShape(
+            tuple(each for each in attributes.items() if each[0] not in left_out),
+            tuple(each for each in capacity.items() if each[0] not in left_out),
+            tuple(sorted(left_out)),
+            tuple((each.counter_set, _items(each)) for each in _CONSUMES(device.consumes_counters) or ()),
+            is_shared,
+        )
         named: Iterable[tuple[str, DeviceAttribute | Capacity]] = (*shape.attributes, *shape.capacity)
         for name, value in named:
             values = self._values[qualified(driver, name)]
             values.add(value)
             if len(values) > MOST_VALUES:
-                self._kept[driver, name] = False
+                kept[name] = False
                 self.left_out |= {qualified(driver, name)}
                 values.clear()
         if len(self._shapes) > MOST_SHAPES:
             self._shapes.clear()
-        self._shapes[shape] = shape
+        self._shapes[key] = shape
         return shape
+
+
+class _Kept(dict[str, bool]):
+    """Whether the values of a name are kept."""
+
+    def __missing__(self, name: str) -> bool:
+        kept = self[name] = not _IDENTITY.fullmatch(name.rpartition("/")[2])
+        return kept
+
+
+def _items(counters: CounterSet) -> Counters:
+    return tuple(counters.counters.items())
 
 
 def qualified(driver: str, name: str) -> str:
@@ -259,20 +283,19 @@ def _kind(
     weighed: Collection[str],
     left_out: Collection[str],
 ) -> DeviceKind:
-    attributes = {qualified(driver, name): value for name, value in shape.attributes}
-    capacity = {qualified(driver, name): _capacity(value) for name, value in shape.capacity}
-    # Lists of values (alpha in 1.37), and types of later versions.
-    unread = [name for name, value in attributes.items() if value == DeviceAttribute()]
-    without = {*left_out, *unread}
-    unknown = {qualified(driver, name) for name in shape.unknown} | (without & {*attributes, *capacity})
-    return DeviceKind(
+    attributes = {qualified(driver, name): value for name, value in sorted(shape.attributes)}
+    capacity = {qualified(driver, name): _capacity(value) for name, value in sorted(shape.capacity)}
+    kind = DeviceKind(
         driver=driver,
-        attributes={name: value for name, value in sorted(attributes.items()) if name not in without},
-        capacity={name: value for name, value in sorted(capacity.items()) if name not in without},
-        unknown=tuple(sorted(unknown)),
+        attributes=attributes,
+        capacity=capacity,
+        unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
         parts=ceil(_share(shape, sets, weighed) * PARTS),
         is_shared=shape.is_shared,
     )
+    # Lists of values (alpha in 1.37), and types of later versions.
+    unread = (name for name, value in attributes.items() if value == DeviceAttribute())
+    return without(kind, {*left_out, *unread})
 
 
 def _capacity(stored: Capacity) -> DeviceCapacity:
@@ -382,7 +405,7 @@ def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind
     """Return the kinds to publish by the keys of those given, and the names that were left out so that they are not too many.
 
     First all versions are left out, which change with every upgrade, then one by one the name with the most values. If the
-    parts of cards alone are too many, a driver has one kind, as dear as its dearest device.
+    parts of cards alone are too many, a driver has one kind, as dear as its dearest device, and one of shared devices.
     """
     left_out: list[str] = []
     coarse = dict(kinds)
@@ -409,8 +432,13 @@ def are_too_many(kinds: Iterable[DeviceKind]) -> bool:
 
 
 def without(kind: DeviceKind, names: Collection[str]) -> DeviceKind:
-    """Return the kind without the values of these attributes and capacities."""
+    """Return the kind without the values of these attributes and capacities.
+
+    A share of a device weighs by all its capacities, so a shared device has either all of them or none.
+    """
     left_out = {*names} & {*kind.attributes, *kind.capacity}
+    if kind.is_shared and left_out & kind.capacity.keys():
+        left_out |= kind.capacity.keys()
     return replace(
         kind,
         attributes={name: value for name, value in kind.attributes.items() if name not in left_out},
@@ -420,16 +448,16 @@ def without(kind: DeviceKind, names: Collection[str]) -> DeviceKind:
 
 
 def _by_driver(kinds: Mapping[bytes, DeviceKind]) -> dict[bytes, DeviceKind]:
-    by_driver = defaultdict[str, list[DeviceKind]](list)
+    members = defaultdict[tuple[str, bool], list[DeviceKind]](list)
     for kind in kinds.values():
-        by_driver[kind.driver].append(kind)
+        members[kind.driver, kind.is_shared].append(kind)
     merged = {
-        driver: DeviceKind(
+        (driver, is_shared): DeviceKind(
             driver=driver,
-            unknown=tuple(sorted({name for kind in members for name in kind.unknown})),
-            parts=max(kind.parts for kind in members),
-            is_shared=all(kind.is_shared for kind in members),
+            unknown=tuple(sorted({name for kind in alike for name in kind.unknown})),
+            parts=max(kind.parts for kind in alike),
+            is_shared=is_shared,
         )
-        for driver, members in by_driver.items()
+        for (driver, is_shared), alike in members.items()
     }
-    return {key: merged[kind.driver] for key, kind in kinds.items()}
+    return {key: merged[kind.driver, kind.is_shared] for key, kind in kinds.items()}

@@ -59,7 +59,7 @@ def test_kinds_are_published_and_in_force(counted: Counting) -> None:
     assert eventually(lambda: in_force(counted) == published(plane).device_kinds)
     kinds = in_force(counted).kinds
     by_profile = {kind.attributes.get(qualified(DRIVER, "profile")): kind.parts for kind in kinds}
-    assert sorted(by_profile.values()) == [630, 1260, 1260, 2520, 5040, 5040]
+    assert sorted(by_profile.values()) == [630, 630, 1260, 1260, 2520, 2520, 5040, 5040]
     slices = counted.running.manager.informers.slices
     part = (DRIVER, "kinds-a", "gpu-1-mig-1g10gb-3")
     assert eventually(lambda: slices.kind_of(*part) is not None)

@@ -68,6 +68,10 @@ class Workload(_View, frozen=True):
         return self.spec.active and not (self.since("QuotaReserved") or self.since("Finished"))
 
     @property
+    def is_admitted(self) -> bool:
+        return bool(self.since("Admitted")) and not self.since("Finished")
+
+    @property
     def order(self) -> tuple[int, str, str]:
         """The sort key in its LocalQueue."""
         evicted = self.condition("Evicted")
@@ -98,8 +102,6 @@ class _QueueSpec(_View, frozen=True):
 
 
 class _QueueStatus(_View, frozen=True):
-    pending_workloads: int = 0
-    admitted_workloads: int = 0
     flavors_reservation: tuple[_Flavor, ...] = ()
 
 

@@ -8,7 +8,7 @@ import msgspec
 from policies.gpus.claimed_devices import DeviceResult
 from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.device_pools import DevicePools, Inventory
-from policies.gpus.device_slices import PoolSlice, decode_slice, kind_key
+from policies.gpus.device_slices import PoolSlice, kind_key
 from policies.gpus.free_cards import CardUse
 from policies.gpus.stored_devices import StoredDevices
 from policies.quota.demand import Catalogue
@@ -105,9 +105,8 @@ class DeviceSlices:
         self._numbered = in_force
 
     def _record(self, raw: msgspec.Raw) -> SliceRecord:
-        read = decode_slice(raw)
         with self._lock:
-            return SliceRecord(decode_metadata(raw).uid, self._pools.reader.read(read))
+            return SliceRecord(decode_metadata(raw).uid, self._pools.reader.read(raw))
 
     def _changed(self, before: SliceRecord | None, after: SliceRecord | None) -> None:
         uid = after.uid if after else before.uid if before else ""

@@ -98,10 +98,7 @@ def read_kueue(
     if version is None:
         return None
     path = partial(api_path, f"/apis/{GROUP}/{version}")
-    of_namespace = path("namespaces", namespace, "workloads")
-    read = partial(reader.api.list, of_namespace, decode_workload)
-    answer = reader.attempt_list(f"workloads.{GROUP}", namespace, read)
-    listed = answer.items if answer else []
+    listed = _workloads(reader, path, namespace)
     own = [each for each in listed if not frozenset(uids).isdisjoint(each.owners)]
     if not own:
         return None
@@ -131,20 +128,28 @@ def read_queues(reader: Permitted, namespace: str, mapping: ResourceMapping) -> 
         return ()
     path = partial(api_path, f"/apis/{GROUP}/{version}")
     listed = reader.attempt_list(f"localqueues.{GROUP}", namespace, partial(_listed, reader, path, namespace))
+    workloads = _workloads(reader, path, namespace) if listed else ()
     states = []
     for name, local in sorted((listed or {}).items()):
+        of_queue = [each for each in workloads if each.spec.queue_name == name]
         whole = _cluster_queue(reader, path("clusterqueues", local.spec.cluster_queue))
         states.append(
             QueueState(
                 name=name,
                 cluster_queue=local.spec.cluster_queue,
-                pending=local.status.pending_workloads,
-                admitted=local.status.admitted_workloads,
+                pending=sum(each.is_pending for each in of_queue),
+                admitted=sum(each.is_admitted for each in of_queue),
                 is_stopped=any(each is not None and each.spec.stop_policy != RUNS for each in (local, whole)),
                 reserved=tuple(_reserved(whole, mapping)) if whole else (),
             )
         )
     return tuple(states)
+
+
+def _workloads(reader: Permitted, path: Callable[..., str], namespace: str) -> Sequence[Workload]:
+    read = partial(reader.api.list, path("namespaces", namespace, "workloads"), decode_workload)
+    answer = reader.attempt_list(f"workloads.{GROUP}", namespace, read)
+    return answer.items if answer else ()
 
 
 def _listed(reader: Permitted, path: Callable[..., str], namespace: str) -> dict[str, Queue]:

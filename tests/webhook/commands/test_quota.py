@@ -296,16 +296,23 @@ def test_the_queues_of_kueue(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_read_of_kueues_queues(tmp_path: Path) -> None:
     api = "/apis/kueue.x-k8s.io/v1beta2"
-    local = {
-        "metadata": {"name": "team-a"},
-        "spec": {"clusterQueue": "gpus"},
-        "status": {"pendingWorkloads": 2, "admittedWorkloads": 1},
-    }
+    local = {"metadata": {"name": "team-a"}, "spec": {"clusterQueue": "gpus"}}
+    at = {"status": "True", "reason": "Any", "message": "", "lastTransitionTime": "2026-11-22T07:00:00Z"}
+    conditions = (), (), ("QuotaReserved", "Admitted"), ("QuotaReserved", "Admitted", "Finished")
+    workloads = [
+        {
+            "metadata": {"name": f"job-{number}"},
+            "spec": {"queueName": "team-a"},
+            "status": {"conditions": [{"type": kind, **at} for kind in kinds]},
+        }
+        for number, kinds in enumerate(conditions)
+    ]
     objects = {
         OF_ML: [STORED],
         "/api/v1/namespaces/ml/pods": [],
         "/apis/kueue.x-k8s.io": group("v1beta2"),
         f"{api}/namespaces/ml/localqueues": [local],
+        f"{api}/namespaces/ml/workloads": workloads,
         f"{api}/clusterqueues/gpus": {"metadata": {"name": "gpus"}, "spec": {"stopPolicy": "Hold"}},
     }
     assert "Kueue: LocalQueue team-a: 1 admitted, 2 pending, stopped" in of_cluster(

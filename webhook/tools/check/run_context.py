@@ -10,8 +10,7 @@ import msgspec
 
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices, claim_record
 from policies.gpus.device_classes import ClusterDevices, decode_device_class
-from policies.gpus.device_pools import kinds_in
-from policies.gpus.device_slices import decode_slice
+from policies.gpus.device_pools import DevicePools
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import path_parts, value_at
@@ -106,8 +105,11 @@ def default_labels(namespace: str) -> Labels:
 def devices_in(manifests: Sequence[Manifest], mapping: ResourceMapping) -> ClusterDevices:
     """Return the DeviceClasses among the manifests, by which devices are GPUs, and the kinds of devices in the ResourceSlices."""
     classes = tuple(read for _, read in _decoded(manifests, DEVICE_CLASS, decode_device_class))
-    slices = {each.name: read for each, read in _decoded(manifests, RESOURCE_SLICE, decode_slice)}
-    return ClusterDevices(classes, kinds_in(slices, mapping))
+    pools = DevicePools()
+    for manifest, slice_ in _decoded(manifests, RESOURCE_SLICE, pools.reader.read):
+        pools.put(manifest.name, None, slice_)
+    pools.count(mapping)
+    return ClusterDevices(classes, pools.inventory.device_kinds)
 
 
 def limits_in(

@@ -68,6 +68,7 @@ def test_the_checks_in_their_order() -> None:
         ("unknown-classes", "Every GPU node is of a known class"),
         ("spot-pools", "The spot pool of every policy has nodes"),
         ("unmapped", "Quotas count every device"),
+        ("device-kinds", "Kinds of DRA devices are told apart"),
         ("kueue-flavors", "Flavors of Kueue have the tolerations that GPU pods get"),
         (
             "kueue-quotas",
