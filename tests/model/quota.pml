@@ -1267,7 +1267,7 @@ inline reaches(c) {
 /* policies/quota/ledger/reconcile.py: _are_marked, catalogue_version_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
-/* webhook/controller/usage_sums.py: UsageSums.EXACT */
+/* webhook/controller/allocations.py: Allocations.kinds, Allocations.pod_changed, Allocations.reached */
 #if ALLOCATES < OBJECTS
 #define SHOWS_BINDING(c) ((POD_COUNTS(c) && list[c].bound) || !EXACT_ONCE_BOUND)
 #define IS_OF_BINDING(c) (list[c].revision[CLAIMS] >= bound_at || !ALLOCATION_IS_OF_THE_BINDING)

@@ -24,8 +24,9 @@ def is_binding(before: CountedRecord | None, after: CountedRecord | None) -> boo
 
 
 def _is_bound_with_claims(record: CountedRecord | None) -> bool:
-    is_bound = isinstance(record, PodRecord) and record.node_name
-    return bool(is_bound and (record.generated_claims or record.extended_claim))
+    if not isinstance(record, PodRecord) or not record.node_name:
+        return False
+    return bool(record.generated_claims or record.extended_claim)
 
 
 class Allocations:
@@ -33,7 +34,7 @@ class Allocations:
 
     def __init__(self) -> None:
         self._kinds: dict[str, Kinds] = {}
-        """By uid of a claim with devices, if all are known."""
+        """By uid of a claim with devices, of which one is known at least. Those of other drivers than GPUs' are not."""
         self._reached = 0
         self._bindings: dict[str, int] = {}
         """By uid of a pod with claims: a revision at which it was bound, which the claims do not reach yet."""
@@ -65,9 +66,8 @@ class Allocations:
     def find_kinds(self, uid: str, devices: tuple[Device, ...], kind_of: KindOf) -> bool:
         """Find the kinds of the devices of a claim. Return whether they differ."""
         before = self._kinds.pop(uid, ())
-        found = [kind_of(device.driver, device.pool, device.name) for device in devices]
-        kinds = tuple(kind for kind in found if kind is not None)
-        if kinds and len(kinds) == len(devices):
+        kinds = tuple(kind_of(device.driver, device.pool, device.name) for device in devices)
+        if any(kind is not None for kind in kinds):
             self._kinds[uid] = kinds
         return before != self._kinds.get(uid, ())
 

@@ -36,8 +36,8 @@ LONG_PENDING_SECONDS = 600.0
 
 PODS = Resource("/api/v1", "pods")
 
-Kinds = tuple[int, ...]
-"""Indexes of kinds of devices in the catalogue."""
+Kinds = tuple[int | None, ...]
+"""Indexes of kinds of devices in the catalogue; None for an unknown device."""
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
@@ -288,15 +288,12 @@ class RecordReader:
             AllocatedDevice(device.request, kind, device.consumed)
             for device, kind in zip(record.devices, kinds, strict=False)
         )
-        demands, key = record.blueprint.demands, (unclassified_pods, tuple(names.items()), allocated)
+        demands, key = record.blueprint.demands, (unclassified_pods, (tuple(names.items()), allocated))
         if key not in demands:
             claim = decode_claim(record.blueprint.document)
             claim = beyond_pod(claim, names, self._resource_mapping) if names else claim
-            demands[key] = (
-                allocated_demand(claim, allocated, self.catalogue, unclassified_pods)
-                if allocated
-                else claim_demand(claim, self.catalogue, unclassified_pods).vector
-            )
+            exact = allocated and allocated_demand(claim, allocated, self.catalogue, unclassified_pods)
+            demands[key] = exact or claim_demand(claim, self.catalogue, unclassified_pods).vector
         return demands[key]
 
     def _common(

@@ -8,7 +8,7 @@ import msgspec
 
 from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses, MigProfile
-from policies.gpus.device_slices import SliceReader, decode_slice
+from policies.gpus.device_slices import SliceReader
 from policies.gpus.stored_devices import DeviceTaintRule, Outlook, StoredDevices, decode_taint_rule
 from tests.builders import JSON, gpu_class
 from tests.cases import cases
@@ -62,7 +62,7 @@ def stored(
 ) -> StoredDevices:
     """Return the devices of these slices with those allocated that are named. consumed: of each, by capacity."""
     reader = SliceReader()
-    read = [reader.read(decode_slice(msgspec.json.encode(document))) for document in documents]
+    read = [reader.read(msgspec.json.encode(document)) for document in documents]
     results = [
         DeviceResult(driver=DRIVER, pool="n1", device=name, consumed_capacity=consumed) for name in devices
     ]

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from policies.gpus.claimed_devices import DeviceResult, decode_claim
-from policies.gpus.device_slices import PoolSlice, SliceReader, decode_slice
+from policies.gpus.device_slices import PoolSlice, SliceReader
 from policies.gpus.stored_devices import DeviceTaintRule, StoredDevices, decode_taint_rule
 from policies.quota.demand import Catalogue
 from webhook.cluster import errors
@@ -27,7 +27,7 @@ class ListedSlices(msgspec.Struct, frozen=True):
 def read_slices(api: ApiClient) -> ListedSlices:
     """Return the slices. Raises `errors.ApiError`: errors.Forbidden where the caller may not list them."""
     reader = SliceReader()
-    slices = _listed(api, "resourceslices", lambda raw: reader.read(decode_slice(raw)), SLICE_VERSIONS)
+    slices = _listed(api, "resourceslices", reader.read, SLICE_VERSIONS)
     return ListedSlices(slices, reader)
 
 
