@@ -37,10 +37,13 @@ CLASSES = GPUClasses(
 
 
 def of_node(name: str = "n1", **tweaks: Any) -> list[JSON]:
-    """Return the slices of a node whose cards have seven decoders, as an H100 has."""
+    """Return the slices of a node whose cards have seven of each engine."""
     documents = node_slices(name, **tweaks)
     for counters in (each for document in documents for each in document["spec"].get("sharedCounters", ())):
-        counters["counters"]["decoders"] = {"value": "7"}
+        engines = [
+            key for key in counters["counters"] if key != "multiprocessors" and not key.startswith("memory")
+        ]
+        counters["counters"] |= dict.fromkeys(engines, {"value": "7"})
     return documents
 
 
@@ -158,8 +161,8 @@ TOLERATED = requesting(tolerations=[{"key": "example.com/drain", "operator": "Ex
 @cases(
     ("documents", "held", "rules", "of_class", "request_", "want"),
     all_are_free=(of_node(cards=8), [], [], IS_GPU, requesting(), (8, 8, 0, 0, [])),
-    a_selector_takes_some=(of_node(), [], [], IS_MIG, requesting(SMALL), (17, 7, 0, 0, [])),
-    one_takes_the_card_from_its_partitions=(of_node(), ["gpu-0"], [], IS_MIG, requesting(SMALL), (17, 7, 7, 0, [])),
+    a_selector_takes_some=(of_node(), [], [], IS_MIG, requesting(SMALL), (25, 7, 0, 0, [])),
+    one_takes_the_card_from_its_partitions=(of_node(), ["gpu-0"], [], IS_MIG, requesting(SMALL), (25, 7, 7, 0, [])),
     a_partition_takes_the_card=(of_node(cards=2), [f"{SLICE}-0"], [], IS_GPU, requesting(), (2, 2, 1, 0, [])),
     nothing_is_selected=(of_node(), [], [], IS_GPU, requesting(SMALL), (1, 0, 0, 0, [])),
     no_device_of_the_class=(of_node(), [], [], ('device.driver == "amd.com"',), requesting(), (0, 0, 0, 0, [])),
