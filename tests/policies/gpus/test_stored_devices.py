@@ -10,6 +10,7 @@ from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses, MigProfile
 from policies.gpus.device_slices import SliceReader
 from policies.gpus.stored_devices import DeviceTaintRule, Outlook, StoredDevices, decode_taint_rule
+from policies.pods.quantity import QuantityText
 from tests.builders import JSON, gpu_class
 from tests.cases import cases
 from tests.resource_slices import DRIVER, H100, node_slices, slice_of
@@ -61,7 +62,7 @@ def stored(
     documents: Sequence[JSON],
     *devices: str,
     rules: Sequence[DeviceTaintRule] = (),
-    consumed: dict[str, str] | None = None,
+    consumed: dict[str, QuantityText] | None = None,
 ) -> StoredDevices:
     """Return the devices of these slices with those allocated that are named. consumed: of each, by capacity."""
     reader = SliceReader()
@@ -121,7 +122,7 @@ def test_a_card_whose_counters_are_spent_is_blocked() -> None:
     ]
 
 
-def shared(**consumed: str) -> StoredDevices:
+def shared(**consumed: QuantityText) -> StoredDevices:
     device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     return stored(

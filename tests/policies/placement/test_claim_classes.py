@@ -197,7 +197,7 @@ def claiming(annotation: str | None = None, **tweaks: Any) -> JSON:
 
 ANNOTATION = f"metadata.annotations[{CLASS}]"
 MUST_PIN = "must pin the pod to a GPU class: namespace ml-training may not use every class"
-PINNED = {"nodeSelector": {"accelerator": H100}}
+PINNED: JSON = {"nodeSelector": {"accelerator": H100}}
 
 
 @cases(

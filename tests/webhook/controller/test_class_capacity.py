@@ -14,13 +14,11 @@ from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.resource_slices import DRIVER, node_slices
-from tests.webhook.controller.counters import Counter, _raw
+from tests.webhook.controller.counters import Counter, _raw, slices_of
 from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
 from webhook.configuration.documents import CLASS
-from webhook.configuration.loader import load_directory
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_allocatable
-from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.metrics import GrantCollector
 from webhook.controller.usage_cache import UsageCache
 from webhook.quota.documents import decode_quota
@@ -46,16 +44,6 @@ def pod(name: str, gpus: int, on: str = "", of: str = "", phase: str = "Pending"
         "spec": {"containers": [gpu_container(str(gpus))], "nodeName": on or None, **selector, **spec},
         "status": {"phase": phase},
     }
-
-
-def slices_of(*documents: JSON) -> DeviceSlices:
-    """Return the devices of a cluster whose watch has shown these ResourceSlices."""
-    api: Any = None
-    slices = DeviceSlices(api, lambda: load_directory(None))
-    for document in documents:
-        document["metadata"] |= {"uid": document["metadata"]["name"], "resourceVersion": "1"}
-        slices._changed(None, slices._record(_raw(document)))
-    return slices
 
 
 @cases(

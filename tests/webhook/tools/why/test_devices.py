@@ -196,5 +196,5 @@ def test_a_pod_that_the_scheduler_has_not_considered_says_nothing_of_devices(tmp
     running = {
         **POD,
         "status": {"phase": "Running", "resourceClaimStatuses": POD["status"]["resourceClaimStatuses"]},
-    }  # type: ignore[index]
+    }
     assert causes(tmp_path, claim("train-gpu", requests=[gpu(IS_A100)]), pod=running) == []
