@@ -308,7 +308,7 @@ def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     yield from _values_problems("spec.nodeLabels", spec.node_labels, *labels)
     a_name, a_value = (
         "a qualified name such as gpu.example.com/productName",
-        f"at most {_LONGEST_ATTRIBUTE} characters",
+        f"a value of 1 to {_LONGEST_ATTRIBUTE} characters",
     )
     attributes = (is_resource_name, a_name, _is_attribute_value, a_value)
     yield from _values_problems("spec.deviceAttributes", spec.device_attributes, *attributes)

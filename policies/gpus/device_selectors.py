@@ -55,6 +55,8 @@ _FUNCTIONS = _MACROS.union(
         "upperAscii",
     },
 )
+_MAY_FAIL = frozenset({"matches", "quantity", "semver"})
+"""Functions that may be an error here and have a value in Kubernetes: for larger numbers, or by another syntax of patterns."""
 _TEXT = r"""[rR]?"[^"\\\n]*"|[rR]?'[^'\\\n]*'"""
 _READ = (
     rf"device\.(?P<field>attributes|capacity)\[(?P<domain>{_TEXT})\]"
@@ -65,8 +67,10 @@ _TOKEN = re.compile(
     rf"""(?<![\w.]){_READ}|\b[rR](?:"[^"\n]*"|'[^'\n]*')|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
 )
 _CALL = re.compile(r"(\w+)\s*\(")
-_REFUSED = re.compile(r"""//|\{|'|(?<!")"(?!")|\w""|""\s*""|(?<![\w.])\d+[.eE]|(?<![\w\])])\s*\.\d""")
-"""Comments, maps, unfinished strings, bytes, and floating-point numbers, in an expression whose strings are empty."""
+_REFUSED = re.compile(
+    r"""//|\d[uU]\b|\{|'|(?<!")"(?!")|\w""|""\s*""|(?<![\w.])\d+[.eE]|(?<![\w\])])\s*\.\d"""
+)
+"""Comments, unsigned and floating-point numbers, maps, unfinished strings and bytes, in an expression with empty strings."""
 _COSTLY_PATTERN = re.compile(r"\{|\\[pPuUxX0-7]")
 """Repetitions, Unicode classes, and characters that may be one of these."""
 _OTHER_USE = re.compile(r"\bdevice\b(?!\.(?:driver|allowMultipleAllocations)\b)")
@@ -82,7 +86,7 @@ class _Selector(NamedTuple):
 
     reads: the qualified names of the attributes and capacities that it reads. None if it uses `device` in another way.
     is_guarded: it may test whether an attribute exists.
-    may_recover: it may be true although the read of an attribute is an error.
+    may_recover: it may have a value in Kubernetes although the read of a missing attribute is an error here.
     """
 
     program: "cel.Expression"
@@ -131,6 +135,10 @@ def _may_select(selector: _Selector, kind: DeviceKind, device: dict[str, Any] | 
     unknown = bool(kind.unknown) if reads is None else not reads.isdisjoint(kind.unknown)
     if device is None or (unknown and (reads is None or selector.is_guarded)):
         return True
+    if reads is not None:
+        # In Kubernetes, `device.attributes` has an empty map for every other domain. `in` and size() do not tell.
+        domains: dict[str, dict[str, Any]] = {name.partition("/")[0]: {} for name in reads}
+        device = {**device, **{field: {**domains, **device[field]} for field in ("attributes", "capacity")}}
     try:
         value = selector.program.eval(data={"device": device}).value()
     except (RuntimeError, TypeError):
@@ -164,15 +172,14 @@ def _compiled(expression: str) -> _Selector | None:
         or not _FUNCTIONS.issuperset(calls)
         or _REFUSED.search(rest)
         or ("matches" in calls and _COSTLY_PATTERN.search(expression))
-        # In Kubernetes, `has` and `?` find every domain in `device.attributes`, and `in` only those that a device has.
-        or (is_guarded and is_other)
+        or (is_guarded and is_other)  # they find every domain in `device.attributes`
     ):
         return None
     try:
         program = _environment().compile(expression)
     except (RuntimeError, TypeError, UnicodeError):
         return None
-    may_recover = is_guarded or macros > 0 or "||" in rest
+    may_recover = not _MAY_FAIL.isdisjoint(calls) and ("?" in rest or "||" in rest or macros > 0)
     return _Selector(program, None if is_other else frozenset(reads), is_guarded, may_recover)
 
 
