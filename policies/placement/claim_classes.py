@@ -134,7 +134,12 @@ class ClaimJudge:
             unwanted = {text for text, allowed in zip(texts, is_allowed, strict=True) if not allowed}
             if wanted and None not in wanted | unwanted and wanted.isdisjoint(unwanted):
                 domain, _, name = key.partition("/")
-                values = [json.dumps(text, ensure_ascii=False) for text in sorted(filter(None, wanted))]
+                values = [_quoted(text) for text in sorted(filter(None, wanted))]
                 comparison = f"== {values[0]}" if len(values) == 1 else f"in [{', '.join(values)}]"
-                return f'device.attributes["{domain}"].{name} {comparison}'
+                return f"device.attributes['{domain}'].{name} {comparison}"
         return ""
+
+
+def _quoted(text: str) -> str:
+    """Return a string of CEL, in the quotes that YAML need not escape."""
+    return json.dumps(text, ensure_ascii=False) if "'" in text or "\\" in text else f"'{text}'"

@@ -7,6 +7,7 @@ import msgspec
 from policies.gpus.claimed_devices import DeviceChoice, decode_claim
 from policies.gpus.classes import DeviceAttributeValues, GPUClass, GPUClasses
 from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
+from policies.gpus.device_selectors import possible_kinds
 from policies.gpus.resource_mapping import (
     DerivedMappingSpec,
     DeviceClassPattern,
@@ -75,7 +76,7 @@ MAPPING = ResourceMapping(
 
 
 def is_product(name: str) -> str:
-    return f'device.attributes["{DRIVER}"].productName == "{name}"'
+    return f"device.attributes['{DRIVER}'].productName == '{name}'"
 
 
 @cases(
@@ -119,7 +120,7 @@ REQUEST = "spec.devices.requests[0]"
 MUST = f"must select only devices of allowed classes: {NOT_H100}"
 MUST_HAVE = f"must have devices of allowed classes: {NOT_H100}"
 OF_A100 = (
-    'device.attributes["gpu.nvidia.com"].productName in ["NVIDIA A100 80GB PCIe", "NVIDIA A100-SXM4-80GB"]'
+    "device.attributes['gpu.nvidia.com'].productName in ['NVIDIA A100 80GB PCIe', 'NVIDIA A100-SXM4-80GB']"
 )
 OTHERS = "set deviceClassName: mig.nvidia.com"
 
@@ -240,7 +241,8 @@ PINNED: JSON = {"nodeSelector": {"accelerator": H100}}
         GPUClassOptions(),
         [
             "spec: remove the pod's own constraint, or name a claim with other devices; no device of its claims "
-            f"({A100}) is on the nodes of {H100}, to which the pod pins itself (nodeSelector accelerator={H100}): the pod stays pending"
+            f"({A100}) is on the nodes of {H100}, to which the pod pins itself (nodeSelector accelerator={H100}): "
+            "the pod stays pending"
         ],
     ),
 )
@@ -251,3 +253,28 @@ def test_a_pod_and_the_classes_of_its_claim(
     of = context(classes=CLASSES, resource_mapping=MAPPING, claim_classes=known)
 
     assert [each.sentence() for each in check(view(document), options, of)] == want
+
+
+@cases(
+    ("product", "want"),
+    plain=("NVIDIA Thing", "'NVIDIA Thing'"),
+    with_a_quote=("Ada's", '"Ada\'s"'),
+    with_a_backslash=("a\\b", '"a\\\\b"'),
+)
+def test_the_advised_selector_is_valid_for_any_product(product: str, want: str) -> None:
+    other = nvidia("nvidia-odd-1", product)
+    mapping = ResourceMapping(
+        (
+            DerivedMappingSpec(
+                device_kinds=DeviceKinds((kind(product), KINDS[3])), kinds_by_class={DRIVER: (0, 1)}
+            ),
+        )
+    )
+    of = context(classes=GPUClasses((*CLASSES, other)), resource_mapping=mapping)
+    claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": [exactly()]}}}))
+
+    (found,) = check_claim(claim.spec, "spec", GPUClassOptions(allowed=(other.name,)), of)
+
+    expression = f"device.attributes['{DRIVER}'].productName == {want}"
+    assert found.remedy == f"add cel.expression: {expression}"
+    assert possible_kinds([expression], mapping.device_kinds) == {0}

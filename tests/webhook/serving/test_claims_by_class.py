@@ -25,7 +25,7 @@ from webhook.serving.metrics import Metrics
 DRIVER, NAMESPACE = "gpu.nvidia.com", "ml-training"
 PRODUCT = f"{DRIVER}/productName"
 SMALL, LARGE = "nvidia-small", "nvidia-large"
-IS_SMALL = f'device.attributes["{DRIVER}"].productName == "Small"'
+IS_SMALL = f"device.attributes['{DRIVER}'].productName == 'Small'"
 
 
 def gpu_class(name: str, product: str) -> Document:
@@ -139,13 +139,13 @@ def claiming(**annotations: str) -> JSON:
     its_template_selects_an_allowed_class=(spec(IS_SMALL), None, ""),
     its_template_selects_any=(
         spec(), None,
-        f"spec: set gpu-admission.dev/gpu-class: {SMALL}; must pin the pod to a GPU class: namespace {NAMESPACE} may not use every "
-        "class [gpu-class]",
+        f"spec: set gpu-admission.dev/gpu-class: {SMALL}; must pin the pod to a GPU class: namespace {NAMESPACE} may not use "
+        "every class [gpu-class]",
     ),
     its_annotation_names_another_class=(
         spec(IS_SMALL), LARGE,
-        f'metadata.annotations[gpu-admission.dev/gpu-class] = "{LARGE}": set gpu-admission.dev/gpu-class: {SMALL}; must be a class '
-        f"that namespace {NAMESPACE} may use [gpu-class]",
+        f'metadata.annotations[gpu-admission.dev/gpu-class] = "{LARGE}": set gpu-admission.dev/gpu-class: {SMALL}; must be '
+        f"a class that namespace {NAMESPACE} may use [gpu-class]",
     ),
 )  # fmt: skip
 def test_pods_that_name_a_template(stored: JSON, annotation: str | None, want: str) -> None:

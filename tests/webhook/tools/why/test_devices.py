@@ -130,7 +130,12 @@ TAINT = "with taint example.com/sick=xid:NoExecute since 2026-11-28 08:00 UTC"
         claim("train-gpu", requests=[gpu(count=2)]),
         [claim("a", "gpu-0", "gpu-1")],
         (),
-        [(f"{FOUND} 3 of 3 {OF} match, 2 of them allocated, 1 free, and the request needs 2", f"{WAIT}, or request fewer devices")],
+        [
+            (
+                f"{FOUND} 3 of 3 {OF} match, 2 of them allocated, 1 free, and the request needs 2",
+                f"{WAIT}, or request fewer devices",
+            )
+        ],
     ),
     nothing_matches=(
         claim("train-gpu", requests=[gpu(IS_A100)]),
@@ -169,7 +174,8 @@ TAINT = "with taint example.com/sick=xid:NoExecute since 2026-11-28 08:00 UTC"
     allocated_and_the_driver_says_why_it_does_not_work=(
         claim("train-gpu", "gpu-0", devices=[
             {"driver": DRIVER, "pool": "n1", "device": "gpu-0", "conditions": [
-                {"type": "Ready", "status": "False", "message": "no MIG slice could be made", "lastTransitionTime": "2026-11-29T11:00:00Z"},
+                {"type": "Ready", "status": "False", "message": "no MIG slice could be made",
+                 "lastTransitionTime": "2026-11-29T11:00:00Z"},
                 {"type": "Known", "status": "True"},
                 {"type": "Bound", "status": "False"}]}]),
         [],
