@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
-from policies.quota.amounts import GPUS, NOTHING, Vector, positive_difference
+from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.budget import Spending, advance
 from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
@@ -182,15 +182,12 @@ class UsageSums:
         with self.lock:
             space = self._namespaces.get(namespace, _Namespace())
             claims = {**space.gone, **space.claims}
-            return sum(
-                bool(
-                    positive_difference(
-                        self._demand(space, claims[uid], unclassified_pods),
-                        self._demand(space, replace(claims[uid], devices=()), unclassified_pods),
-                    )
-                )
-                for uid in space.allocations.known & claims.keys()
+            known = (claims[uid] for uid in space.allocations.known & claims.keys())
+            both = (
+                [self._demand(space, each, unclassified_pods).get(GPUS, NOTHING) for each in (now, admitted)]
+                for now, admitted in ((claim, replace(claim, devices=())) for claim in known)
             )
+            return sum(now > admitted for now, admitted in both)
 
     def pod(self, namespace: str, uid: str) -> PodRecord | None:
         space = self._namespaces.get(namespace)
