@@ -153,8 +153,14 @@ def test_exceeded_says_by_how_much() -> None:
 
 @cases(
     ("grown", "want"),
-    one=(1, "gpus: 9 used of 8, 1 too many; ResourceSlices changed: 1 ResourceClaim has larger devices than admitted"),
-    two=(2, "gpus: 9 used of 8, 1 too many; ResourceSlices changed: 2 ResourceClaims have larger devices than admitted"),
+    one=(
+        1,
+        "gpus: 9 used of 8, 1 too many; ResourceSlices changed: 1 ResourceClaim has larger devices than admitted",
+    ),
+    two=(
+        2,
+        "gpus: 9 used of 8, 1 too many; ResourceSlices changed: 2 ResourceClaims have larger devices than admitted",
+    ),
 )
 def test_exceeded_names_a_change_of_devices(grown: int, want: str) -> None:
     ledger = counted(gpus=Fraction(9))
