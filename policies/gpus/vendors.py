@@ -36,7 +36,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     resources: resource names and their units. In each domain, the first matching pattern decides. The resource of the whole card
       is also the taint key of nodes.
     device_classes: DeviceClasses and drivers of DRA in the vendor's Helm charts and documentation. One device counts as a whole
-      card, also of mig.nvidia.com, where only the claim's selectors have the size of the slice.
+      card, also of mig.nvidia.com, unless ResourceSlices say what it is.
     one_device_each: resources whose unit is one device for a process. So not those of Neuron (a device has several cores, each a
       device), MIG (a process sees only one of two slices), Intel and TPUs (the unit depends on the node).
     visible_devices: variables by which the container runtime shows devices, from its sources.

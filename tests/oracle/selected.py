@@ -5,6 +5,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -65,7 +66,7 @@ def _attribute(value: object) -> DeviceAttribute:
 
 
 def kind(
-    driver: str, capacity: dict[str, str], /, *unknown: str, shared: bool = False, **attributes: object
+    driver: str, capacity: dict[str, str], /, *unknown: str, shared: bool = False, **attributes: Any
 ) -> DeviceKind:
     """Return a kind. An attribute that begins with "=" is a version."""
     return DeviceKind(
@@ -88,7 +89,7 @@ def _nvidia() -> list[DeviceKind]:
     kinds = []
     for product, (memory, capability, architecture, profiles) in products.items():
         for driver in ("=570.86.15", "=580.126.20-rc.1"):
-            common = {
+            common: dict[str, Any] = {
                 "productName": product,
                 "architecture": architecture,
                 "cudaComputeCapability": capability,

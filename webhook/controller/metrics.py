@@ -174,7 +174,7 @@ class DeviceKindsCollector(Collector):
         kinds = GaugeMetricFamily("gpu_admission_device_kinds", "Kinds of the DRA devices in ResourceSlices.")
         left_out = GaugeMetricFamily(
             "gpu_admission_device_names_left_out",
-            "1 for each attribute or capacity of DRA devices that is left out so that kinds are few enough to be published.",
+            "1 for each attribute or capacity that kinds of DRA devices lack, because there are too many.",
             labels=["name"],
         )
         if inventory is not None:
