@@ -21,7 +21,7 @@ from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weight
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
 from policies.pods.quantity import QuantityText
-from policies.quota.amounts import GPUS, NOTHING, RESOURCES, Vector, total
+from policies.quota.amounts import GPUS, RESOURCES, Vector, total
 from policies.quota.demand import (
     Catalogue,
     Demand,
