@@ -150,7 +150,6 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             observed_generation=ledger.generation,
         )
 
-
     def _grown_claims(self, namespace: str, ledger: QuotaLedger) -> int:
         if not exceeds(ledger.used or {}, ledger.hard):
             return 0

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices, with_accelerator_claims_only
 from policies.gpus.default_gpus import limit_ranges_giving_gpus
+from policies.gpus.device_classes import ClusterDevices
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
 from policies.pods.pod import Metadata
@@ -51,6 +52,7 @@ from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.checks.references import has_ended
 from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.scan.allocated import AllocatedKinds
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
@@ -178,6 +180,12 @@ class Scan:
         self._config, self._is_enforced = config, is_enforced
         self._reader = Permitted(api)
         self._configuration = self._reader.configuration(config)
+        slices = self._reader.slices()
+        self._allocated: AllocatedKinds | None = None
+        if slices is not None and slices.slices:
+            self._allocated = AllocatedKinds(slices, self._configuration.resource_mapping)
+            devices = ClusterDevices((), self._allocated.device_kinds)
+            self._configuration = self._reader.configuration(config, devices)
         self._facts = ClusterFacts(self._reader, namespace)
 
     def report(self, *, with_trial: bool) -> ScanReport:
@@ -339,7 +347,9 @@ class Scan:
 
             def read(raw: msgspec.Raw) -> None:
                 record = reader.read_claim(raw)
-                used = reader.demand_of_claim(record, UnclassifiedPods.TOTAL_ONLY, held)
+                known = configuration.resource_mapping.device_kinds
+                kinds = self._allocated.of_claim(record, known) if self._allocated else ()
+                used = reader.demand_of_claim(record, UnclassifiedPods.TOTAL_ONLY, held, kinds)
                 tally.add_use(record.namespace, used)
 
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)

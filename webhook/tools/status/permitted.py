@@ -31,7 +31,13 @@ from webhook.configuration.published_devices import decode as decode_devices
 from webhook.configuration.published_devices import devices_path
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.tools.status.listed_capacity import read_gpu_nodes
-from webhook.tools.status.listed_devices import read_allocated, read_slices, read_taint_rules, stored_devices
+from webhook.tools.status.listed_devices import (
+    ListedSlices,
+    read_allocated,
+    read_slices,
+    read_taint_rules,
+    stored_devices,
+)
 
 T = TypeVar("T")
 
@@ -52,6 +58,7 @@ class Permitted:
         """Whether the API server has the kinds of the documents, once they were read."""
         self.limits_of = cache(self._limits_of)
         self.published = cache(self._published)
+        self._slices = cache(partial(read_slices, api))
         self._has_own_documents = False
 
     def attempt(self, right: str, read: Callable[[], T]) -> T | None:
@@ -106,9 +113,13 @@ class Permitted:
             self.omitted.append("list pods in all namespaces")
         return nodes
 
+    def slices(self) -> ListedSlices | None:
+        """Return the ResourceSlices, read once; None where the caller may not list them."""
+        return self.attempt(f"list resourceslices.{DRA_GROUP}", self._slices)
+
     def devices(self, catalogue: Catalogue) -> StoredDevices | None:
         """Return the devices of ResourceSlices; None where the caller may not list them, or not what is allocated."""
-        slices = self.attempt(f"list resourceslices.{DRA_GROUP}", partial(read_slices, self.api))
+        slices = self.slices()
         if slices is None or not slices.slices:
             return None
         claims = partial(read_allocated, self.api)
