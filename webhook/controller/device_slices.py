@@ -80,7 +80,7 @@ class DeviceSlices:
     def refresh(self, since: float) -> None:
         """List the slices again if their list began before, and take it over. Raises `errors.ApiError`."""
         informer = self._watch.informer
-        if informer is not None and informer.synced:
+        if informer is not None and informer.synced and informer.position().list_started < since:
             informer.refresh(since=since)
             self.sync()
 

@@ -171,8 +171,7 @@ class QuotaReconciler:
         if isinstance(result, Refused):
             log.info("%s: %s; listing again", namespace, result.value)
             self.metrics.refused.labels(result.name.lower()).inc()
-        counting.plan.counter.refresh(namespace, since=started, nodes_since=started)
-        counting.plan.counter.refresh_slices(started)
+        counting.plan.counter.refresh(namespace, since=started, nodes_since=started, slices_since=started)
         return revisions
 
     def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:

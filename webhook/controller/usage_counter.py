@@ -141,17 +141,14 @@ class UsageCounter:
         for informer in self.informers.values():
             informer.refresh(since=since)
 
-    def refresh(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """List the namespace and the nodes again if their lists began before these moments. Raises `errors.ApiError`."""
+    def refresh(self, namespace: str, *, since: float, nodes_since: float, slices_since: float = 0.0) -> None:
+        """List what is counted again if the lists began before these moments. Raises `errors.ApiError`."""
         self.pods.refresh(namespace, since=since)
         if self.claims is not None:
             self.claims.refresh(namespace, since=since)
         self.nodes.refresh(since=nodes_since)
-
-    def refresh_slices(self, since: float) -> None:
-        """List the ResourceSlices again if their list began before. Raises `errors.ApiError`."""
         if self._slices is not None:
-            self._slices.refresh(since)
+            self._slices.refresh(slices_since)
 
     def claims_wait(self, namespace: str) -> float | None:
         """Return the seconds until `refresh_claims` is due, because a pod was bound after what is held of its claims.

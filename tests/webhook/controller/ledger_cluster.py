@@ -57,8 +57,7 @@ class Cluster:
             digest=DIGEST,
             synced=True,
             is_listed=lambda *_: True,
-            refresh=lambda _namespace, since, nodes_since: self.refreshed.append(min(since, nodes_since)),
-            refresh_slices=lambda _: None,
+            refresh=lambda _namespace, **since: self.refreshed.append(min(since.values())),
             count=lambda _namespace, ledger, *_: self._counted(next(counts), ledger),
         )
         self.usage_cache: Any = SimpleNamespace(

@@ -32,7 +32,13 @@ def pod(node: str = "node", **fields: Any) -> PodRecord:
 def claim(
     *, owner: str = "pod", devices: tuple[Device, ...] = (Device("gpu", "driver", "pool", "small"),)
 ) -> ClaimRecord:
-    names = {"uid": "claim", "name": "claim", "made_for": "", "pod": owner, "devices": devices}
+    names: dict[str, Any] = {
+        "uid": "claim",
+        "name": "claim",
+        "made_for": "",
+        "pod": owner,
+        "devices": devices,
+    }
     return ClaimRecord(**names, version=5, reserved_for=("pod",), **COMMON)
 
 
