@@ -30,33 +30,11 @@ MAX_LOOP_LENGTH = 256
 """Characters of an expression with a macro. Its cost grows with the square of the length."""
 
 _MACROS = frozenset({"all", "bind", "exists", "exists_one", "filter", "map"})
-_FUNCTIONS = _MACROS.union(
-    {
-        "compareTo",
-        "contains",
-        "endsWith",
-        "has",
-        "hasValue",
-        "in",
-        "isGreaterThan",
-        "isLessThan",
-        "lowerAscii",
-    },
-    {
-        "major",
-        "matches",
-        "minor",
-        "orValue",
-        "patch",
-        "quantity",
-        "semver",
-        "size",
-        "startsWith",
-        "upperAscii",
-    },
-)
 _MAY_FAIL = frozenset({"matches", "quantity", "semver"})
 """Functions that may be an error here and have a value in Kubernetes: for larger numbers, or by another syntax of patterns."""
+_FUNCTIONS = _MACROS | _MAY_FAIL
+_FUNCTIONS |= {"compareTo", "contains", "endsWith", "has", "hasValue", "in", "isGreaterThan", "isLessThan"}
+_FUNCTIONS |= {"lowerAscii", "orValue", "size", "startsWith", "upperAscii"}
 _TEXT = r"""[rR]?"[^"\\\n]*"|[rR]?'[^'\\\n]*'"""
 _READ = (
     rf"device\.(?P<field>attributes|capacity)\[(?P<domain>{_TEXT})\]"
@@ -245,10 +223,6 @@ def _order(value: bytes) -> tuple[Any, ...]:
     return (*map(int, numbers.split(".")), not suffix, words if suffix else [])
 
 
-def _part(index: int) -> Callable[[bytes], int]:
-    return lambda version: int(version[1:].partition(b"-")[0].split(b".")[index])
-
-
 @lru_cache(maxsize=1)
 def _environment() -> "cel.Env":
     # Only processes that know kinds of devices load the library.
@@ -273,9 +247,5 @@ def _environment() -> "cel.Env":
             function("isGreaterThan", types.BOOL, two, lambda one, other: _compare(one, other) > 0),
             function("isLessThan", types.BOOL, two, lambda one, other: _compare(one, other) < 0),
             function("compareTo", types.INT, two, _compare),
-            *(
-                function(name, types.INT, [types.BYTES], _part(index))
-                for index, name in enumerate(("major", "minor", "patch"))
-            ),
         ],
     )

@@ -7,14 +7,14 @@ device away; and only devices count that are GPUs or may be GPUs.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
 from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, together
+from policies.finding import Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.claimed_devices import ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
 from policies.pods.pod import Metadata
@@ -33,6 +33,8 @@ from policies.quota.demand import (
 PROTECTED_CLAIM = Reason(
     "ProtectedClaim", "a ResourceClaim must keep an annotation or finalizer that the quota needs"
 )
+
+SELECTOR_IGNORED = Reason("SelectorIgnored", "the quota does not evaluate a CEL selector of a claim")
 
 MAX_REQUESTS, MAX_ALTERNATIVES = 32, 8
 """Limits of the API server (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`); they bound the work of one claim."""
@@ -107,6 +109,22 @@ def allocated_demand(
                     return None
                 demands += sorted(vectors, key=itemgetter(GPUS), reverse=True)[:count]
     return vector.total(demands)
+
+
+def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> Iterator[Finding]:
+    """Warn of selectors that are not evaluated: the claim may count more than it gets. path: of the spec in the object."""
+    devices = claim.spec and claim.spec.devices
+    counted = ClaimedKinds((devices and devices.requests) or (), catalogue, UnclassifiedPods.TOTAL_ONLY)
+    for device_class, text in dict.fromkeys(counted.ignored_selectors()):
+        yield Finding(
+            reason=SELECTOR_IGNORED,
+            severity=Severity.WARNING,
+            path=f"{path}.devices.requests",
+            value=truncate(text),
+            message="must be a selector that a quota evaluates: else devices count as the dearest of "
+            f"DeviceClass {device_class}",
+            remedy="write it shorter, or with fewer functions",
+        )
 
 
 def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:

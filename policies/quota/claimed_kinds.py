@@ -6,7 +6,7 @@ the pool at zero), so each counts as a card of any class that the DeviceClass ma
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache
 from math import lcm
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from policies.gpus.cards import cards
 from policies.gpus.claimed_devices import CapacityRequirements, DeviceRequest
 from policies.gpus.classes import GPUClass
-from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_selectors import not_evaluated, possible_kinds
 from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weights, device_weight
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
@@ -47,16 +47,13 @@ class ClaimedKinds:
     ) -> None:
         self.mapping, self._classes = catalogue.resource_mapping, catalogue.classes
         self._catalogue, self._unclassified_pods = catalogue, unclassified_pods
-        self._kinds = self.mapping.device_kinds
+        self._requests, self._kinds = requests, self.mapping.device_kinds
         self._cards: dict[str, Demand] = {}
-        alternatives = [
-            each for request in requests for each in request.first_available or (request.exactly or request,)
-        ]
-        expressions = (
-            {text for each in alternatives for text in each.expressions} if self._kinds.kinds else set()
+        expressions = {text for each in _alternatives(requests) for text in each.expressions}
+        self._reads_selectors = (
+            sum(map(len, expressions)) <= MAX_SELECTOR_TEXT
+            and len(expressions) * len(self._kinds.kinds) <= MAX_EVALUATIONS
         )
-        is_short = sum(map(len, expressions)) <= MAX_SELECTOR_TEXT
-        self._reads_selectors = is_short and len(expressions) * len(self._kinds.kinds) <= MAX_EVALUATIONS
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
         """Return the indexes of the present kinds of which a device may serve the request."""
@@ -66,6 +63,13 @@ class ClaimedKinds:
         if amounts := _amounts(request):
             possible = frozenset(each for each in possible if can_serve(self._kinds.kinds[each], amounts))
         return possible
+
+    def ignored_selectors(self) -> Iterator[tuple[str, str]]:
+        """Yield (DeviceClass, selector) for each selector that is not evaluated, and so allows every kind of its DeviceClass."""
+        for each in _alternatives(self._requests):
+            if self.mapping.kinds_by_class.get(each.device_class_name):
+                texts = not_evaluated(each.expressions) if self._reads_selectors else each.expressions
+                yield from ((each.device_class_name, text) for text in texts)
 
     def is_served(self, request: DeviceRequest) -> bool | None:
         """Whether present devices may serve the request. None if kinds of devices cannot tell, or it takes no GPU."""
@@ -163,6 +167,11 @@ class ClaimedKinds:
             )
         demand = self._cards[key]
         return replace(demand, because=demand.because if is_own else because)
+
+
+def _alternatives(requests: Iterable[DeviceRequest]) -> Iterator[DeviceRequest]:
+    for request in requests:
+        yield from request.first_available or (request.exactly or request,)
 
 
 def _amounts(request: DeviceRequest) -> Mapping[str, QuantityText]:

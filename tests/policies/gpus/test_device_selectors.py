@@ -72,7 +72,6 @@ ALL = {A100, H100, SLICE, AMD}
         pytest.param(
             f'{ATTRIBUTES}.driverVersion == semver("580.1.2-rc.1")', {A100, H100, SLICE}, id="another-build"
         ),
-        pytest.param(f"{ATTRIBUTES}.driverVersion.major() == 570", set(), id="part-of-a-version"),
         pytest.param(f'{ATTRIBUTES}.uuid == "GPU-1"', {A100, H100, SLICE}, id="an-identity"),
         pytest.param(f'{ATTRIBUTES}.uuid == "GPU-1" && {ATTRIBUTES}.type == "mig"', {SLICE}, id="and-more"),
         pytest.param(f'!({ATTRIBUTES}.uuid == "GPU-1")', {A100, H100, SLICE}, id="another-identity"),

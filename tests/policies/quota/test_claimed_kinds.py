@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.finding import VALUE_LENGTH
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses, MigProfile
 from policies.gpus.device_kinds import DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
 from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
 from policies.quota.amounts import texts
 from policies.quota.catalogue import PublishedCatalogue
-from policies.quota.claim_demand import claim_demand
+from policies.quota.claim_demand import claim_demand, ignored_selectors
 from policies.quota.claimed_kinds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.quota.demand import Demand, UnclassifiedPods
 from tests.builders import JSON, gpu_class
@@ -257,6 +258,38 @@ def test_devices_of_no_class_count_as_unclassified(
         "pod or the DeviceClass or selectors of a claim, because the quota of this namespace counts GPUs by class: no GPU class "
         f"lists the attributes of a device that device class {device_class} may give"
     ] * denials
+
+
+IGNORED = "write it shorter, or with fewer functions; must be a selector that a quota evaluates: else devices count as the "
+
+
+@cases(
+    ("document", "want"),
+    all_are_evaluated=(claim({"exactly": selected(MIG, SLICE)}), []),
+    one_is_not=(
+        claim(
+            {"exactly": selected(MIG, SLICE, 'string(1) == "1"')},
+            {"exactly": selected(MIG, 'string(1) == "1"')},
+        ),
+        [f"""spec.devices.requests = "string(1) == "1"": {IGNORED}dearest of DeviceClass mig.nvidia.com"""],
+    ),
+    an_alternative=(
+        claim({"firstAvailable": [selected(GPU, "1.0 > 0.5"), selected(MIG, SLICE)]}),
+        [f'spec.devices.requests = "1.0 > 0.5": {IGNORED}dearest of DeviceClass gpu.nvidia.com'],
+    ),
+    nothing_depends_on_it=(claim({"exactly": selected("empty.example.com", "1.0 > 0.5")}), []),
+    too_long_together=(
+        claim(*({"exactly": selected(MIG, "x" * (MAX_SELECTOR_TEXT // 2 - n))} for n in range(-1, 1))),
+        [
+            f'spec.devices.requests = "{"x" * (VALUE_LENGTH - 1)}…": {IGNORED}dearest of DeviceClass mig.nvidia.com',
+        ]
+        * 2,
+    ),
+)
+def test_selectors_that_are_not_evaluated_are_named(document: JSON, want: list[str]) -> None:
+    read = decode_claim(msgspec.json.encode(document))
+
+    assert [each.sentence() for each in ignored_selectors(read, CATALOGUE, "spec")] == want
 
 
 def test_an_invalid_alternative_is_a_denial_though_no_device_serves_it() -> None:
