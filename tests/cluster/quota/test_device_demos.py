@@ -140,7 +140,7 @@ def test_what_is_seen_of_the_cards(team: Namespace, counted: Counting) -> None:
         f"the scheduler found no device: 2 of 2 devices of DeviceClass {DEVICE_CLASS} match, all allocated"
     )
     assert eventually(lambda: any(each.endswith(wanted) for each in reasons(counted, team, "waits"))), (
-        reasons(team, "waits")
+        reasons(counted, team, "waits")
     )
     reader = Permitted(api_client(counted.plane))
     nodes = reader.gpu_nodes(reader.configuration(None)) or ()
