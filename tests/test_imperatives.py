@@ -43,6 +43,8 @@ SAID: dict[str, frozenset[str]] = {
     "ask {} for the rights that are named below": frozenset({ASKS}),
     "wait until then, and set a {} if later updates must be faster": frozenset({AWAITS}),
     "name a class that has nodes ({})": frozenset({EDITS}),
+    "wait until a node with such devices is added": frozenset({AWAITS}),
+    "wait until another claim is deleted": frozenset({AWAITS}),
     "request less {}, or wait until it is free": frozenset({AWAITS}),  # only the author knows how much less
 }
 

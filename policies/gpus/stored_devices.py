@@ -49,7 +49,7 @@ decode_taint_rule = msgspec.json.Decoder(DeviceTaintRule).decode
 
 
 class StoredPool(NamedTuple):
-    """slices: those of its newest complete generation. kinds: by `id` of a shape; devices without one are no GPUs."""
+    """slices: those of its newest complete generation. kinds: by `id` of a shape; others are of drivers without GPUs."""
 
     slices: tuple[PoolSlice, ...]
     kinds: Mapping[int, DeviceKind]

@@ -35,7 +35,7 @@ def classes_of_devices(
 def classes_of_choice(
     choice: DeviceChoice, mapping: ResourceMapping, gpu_classes: GPUClasses
 ) -> frozenset[str] | None:
-    """Return the classes as `classes_of_devices` does. Empty for devices that are no GPUs."""
+    """Return the classes as `classes_of_devices` does. Empty for devices without GPUs."""
     if mapping.device_class(choice.device_class) is None:
         return frozenset()
     listing = frozenset(each.name for each in gpu_classes.of_device_class(choice.device_class))

@@ -13,7 +13,7 @@ from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Counting, counting, eventually, gpus
 from tests.cluster.quota.quotas import DEVICE_CLASSES, PODS, claim, in_force
-from tests.cluster.quota.test_allocated_claims import SLICES, put_slices
+from tests.cluster.quota.slices import SLICES, put_slices
 from tests.cluster.versions import since
 from tests.controlplane import CLAIMS_API, ControlPlane, accepted, create_gpu_node
 from tests.controlplane.gpuquota import Namespace, api_client

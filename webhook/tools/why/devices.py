@@ -83,41 +83,42 @@ def _without_device(name: str, claim: ResourceClaim, cluster: _Cluster, now: dat
     for request in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
         for each in request.alternatives:
             path = f"{request.name}/{each.name}" if request.first_available else request.name
+            subject = f"ResourceClaim {name} ({path})"
             device_class = cluster.classes.get(each.device_class_name)
             if device_class is None:
-                yield _cause(
-                    f"claim {name}, request {path}: DeviceClass {each.device_class_name} does not exist",
-                    "set the name of an existing DeviceClass (kubectl get deviceclasses)",
-                )
+                message = f"{subject}: DeviceClass {each.device_class_name} does not exist"
+                yield Cause(source=Source.DEVICES, message=message, remedy="see kubectl get deviceclasses")
             elif cluster.devices is not None:
                 outlook = cluster.devices.outlook(each, device_class.expressions)
                 if outlook.free < (each.count or 1):
-                    yield _outlook_cause(f"claim {name}, request {path}", each, outlook, now)
+                    yield _outlook_cause(subject, each, outlook, now)
 
 
 def _outlook_cause(subject: str, request: DeviceRequest, outlook: Outlook, now: datetime) -> Cause:
     """Return why there are not enough free devices for a request."""
     of_class = f"{outlook.of_class} devices of DeviceClass {request.device_class_name}"
+    parts, remedies, ways = [], [], tuple[Way, ...]()
     if not outlook.of_class:
         message = f"the cluster has no device of DeviceClass {request.device_class_name}"
-        return _cause(f"{subject}: {message}", "wait until a node with such devices is added", Awaited.NODE)
-    if not outlook.selected:
+        remedies, ways = ["wait until a node with such devices is added"], (Way(awaits=(Awaited.NODE,)),)
+    elif not outlook.selected:
         message = f"its selectors match none of {of_class}"
-        return _cause(f"{subject}: {message}", "correct the selectors of the claim or its template")
-    parts = []
-    if outlook.allocated == outlook.selected:
-        parts = ["all allocated"]
-    elif outlook.allocated:
-        parts = [f"{outlook.allocated} of them allocated"]
-    parts += [_tainted(outlook.tainted, outlook.taints, now)] if outlook.tainted else []
-    if outlook.free:
-        parts.append(f"{outlook.free} free, and the request needs {request.count}")
-    message = f"the scheduler found no device: {outlook.selected} of {of_class} match, {', '.join(parts)}"
-    remedies = ["wait until another claim is deleted"] if outlook.allocated else []
-    remedies += [f"add the toleration {toleration_of(_plain(outlook.taints[0]))}"] if outlook.tainted else []
-    remedies += ["request fewer devices"] if (request.count or 1) > 1 else []
-    return _cause(
-        f"{subject}: {message}", ", or ".join(remedies), *([Awaited.ROOM] if outlook.allocated else [])
+        remedies = ["correct the selectors of the claim or its template"]
+    else:
+        if outlook.allocated:
+            is_all = outlook.allocated == outlook.selected
+            parts.append("all allocated" if is_all else f"{outlook.allocated} of them allocated")
+            remedies.append("wait until another claim is deleted")
+            ways = (Way(awaits=(Awaited.ROOM,)),)
+        if outlook.tainted:
+            parts.append(_tainted(outlook.tainted, outlook.taints, now))
+            remedies.append(f"tolerate the taint in the claim: {toleration_of(_plain(outlook.taints[0]))}")
+        if outlook.free:
+            parts.append(f"{outlook.free} free, but {request.count} are needed")
+            remedies.append("use fewer devices")
+        message = f"the scheduler found no device: {outlook.selected} of {of_class} match, {', '.join(parts)}"
+    return Cause(
+        source=Source.DEVICES, message=f"{subject}: {message}", remedy=", or ".join(remedies), ways=ways
     )
 
 
@@ -141,11 +142,8 @@ def _reported(name: str, reported: _Reported, now: datetime) -> Iterator[Cause]:
             if condition.status == "False":
                 since = condition.last_transition_time
                 why = condition.message or condition.reason
-                message = f"claim {name}, device {each.device} of {each.driver}: condition {condition.type} is False"
+                message = f"ResourceClaim {name}: condition {condition.type} of device {each.device} is False"
                 message += f" since {utc(since, now)}" if since else ""
-                yield _cause(f"{message}: {why}" if why else message, "see the log of the driver on its node")
-
-
-def _cause(message: str, remedy: str, *awaits: Awaited) -> Cause:
-    ways = (Way(awaits=awaits),) if awaits else ()
-    return Cause(source=Source.DEVICES, message=message, remedy=remedy, ways=ways)
+                message += f": {why}" if why else ""
+                remedy = f"see the log of driver {each.driver} on its node"
+                yield Cause(source=Source.DEVICES, message=message, remedy=remedy)

@@ -93,14 +93,14 @@ def causes(
 
 
 OF = "devices of DeviceClass gpu.nvidia.com"
-NAME_ONE = "set the name of an existing DeviceClass (kubectl get deviceclasses)"
+NAME_ONE = "see kubectl get deviceclasses"
 ADDED = "wait until a node with such devices is added"
 CORRECT = "correct the selectors of the claim or its template"
-SUBJECT = "claim train-gpu, request gpu"
+SUBJECT = "ResourceClaim train-gpu (gpu)"
 FOUND = f"{SUBJECT}: the scheduler found no device:"
 WAIT, TOLERATE = (
     "wait until another claim is deleted",
-    "add the toleration {key: example.com/sick, operator: Equal, value: xid, effect: NoExecute}",
+    "tolerate the taint in the claim: {key: example.com/sick, operator: Equal, value: xid, effect: NoExecute}",
 )
 TAINT = "with taint example.com/sick=xid:NoExecute since 2026-11-28 08:00 UTC"
 
@@ -132,8 +132,8 @@ TAINT = "with taint example.com/sick=xid:NoExecute since 2026-11-28 08:00 UTC"
         (),
         [
             (
-                f"{FOUND} 3 of 3 {OF} match, 2 of them allocated, 1 free, and the request needs 2",
-                f"{WAIT}, or request fewer devices",
+                f"{FOUND} 3 of 3 {OF} match, 2 of them allocated, 1 free, but 2 are needed",
+                f"{WAIT}, or use fewer devices",
             )
         ],
     ),
@@ -161,15 +161,15 @@ TAINT = "with taint example.com/sick=xid:NoExecute since 2026-11-28 08:00 UTC"
         [],
         (),
         [
-            (f"{SUBJECT}/big: the cluster has no device of DeviceClass amd", ADDED),
-            (f"{SUBJECT}/small: DeviceClass gone does not exist", NAME_ONE),
+            ("ResourceClaim train-gpu (gpu/big): the cluster has no device of DeviceClass amd", ADDED),
+            ("ResourceClaim train-gpu (gpu/small): DeviceClass gone does not exist", NAME_ONE),
         ],
     ),
     its_second_claim=(
         claim("mine", requests=[gpu(IS_A100)]),
         [],
         (),
-        [(f"claim mine, request gpu: its selectors match none of 3 {OF}", CORRECT)],
+        [(f"ResourceClaim mine (gpu): its selectors match none of 3 {OF}", CORRECT)],
     ),
     allocated_and_the_driver_says_why_it_does_not_work=(
         claim("train-gpu", "gpu-0", devices=[
@@ -181,9 +181,9 @@ TAINT = "with taint example.com/sick=xid:NoExecute since 2026-11-28 08:00 UTC"
         [],
         (),
         [
-            (f"claim train-gpu, device gpu-0 of {DRIVER}: condition Ready is False since 11:00 UTC: no MIG slice could be made",
-             "see the log of the driver on its node"),
-            (f"claim train-gpu, device gpu-0 of {DRIVER}: condition Bound is False", "see the log of the driver on its node"),
+            ("ResourceClaim train-gpu: condition Ready of device gpu-0 is False since 11:00 UTC: no MIG slice could be made",
+             f"see the log of driver {DRIVER} on its node"),
+            ("ResourceClaim train-gpu: condition Bound of device gpu-0 is False", f"see the log of driver {DRIVER} on its node"),
         ],
     ),
 )  # fmt: skip
