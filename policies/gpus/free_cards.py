@@ -50,8 +50,8 @@ def cards_of_pool(
 ) -> Iterator[CardUse]:
     """Yield the cards of a pool, whose slices of its newest complete generation have these layouts.
 
-    kinds: by `id` of a shape (`kinds_of_devices`); devices without a kind do not count as GPUs. held: what is allocated of a device, in
-    cards. unusable: devices with a taint that keeps claims away.
+    kinds: by `id` of a shape (`kinds_of_devices`); devices without a kind do not count as GPUs. held: what is allocated of a
+    device, in cards. unusable: devices with a taint that keeps claims away.
     """
     by_card = defaultdict[str, list[_Device]](list)
     for layout in layouts:

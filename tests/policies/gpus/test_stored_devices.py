@@ -44,7 +44,7 @@ def of_node(name: str = "n1", **tweaks: Any) -> list[JSON]:
         engines = [
             key for key in counters["counters"] if key != "multiprocessors" and not key.startswith("memory")
         ]
-        counters["counters"] |= dict.fromkeys(engines, {"value": "7"})
+        counters["counters"] |= {key: {"value": "7"} for key in engines}
     return documents
 
 
