@@ -48,6 +48,8 @@ SAID: dict[str, frozenset[str]] = {
     "set spec.active: true of Workload {}": frozenset({ASKS}),
     "set label {}: {}": frozenset({EDITS}),
     "ask {} for a LocalQueue of the namespace": frozenset({ASKS}),
+    "wait until a node with such devices is added": frozenset({AWAITS}),
+    "wait until another claim is deleted": frozenset({AWAITS}),
     "request less {}, or wait until it is free": frozenset({AWAITS}),  # only the author knows how much less
 }
 

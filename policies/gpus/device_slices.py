@@ -8,6 +8,7 @@ consume its counters; a whole card consumes all of them.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from fractions import Fraction
 from functools import partial
 from math import ceil
@@ -26,7 +27,7 @@ from policies.gpus.device_kinds import (
     RequestPolicy,
 )
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import View
+from policies.pods.pod import Toleration, View
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
 
 _IDENTITY = re.compile(
@@ -76,6 +77,16 @@ class Capacity(View, frozen=True):
     request_policy: _Policy | None = None
 
 
+class DeviceTaint(Toleration, frozen=True):
+    """A taint of a device. Effects besides NoSchedule and NoExecute keep no claim away."""
+
+    time_added: datetime | None = None
+
+    @property
+    def keeps_away(self) -> bool:
+        return self.effect in {"NoSchedule", "NoExecute"}
+
+
 class SliceDevice(View, frozen=True):
     name: str = ""
     attributes: dict[str, DeviceAttribute] | None = None
@@ -84,6 +95,7 @@ class SliceDevice(View, frozen=True):
     """Both are read once for all devices that have the same."""
     node_name: str = ""
     allow_multiple_allocations: bool | None = None
+    taints: tuple[DeviceTaint, ...] | None = None
 
 
 class SlicePool(View, frozen=True):
@@ -142,6 +154,8 @@ class PoolSlice(msgspec.Struct, frozen=True):
     """The number of slices of this generation."""
     node_name: str
     layout: SliceLayout
+    taints: tuple[tuple[str, DeviceTaint], ...] = ()
+    """Those that keep claims from a device, with its name. They come and go, and no kind depends on them."""
 
 
 class SliceReader:
@@ -171,6 +185,12 @@ class SliceReader:
             spec.pool.resource_slice_count,
             intern(spec.node_name),
             self._layouts.setdefault(layout, layout),
+            tuple(
+                (each.name, taint)
+                for each in spec.devices or ()
+                for taint in each.taints or ()
+                if taint.keeps_away
+            ),
         )
 
     def _shape(self, driver: str, device: SliceDevice) -> DeviceShape:

@@ -87,6 +87,9 @@ def functions(rule: Rule) -> dict[str, Callable[[], Iterable[Any]]]:
         found["mutate"] = lambda: mutate(PodPatch(view(POD)), options, CONTEXT)
     if check := rule.check:
         found["check"] = lambda: check(view(POD), options, CONTEXT)
+    if check_claim := rule.check_claim:
+        spec = TEMPLATE.spec.spec if TEMPLATE.spec else None
+        found["check_claim"] = lambda: check_claim(spec, "spec.spec", options, CONTEXT)
     if check_template := rule.check_claim_template:
         found["check_claim_template"] = lambda: check_template(TEMPLATE, CONTEXT)
     if check_workload := rule.check_workload:

@@ -275,11 +275,18 @@ class UsageCounter:
 
         return self._history.gone(namespace, has_ended)
 
+    def _with_pods_of_groups(self, claim: ClaimRecord) -> ClaimRecord:
+        """Return the claim as reserved for each pod of its PodGroups: the group may be deleted before its pods end."""
+        if not claim.groups:
+            return claim
+        users = (pod.uid for pod in self.pods.items(claim.namespace) if pod.is_in_group(claim.groups))
+        return msgspec.structs.replace(claim, reserved_for=(*claim.reserved_for, *users))
+
     # Called by the informers, with the lock held.
 
     def _claim_changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         if before is not None and after is None:
-            self._history.add_gone(before)
+            self._history.add_gone(self._with_pods_of_groups(before))
         self._object_changed(self.sums.claim_changed, before, after)
 
     def slices_changed(self) -> None:

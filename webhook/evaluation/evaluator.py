@@ -16,19 +16,22 @@ from policies.finding import Edits
 from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claimed_devices import (
-    DeviceClassNames,
+    RequestedDevices,
+    ResourceClaim,
     decode_claim_template,
-    device_classes_by_claim,
+    devices_by_claim,
+    is_generated,
     with_accelerator_claims_only,
 )
 from policies.gpus.refused_limit_ranges import refused_amounts
+from policies.placement.claim_classes import classes_of_devices
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range
 from policies.pods.limits import excesses
 from policies.pods.owner import NO_OWNER, Owner
-from policies.pods.pod import Pod
+from policies.pods.pod import Metadata, Pod
 from policies.pods.quantity import QuantityText
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
@@ -88,11 +91,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         labels = self.facts.labels_of(namespace) if policies.asks_labels(namespace) else ()
         return policies.for_namespace(namespace, labels)
 
-    def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
-        """Return the DeviceClasses of those claims of the pod that are known."""
+    def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, RequestedDevices]:
+        """Return what those claims of the pod request that are known."""
         if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
-        return device_classes_by_claim(pod, namespace, self.facts.claims)
+        return devices_by_claim(pod, namespace, self.facts.claims)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
@@ -117,14 +120,19 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return a pass of the rules, with all that they may look at."""
         configuration, pod = self.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
-        seen, claimed = with_accelerator_claims_only(pod, claims, configuration.resource_mapping)
+        mapping, gpu_classes = configuration.resource_mapping, configuration.classes
+        seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
+        claim_classes = {
+            name: classes_of_devices(each, mapping, gpu_classes) for name, each in claims.items()
+        }
         context = Context(
             phase=phase,
             namespace=policy.namespace,
             now=self.now,
-            classes=configuration.classes,
-            resource_mapping=configuration.resource_mapping,
+            classes=gpu_classes,
+            resource_mapping=mapping,
             claimed=claimed,
+            claim_classes={name: classes for name, classes in claim_classes.items() if classes},
             made_by_daemonset=by_daemonset,
             owner=owner,
             is_update=is_update,
@@ -326,6 +334,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         """Warn, in every mode, of quota keys that limit nothing, claims that can never fit, and GPUs that a LimitRange gives.
 
+        Rules may deny a ResourceClaimTemplate.
+
         The API server rejects an object that cannot be read.
         """
         try:
@@ -337,6 +347,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             if kind == CLAIM_TEMPLATE:
                 template = decode_claim_template(document)
                 rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
+                rules.check_claim(template.spec.spec if template.spec else None, "spec.spec")
                 rules.check_claim_template(template)
                 return rules.decision()
             fields = islice(fields_of(document, "spec", "hard").items(), MAX_KEYS)
@@ -353,6 +364,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the decision of the quota on an object that no rule reads."""
         exemption, paused_until = policy.exemption_in_force(self.now), policy.paused_until_at(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
+
+    def check_claim(self, policy: EffectivePolicy, claim: ResourceClaim, request: QuotaRequest) -> Decision:
+        """Return the decision on a new ResourceClaim. Of one from a template, the template and the pod were checked."""
+        rules = self._rules(policy, Phase.VALIDATE)
+        if not is_generated(claim.metadata or Metadata()):
+            rules.check_claim(claim.spec, "spec")
+        return self.reserve(rules.decision(), request)
 
     def lets_wait(self, policy: EffectivePolicy) -> bool | None:
         """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""

@@ -4,7 +4,7 @@ The pods of a Job differ only in name and node. So they share one blueprint, and
 """
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from sys import intern
 from time import monotonic
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from policies.quota.claim_demand import (
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, names_kueue, waits
 from webhook.cluster.informer import Resource
-from webhook.workloads.gang_sources import GangSource, gang_source, owner_source
+from webhook.workloads.gang_sources import SCHEDULING, GangSource, gang_source, owner_source
 
 LONG_PENDING_SECONDS = 600.0
 """A pod that holds quota without a node for this time is shown to administrators: new nodes take a few minutes."""
@@ -89,6 +89,11 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     waiting: WaitingPod | None = None
     never_waits: bool = False
 
+    def is_in_group(self, names: Collection[str]) -> bool:
+        """Whether its PodGroup, of Kubernetes' own, has one of the names."""
+        source = self.gang_source
+        return source is not None and source.api_version == SCHEDULING and source.name in names
+
     @property
     def waits(self) -> bool:
         """Whether it waits under our scheduling gate."""
@@ -122,14 +127,16 @@ class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
     """`made_for` is the uid of the pod for whose extended resources the scheduler made the claim, "" for an ordinary claim.
 
     `reserved_for` are the uids of the pods that may use its devices. The scheduler writes them before it binds a pod, a kubelet
-    starts no other pod, and the resource-claim controller removes pods that have ended.
+    starts no other pod, and the resource-claim controller removes pods that have ended. `groups` are the names of the PodGroups
+    whose pods may use them.
 
     `pod` is the uid of the pod that owns the claim, "" without one. `devices` are those that it has, of the scheduler's choice;
-    administrative access is left out. Empty also without an owner, because such a claim counts as admitted.
+    administrative access is left out. A claim without an owner counts as admitted, whatever it has.
     """
 
     made_for: str
     reserved_for: tuple[str, ...]
+    groups: tuple[str, ...] = ()
     pod: str = ""
     devices: tuple[Device, ...] = ()
 
@@ -245,13 +252,16 @@ class RecordReader:
         is_given = bool(pod) and self._history.is_first(pod, common["name"], common["uid"])
         consumers = (claim.status and claim.status.reserved_for) or ()
         pods = tuple(each.uid for each in consumers if (each.api_group, each.resource) == ("", "pods"))
-        owner = owner_pod(metadata) if is_given or not pod else ""
+        groups = (
+            each.name for each in consumers if (each.api_group, each.resource) == (SCHEDULING, "podgroups")
+        )
         return ClaimRecord(
             **common,
             made_for=pod if is_given else "",
             reserved_for=pods,
-            pod=owner,
-            devices=_devices(claim.status) if owner else (),
+            groups=tuple(groups),
+            pod=owner_pod(metadata) if is_given or not pod else "",
+            devices=_devices(claim.status),
         )
 
     def adopted(self, claim: ClaimRecord) -> ClaimRecord:

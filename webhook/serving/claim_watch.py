@@ -1,4 +1,4 @@
-"""The DeviceClasses that ResourceClaims (DRA) request.
+"""The devices that ResourceClaims (DRA) request.
 
 They come from watches. A pod may come right after its claim or template (`kubectl apply` of both), so absence from a watch proves
 nothing: the object is read.
@@ -12,7 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimName, ClaimRecord, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import ClaimName, ClaimRecord, RequestedDevices, claim_record
 from policies.pods.names import is_dns_subdomain
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient
@@ -26,7 +26,7 @@ MAX_READS = 4
 class ClaimWatch:
     """Watches of ResourceClaims and ResourceClaimTemplates; none where the API server does not serve them.
 
-    Claims that were made for a pod from a template are not kept, because the pod names the template.
+    Claims that were made from a template are not kept, because pods name the template.
     """
 
     def __init__(self, api: ApiClient) -> None:
@@ -58,26 +58,26 @@ class ClaimWatch:
         except (errors.ApiError, msgspec.MsgspecError):
             return None
 
-    def lookup(self, deadline: float) -> Callable[[ClaimName], DeviceClassNames | None]:
+    def lookup(self, deadline: float) -> Callable[[ClaimName], RequestedDevices | None]:
         """Return the lookup of one review. It reads the claims that the watch lacks, each once, until the deadline."""
         read: dict[ClaimName, ClaimRecord | None] = {}
         until = inf
 
-        def device_classes(name: ClaimName) -> DeviceClassNames | None:
+        def devices(name: ClaimName) -> RequestedDevices | None:
             nonlocal until
             now = monotonic()
             until = min(until, deadline, now + REVIEW_READ_SECONDS)  # set by the first call
             record, left = self.known(name) or read.get(name), until - now
             if record is None and name not in read and len(read) < MAX_READS and left > 0:
                 record = read[name] = self.read(name, left)
-            return record.device_classes if record else None
+            return record.devices if record else None
 
-        return device_classes
+        return devices
 
 
 def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
     record = claim_record(kind, raw)
-    return None if record.made_for_pod else record
+    return None if record.is_generated else record
 
 
 def may_name_claims(review: bytes) -> bool:

@@ -30,6 +30,7 @@ from webhook.serving.review_pods import restore_pod, review_pod
 from webhook.serving.review_workloads import (
     review_autoscaler,
     review_budget,
+    review_claim_template,
     review_for_warnings,
     review_templates,
 )
@@ -95,7 +96,7 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM, "CREATE"): review_claim,
     (*CLAIM, "UPDATE"): review_changed_claim,
     (*CLAIM, "DELETE"): release,
-    (*CLAIM_TEMPLATE, "CREATE"): review_for_warnings,
+    (*CLAIM_TEMPLATE, "CREATE"): review_claim_template,
     (*RESOURCE_QUOTA, "CREATE"): review_for_warnings,
     (*RESOURCE_QUOTA, "UPDATE"): review_for_warnings,
     (*DISRUPTION_BUDGET, "CREATE"): review_budget,

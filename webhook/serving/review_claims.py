@@ -19,7 +19,7 @@ def review_claim(review: Review) -> ReviewResult:
     if (forged := forged_mark(None, claim.metadata, username)) is not None:
         return _refused_claim(review, name, [forged])
     demand = quota_request_for_claim(request.uid, claim, username, evaluator.configuration)
-    decision = evaluator.demand(review.policy(), demand)
+    decision = evaluator.check_claim(review.policy(), claim, demand)
     return ReviewResult(_on_claim(review, name, decision), [decision], name, claim.metadata)
 
 

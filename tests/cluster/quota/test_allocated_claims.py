@@ -13,16 +13,15 @@ from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Counting, Running, counting, eventually, gpus
 from tests.cluster.quota.quotas import DEVICE_CLASSES, PODS, claim, in_force
+from tests.cluster.quota.slices import SLICES, put_slices
 from tests.cluster.versions import since
 from tests.controlplane import CLAIMS_API, ControlPlane, accepted, create_gpu_node
-from tests.controlplane.client import Client
 from tests.controlplane.gpuquota import Namespace
 from tests.resource_slices import DRIVER, node_slices
 
 pytestmark = since(36, "devices are partitions")
 
 NODE, DEVICE_CLASS = "with-partitions", "partitions.example"
-SLICES = f"{CLAIMS_API}/resourceslices"
 PARTS = (Fraction(1, 7), Fraction(1, 8))
 """What a 1g.10gb of an H100 weighs, by its class or by its counters."""
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'
@@ -37,17 +36,6 @@ CARD: JSON = {
     "selectors": [{"cel": {"expression": f'{ATTRIBUTES}.type == "gpu"'}}],
 }
 SLICE_OR_CARD: JSON = {"firstAvailable": [{"name": "slice", **SLICE}, {"name": "card", **CARD}]}
-
-
-def put_slices(client: Client, slices: list[JSON]) -> None:
-    for each in slices:
-        path = f"{SLICES}/{each['metadata']['name']}"
-        status, stored = client.get(path)
-        if status == 200:
-            version = stored["metadata"]["resourceVersion"]
-            accepted(client.put(path, {**each, "metadata": {**each["metadata"], "resourceVersion": version}}))
-        else:
-            accepted(client.post(SLICES, each))
 
 
 @pytest.fixture(scope="module")

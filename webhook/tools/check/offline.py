@@ -35,7 +35,7 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM, DISRUPTION_BUDGET, VALIDATED_ITSELF
+from webhook.evaluation.kinds import ADVISED, CLAIM, CLAIM_TEMPLATE, DISRUPTION_BUDGET, VALIDATED_ITSELF
 from webhook.evaluation.workloads import (
     EvaluatedPod,
     as_workload,
@@ -262,7 +262,7 @@ class Run:
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
         found = (violation for decision in decisions for violation in _as_known(decision, quota).violations)
-        is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
+        is_denied_itself = kind in {CLAIM, CLAIM_TEMPLATE, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
 
@@ -393,12 +393,12 @@ def _naming(decision: Decision, runtime: str) -> Decision:
 
 
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
-    """Count the demand of a ResourceClaim in the quota of its namespace; the API server rejects one that cannot be read."""
+    """Decide on a ResourceClaim, and count its demand; the API server rejects one that cannot be read."""
     try:
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:
         return Decision(policy=policy)
-    return by.demand(policy, quota_request_for_claim("check", claim, "", by.configuration))
+    return by.check_claim(policy, claim, quota_request_for_claim("check", claim, "", by.configuration))
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
