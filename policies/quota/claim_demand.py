@@ -27,6 +27,7 @@ from policies.quota.demand import (
     Catalogue,
     Demand,
     UnclassifiedPods,
+    is_countable,
     unknown_device_class,
 )
 
@@ -257,6 +258,10 @@ def _device_demand(request: DeviceRequest, path: str, counted: ClaimedKinds) -> 
         return _denied(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
     if count < 1 and not is_all:
         return _denied(f"{path}.count", "must be at least 1", str(count))
+    for capacity, raw in ((request.capacity and request.capacity.requests) or {}).items():
+        if not is_countable(raw):  # the API server does not check it
+            where = f"{path}.capacity.requests[{capacity}]"
+            return _denied(where, "must not be negative", str(raw), remedy="set an amount such as 10Gi")
     demand = counted.demand(request, None if is_all else count)
     field = {"path": f"{path}.deviceClassName", "value": name}
     unknown = unknown_device_class(IMPLICIT_DEVICE_CLASS + name, mapping)

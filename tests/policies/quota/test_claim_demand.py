@@ -90,6 +90,11 @@ MODE = "must be ExactCount or All"
     ),
     unknown_kind=(claim({"anyOf": []}), "[0]", "must be a kind of request that a quota can count"),
     negative_count=(claim(exactly(GPU, count=-1)), "[0].exactly.count", "must be at least 1"),
+    negative_amount=(
+        claim(exactly(GPU, capacity={"requests": {"memory": "-800Gi"}})),
+        "[0].exactly.capacity.requests[memory]",
+        "must not be negative",
+    ),
 )
 def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: str) -> None:
     denials = counted_claim(document).denials
@@ -317,3 +322,11 @@ def test_unknown_device_classes(unknown: UnknownDeviceClasses | None, want: str,
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
     assert [each.sentence() for each in demand.denials] == denials
+
+
+def test_a_negative_amount_says_what_to_write() -> None:
+    (denial,) = counted_claim(claim(exactly(GPU, capacity={"requests": {"memory": "-1"}}))).denials
+
+    assert denial.sentence() == (
+        'spec.devices.requests[0].exactly.capacity.requests[memory] = "-1": set an amount such as 10Gi; must not be negative'
+    )
