@@ -27,11 +27,11 @@ def export(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["export", *map(str, arguments)])
 
 
-def written(folder: Path, policy: str = POLICY) -> Path:
+def written(folder: Path, policy: str = POLICY, guarded: tuple[str, ...] = GUARDED) -> Path:
     """Return a directory with the files of the policy, as a control plane node has it at MOUNTED_AT."""
     (folder / "documents").mkdir(exist_ok=True)
     (folder / "documents/policy.yaml").write_text(policy)
-    made = export("--config", folder / "documents", "--static", folder / "static", *GUARDED)
+    made = export("--config", folder / "documents", "--static", folder / "static", *guarded)
     assert made.exit_code == 0, made.output
     admission = folder / "static/admission.yaml"
     admission.write_text(admission.read_text().replace(MOUNTED_AT, str(folder / "static")))
