@@ -8,6 +8,7 @@ import msgspec
 
 from policies.finding import Severity
 from policies.placement.class_use import ANY
+from policies.pods import limits
 from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
@@ -17,7 +18,7 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
-from webhook.tools.export.objects import ExportedRule, Governed, Object
+from webhook.tools.export.objects import ExportedRule, Governed, Object, Scope
 from webhook.tools.export.templates import fragments
 
 ALL_RULES = tuple(RULES_BY_ID)
@@ -82,6 +83,10 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
                     unsupported[each] = None
                 else:
                     made += each
+    if made:
+        unlimited = ExportedRule("", limits.ID, configuration.version, Scope(), options.selector)
+        for fragment in fragments(limits.ID, common):
+            made += objects.policy_and_binding(fragment, unlimited, "Deny", options.mutations)
     made.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
     exported = {each["metadata"]["labels"][EXPORTED_RULE] for each in made}
     why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
