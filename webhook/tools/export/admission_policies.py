@@ -1,6 +1,6 @@
 """The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from textwrap import wrap
 
@@ -85,8 +85,10 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
                     made += each
     if made:
         unlimited = ExportedRule("", limits.ID, configuration.version, Scope(), options.selector)
+        enforced = any(each["spec"].get("validationActions", ["Deny"]) == ["Deny"] for each in _bindings(made))
         for fragment in fragments(limits.ID, common):
-            made += objects.policy_and_binding(fragment, unlimited, "Deny", options.mutations)
+            action = "Deny" if enforced else "Audit"
+            made += objects.policy_and_binding(fragment, unlimited, action, options.mutations)
     made.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
     exported = {each["metadata"]["labels"][EXPORTED_RULE] for each in made}
     why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
@@ -100,6 +102,10 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         unsupported=tuple(sorted(unsupported, key=lambda each: ALL_RULES.index(each.rule))),
         ending=tuple(ending),
     )
+
+
+def _bindings(made: Iterable[Object]) -> Iterator[Object]:
+    return (each for each in made if each["kind"].endswith("Binding"))
 
 
 def _limits_something(bound: BoundRule) -> bool:
