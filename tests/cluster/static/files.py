@@ -21,6 +21,7 @@ spec:
 """
 GUARDED = ("--release-account", "release", "--break-glass-group", "breakers")
 CONTROLLER = "system:serviceaccount:gpu-admission:gpu-admission-controller"
+RELEASE_JOB = "system:serviceaccount:gpu-admission:gpu-admission-release"
 
 
 def export(*arguments: str | Path) -> Result:
@@ -40,11 +41,12 @@ def written(folder: Path, policy: str = POLICY, guarded: tuple[str, ...] = GUARD
 
 @contextmanager
 def reading(directory: Path) -> Iterator[ControlPlane]:
-    """Run an API server that reads the directory; cluster-admins are `admin`, `breaker`, `release` and the controller."""
+    """Run an API server that reads the directory; cluster-admins are `admin`, `breaker`, `release` and our service accounts."""
     plane = ControlPlane(apiserver_args=[f"--admission-control-config-file={directory}/admission.yaml"])
     plane.add_user("release", groups=["system:masters"])
     plane.add_user("breaker", groups=["system:masters", "breakers"])
-    plane.add_user(CONTROLLER, groups=["system:masters"])
+    for account in (CONTROLLER, RELEASE_JOB):
+        plane.add_user(account, groups=["system:masters"])
     with plane:
         yield plane
 

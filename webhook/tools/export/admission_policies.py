@@ -85,7 +85,9 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
                     made += each
     if made:
         unlimited = ExportedRule("", limits.ID, configuration.version, Scope(), options.selector)
-        enforced = any(each["spec"].get("validationActions", ["Deny"]) == ["Deny"] for each in _bindings(made))
+        enforced = any(
+            each["spec"].get("validationActions", ["Deny"]) == ["Deny"] for each in _bindings(made)
+        )
         for fragment in fragments(limits.ID, common):
             action = "Deny" if enforced else "Audit"
             made += objects.policy_and_binding(fragment, unlimited, action, options.mutations)
