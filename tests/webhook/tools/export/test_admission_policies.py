@@ -382,5 +382,5 @@ def test_labels_of_namespaces_are_asked_where_they_are_known() -> None:
         f"!((request.namespace.matches(r'^(m.*)$')) && {selected}) &&\n"
         f"!((true) && ({labels}[?'old'] == optional.of('')))"
     )
-    for name in names(made, "ValidatingAdmissionPolicy"):
+    for name in (each for each in names(made, "ValidatingAdmissionPolicy") if not each.startswith("limits")):
         assert expressions(made, name, "variables")["findings0"].startswith("!variables.holds ? [] :")
