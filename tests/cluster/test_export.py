@@ -317,7 +317,7 @@ def test_with_the_webhook_nothing_is_added_twice(exported: ControlPlane, webhook
 def test_the_webhook_and_the_policies_advise_of_different_pods(
     exported: ControlPlane, webhook: Webhook
 ) -> None:
-    privileged = {"securityContext": {"privileged": True}}
+    privileged: JSON = {"securityContext": {"privileged": True}}
     with_gpu = warnings(exported, pod(gpu_container(**privileged)), TEAM)
     without = warnings(exported, pod(container(**privileged), tolerations=[{"operator": "Exists"}]), TEAM)
 

@@ -65,8 +65,8 @@ def plane(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             accepted(plane.client("release").apply(document)[:2])
         plane.kubectl("apply", "-f", "-", stdin=export("--config", directory.parent / "documents").stdout)
         plane.kubectl("apply", "-f", "-", stdin=POLICY, user="release")
-        for plural, document in DOCUMENTS.items():
-            accepted(plane.client("release").post(f"{API}/{plural}", document.data))
+        for plural, guarded in DOCUMENTS.items():
+            accepted(plane.client("release").post(f"{API}/{plural}", guarded.data))
         yield plane
 
 
