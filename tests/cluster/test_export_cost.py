@@ -153,6 +153,8 @@ def document_of(spec: JSON, *, has_gpu: bool) -> JSON:
     if has_gpu:
         spec["containers"][0]["resources"] = gpu_container()["resources"]
     metadata = {"name": "large", "annotations": spec.pop("annotations", {})}
+    # The API server would add a volume to the pod, and a mount of it to each container.
+    spec |= {"automountServiceAccountToken": False}
     return {**pod(container()), "metadata": metadata, "spec": {**pod(container())["spec"], **spec}}
 
 
@@ -174,6 +176,8 @@ def lenient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 TWICE = 2
 ADMITTED = ""
+MORE = [{"name": "A", "value": "x"}] * (MAX_ITEMS + 1)
+ITEMS = "items of env, envFrom and volumeMounts in all containers"
 ISOLATED = "No container sees GPUs that it did not request, by a variable, files of the node or an annotation. [gpu-isolation]"
 
 
@@ -202,3 +206,25 @@ def test_twice_the_largest_pod_costs_not_too_much(
         accepted(answer)
     else:
         assert (answer[0], answer[1]["message"].endswith(said)) == (403, True), answer[1]["message"][-400:]
+
+
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_the_largest_pod_is_admitted(exported: ControlPlane, has_gpu: bool) -> None:
+    accepted(create(exported.client(), document_of(with_all(1), has_gpu=has_gpu), TEAM))
+
+
+@cases(
+    ("spec", "said"),
+    containers=(made([*containers(1), container("i-more")]), "spec.initContainers: must have at most 64 items, not 65"),
+    variables=(made(spread(containers(1), "env", MORE)), f"spec: must have at most 4000 {ITEMS}, not "),
+    hosts=(mounting(1, "/data", count=65), "spec.volumes: must have at most 64 with a hostPath, not 65"),
+    paths=(mounting(1, "/" * 600), "spec.volumes: must have at most 32768 characters in all hostPaths, not 38400"),
+    amounts=(with_resources(2), "spec.containers: must have at most 128 items, not 256"),
+    names=(with_long_names(2), "spec: must have at most 32768 characters of resource names in all containers, not "),
+    slices=(with_slices(2), "spec: must have at most 16 GPU resources in all containers, not "),
+    tolerations=(with_tolerations(2), "spec.tolerations: must have at most 256 items, not "),
+)  # fmt: skip
+def test_a_longer_pod_is_refused_by_name(exported: ControlPlane, spec: JSON, said: str) -> None:
+    status, answer = create(exported.client(), document_of({**spec}, has_gpu=False), TEAM)
+
+    assert (status, said in answer["message"], "[limits]" in answer["message"]) == (403, True, True), answer
