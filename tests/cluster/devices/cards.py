@@ -19,7 +19,7 @@ class Profile(NamedTuple):
 
 
 class Card(NamedTuple):
-    """`profiles` are empty where a card cannot be partitioned, or its driver has not read them. The last one is the whole card."""
+    """`profiles` are empty where a card cannot be partitioned, or its driver has not read how. The last one is the whole card."""
 
     product: str
     architecture: str

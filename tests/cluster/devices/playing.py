@@ -125,6 +125,20 @@ def publish(client: Client, node: Node) -> None:
     slices.publish(client, slices.pool(node.driver, node.name, node.slices))
 
 
+def kinds_are_known(plane: ControlPlane, nodes: list[Node]) -> bool:
+    """Wait until a claim for a part of a card is charged less than a card; return whether that came."""
+    lightest, client = light_claim(nodes), plane.client()
+    if lightest is None:
+        return True
+    probe = Namespace(plane, f"probe-{nodes[0].name}")
+    probe.quota({"gpus": "9/10"})
+    assert eventually(lambda: probe.used() is not None)
+    claims, body = path(probe.name, "resourceclaims"), {"metadata": {"name": "probe"}, "spec": lightest}
+    known = eventually(lambda: client.post(claims, body, {"dryRun": "All"})[0] == 201, seconds=10)
+    client.delete(f"/api/v1/namespaces/{probe.name}")
+    return known
+
+
 def light_claim(nodes: list[Node]) -> JSON | None:
     """Return the spec of a claim that must be charged less than 9/10 of a card by these devices; None without such devices."""
     parts = (each["spec"] for node in nodes for each in slices.pool(node.driver, node.name, node.slices))
@@ -162,7 +176,8 @@ class _Play:
         accepted(self._client.patch(f"/api/v1/namespaces/{self.namespace}", label))
         team.quota({"gpus": self._world.hard})
         assert eventually(lambda: team.used() is not None)
-        self._wait_for_kinds(team)
+        kinds_are_known(self._plane, self._world.nodes)
+        assert eventually(team.in_force)
         for number, wanted in enumerate(self._world.wanted):
             self._make(wanted)
             if number % 8 == 7:
@@ -172,20 +187,6 @@ class _Play:
             publish(self._client, node)
         time.sleep(REST)
         self._end(team)
-
-    def _wait_for_kinds(self, team: Namespace) -> None:
-        """Wait until a claim for a part of a card is charged less than a card; a product that knows no kinds never does so."""
-        if (lightest := light_claim(self._world.nodes)) is not None:
-            probe = Namespace(self._plane, f"{self.namespace}-probe")
-            probe.quota({"gpus": "9/10"})
-            assert eventually(lambda: probe.used() is not None)
-            claims, body = (
-                path(probe.name, "resourceclaims"),
-                {"metadata": {"name": "probe"}, "spec": lightest},
-            )
-            eventually(lambda: self._client.post(claims, body, {"dryRun": "All"})[0] == 201, seconds=10)
-            self._client.delete(f"/api/v1/namespaces/{probe.name}")
-        assert eventually(team.in_force)
 
     def _make(self, wanted: Wanted) -> None:
         for plural, body in objects(wanted):
