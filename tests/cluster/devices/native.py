@@ -33,8 +33,8 @@ def key(device_class: str) -> str:
 
 
 def quota(client: Client, namespace: str, hard: dict[str, int]) -> None:
-    """Make a ResourceQuota of so many devices of each DeviceClass, and return when it is counted."""
-    wanted = {key(name): str(count) for name, count in hard.items()}
+    """Make a ResourceQuota, and return when it is counted."""
+    wanted = {name: str(count) for name, count in hard.items()}
     quotas = path(namespace, "resourcequotas")
     accepted(client.post(quotas, {"metadata": {"name": QUOTA}, "spec": {"hard": wanted}}))
     assert eventually(lambda: used(client, namespace).keys() == wanted.keys())
@@ -50,7 +50,7 @@ def claimed(
 ) -> Native:
     """Make the claims in a namespace that may have that many devices of each DeviceClass, in order."""
     accepted(client.post("/api/v1/namespaces", {"metadata": {"name": namespace}}))
-    quota(client, namespace, dict.fromkeys(CLASSES, ceil(hard)))
+    quota(client, namespace, {key(name): ceil(hard) for name in CLASSES})
     admitted, refused = NOTHING, 0
     for number, spec in enumerate(specs):
         body = {"metadata": {"name": f"c{number}"}, "spec": spec}
