@@ -58,7 +58,7 @@ def both() -> Iterator[Both]:
         accepted(client.post(DEVICE_CLASSES, {"metadata": {"name": OWN_CLASS}, "spec": of_class}))
         native_only = Namespace(plane)
         native.quota(client, native_only.name, {f"requests.{EXTENDED}": 1})
-        unreviewed = [status for status, _ in marked_claims(native_only, 2)]
+        unreviewed = [status for status, _ in marked_claims(native_only, 4)]
         with counting(plane, expiry=EXPIRY):
             kinds_are_known(plane, NODES)
             yield Both(plane, unreviewed)
@@ -109,14 +109,14 @@ def of_profile(name: str, **more: object) -> JSON:
 def test_kubernetes_135404_marked_claims_pass_the_quota(both: Both) -> None:
     """Claims that look as if the scheduler had made them for a pod, and take nothing of the quota.
 
-    Native quota of 1.37 forgives one such claim a pod, as much as the pod has: two devices of one. We deny the mark to everybody
-    but the scheduler.
+    Native quota of 1.37 forgives one such claim a pod, as much as the pod has: two devices of one. In a burst it forgives more, as its
+    list of claims is some milliseconds old. We deny the mark to everybody but the scheduler.
     """
     team = Namespace(both.plane)
     in_force(team, {"gpus": "1"})
     ((status, answer),) = marked_claims(team, 1)
 
-    assert both.unreviewed == [201, 403]
+    assert 201 in both.unreviewed
     assert status == 403
     assert f"metadata.annotations[{MARK}]" in answer["message"]
 

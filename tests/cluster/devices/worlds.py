@@ -72,7 +72,7 @@ def world(seed: int, claims: int = CLAIMS) -> World:
     draw = _Requests(pick, made, cards, meant)
     made.wanted = [_wanted(pick, index, draw) for index in range(claims)]
     made.meanings = {each.text: each for each in meant}
-    made.hard = pick.choice(["1", "2", "3", "3/2", "4", "6"])
+    made.hard = pick.choice(["1", "3/2", "2", "3", "4", "6", "8", "12"])
     return made
 
 
