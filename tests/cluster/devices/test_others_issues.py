@@ -109,8 +109,8 @@ def of_profile(name: str, **more: object) -> JSON:
 def test_kubernetes_135404_marked_claims_pass_the_quota(both: Both) -> None:
     """Claims that look as if the scheduler had made them for a pod, and take nothing of the quota.
 
-    Native quota of 1.37 forgives one such claim a pod, as much as the pod has: two devices of one. In a burst it forgives more, as its
-    list of claims is some milliseconds old. We deny the mark to everybody but the scheduler.
+    Native quota of 1.37 forgives one such claim a pod, as much as the pod has: two devices of one. In a burst it
+    forgives more, as its list of claims is some milliseconds old. We deny the mark to everybody but the scheduler.
     """
     team = Namespace(both.plane)
     in_force(team, {"gpus": "1"})
