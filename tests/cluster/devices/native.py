@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
 from tests.cluster.devices.charges import NOTHING, Devices
-from tests.cluster.devices.paths import path
+from tests.cluster.devices.paths import ADMIN_ACCESS, path
 from tests.cluster.devices.worlds import CLASSES
 from tests.controlplane import accepted
 from tests.controlplane.client import Client
@@ -49,7 +49,7 @@ def claimed(
     client: Client, namespace: str, specs: Iterable[JSON], devices: Devices, hard: Fraction
 ) -> Native:
     """Make the claims in a namespace that may have that many devices of each DeviceClass, in order."""
-    accepted(client.post("/api/v1/namespaces", {"metadata": {"name": namespace}}))
+    accepted(client.post("/api/v1/namespaces", {"metadata": {"name": namespace, **ADMIN_ACCESS}}))
     quota(client, namespace, {key(name): ceil(hard) for name in CLASSES})
     admitted, refused = NOTHING, 0
     for number, spec in enumerate(specs):

@@ -1,7 +1,9 @@
-"""Where things of a namespace are."""
+"""Where things of a namespace are, and what a namespace needs."""
 
 from tests.controlplane import CLAIMS_API
 
+ADMIN_ACCESS = {"labels": {"resource.kubernetes.io/admin-access": "true"}}
+"""Metadata of a namespace whose claims may have `adminAccess`."""
 _CORE = {"pods", "resourcequotas", "events"}
 
 

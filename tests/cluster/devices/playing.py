@@ -18,7 +18,7 @@ from tests.cluster.devices.facts import devices_of
 from tests.cluster.devices.judge import WITHIN, Judge, Verdict
 from tests.cluster.devices.meanings import ANY, DEVICE_CLASSES, product, profile
 from tests.cluster.devices.native import Native, claimed
-from tests.cluster.devices.paths import path
+from tests.cluster.devices.paths import ADMIN_ACCESS, path
 from tests.cluster.devices.worlds import CLASSES, Node, Wanted, World, objects
 from tests.cluster.mixed.recording import Recording
 from tests.cluster.quota import history
@@ -114,9 +114,11 @@ def devices(plane: ControlPlane, nodes: list[Node]) -> Iterator[None]:
     client = plane.client()
     for node in nodes:
         publish(client, node)
-    yield
-    client.delete(slices.SLICES)
-    client.delete("/api/v1/nodes")
+    try:
+        yield
+    finally:
+        client.delete(slices.SLICES)
+        client.delete("/api/v1/nodes")
     assert eventually(lambda: not client.get(slices.SLICES)[1]["items"])
 
 
@@ -172,8 +174,7 @@ class _Play:
 
     def run(self) -> None:
         team = Namespace(self._plane, self.namespace)
-        label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
-        accepted(self._client.patch(f"/api/v1/namespaces/{self.namespace}", label))
+        accepted(self._client.patch(f"/api/v1/namespaces/{self.namespace}", {"metadata": ADMIN_ACCESS}))
         team.quota({"gpus": self._world.hard})
         assert eventually(lambda: team.used() is not None)
         kinds_are_known(self._plane, self._world.nodes)
