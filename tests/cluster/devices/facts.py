@@ -12,7 +12,7 @@ The weight of a device in whole cards, as the specification has it:
 - of a device that several claims have at once, that times the part of its memory (or processors) that the claim consumes. A
   claim that consumes none of them weighs the device.
 
-All of it is rounded up to 1/5040.
+What is by counters or by shares is rounded up to 1/5040.
 """
 
 import re
@@ -163,7 +163,7 @@ def _weight(
     product, profile = (attributes.get(f"{driver}/{name}", "") for name in ("productName", "profile"))
     if product in NOMINAL and (found := _SIZED.fullmatch(profile)):
         by_name = max(Fraction(int(found[1]), 7), Fraction(int(found[2]), NOMINAL[product]))
-        return rounded_up(STATED.get((product, profile), by_name))
+        return STATED.get((product, profile), by_name)
     parts = [
         _largest_part(each["counters"], totals[each["counterSet"]]) for each in consumed if driver == NVIDIA
     ]

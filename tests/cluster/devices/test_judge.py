@@ -263,7 +263,7 @@ SEVENTH, QUARTER, HALF = Fraction(1, 7), Fraction(1, 4), Fraction(1, 2)
     a100_40=(cards.A100_40, [SEVENTH, SEVENTH, QUARTER, Fraction(2, 7), HALF, Fraction(4, 7), 1]),
     a100_80=(cards.A100_80, [SEVENTH, SEVENTH, QUARTER, Fraction(2, 7), HALF, Fraction(4, 7), 1]),
     h100=(cards.H100, [SEVENTH, SEVENTH, QUARTER, Fraction(2, 7), HALF, Fraction(4, 7), 1]),
-    h200=(cards.H200, [SEVENTH, SEVENTH, Fraction(1252, 5040), Fraction(2, 7), HALF, Fraction(4, 7), 1]),
+    h200=(cards.H200, [SEVENTH, SEVENTH, Fraction(35, 141), Fraction(2, 7), HALF, Fraction(4, 7), 1]),
     b200=(cards.B200, [SEVENTH, SEVENTH, QUARTER, Fraction(2, 7), HALF, Fraction(4, 7), 1]),
     by_counters=(cards.X900, [Fraction(1, 8), Fraction(1, 8), QUARTER, QUARTER, HALF, HALF, 1]),
 )
