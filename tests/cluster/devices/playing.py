@@ -75,6 +75,10 @@ class Played(NamedTuple):
     """What was denied although it fits."""
     native: Native
 
+    @property
+    def faults(self) -> list[str]:
+        return self.verdict.faults + [f"denied although it fits: {each}" for each in self.needless]
+
 
 def play(cluster: Cluster, world: World) -> Played:
     """Play the world in a cluster that has nothing of another one, with a webhook and a controller that have seen none."""
@@ -181,7 +185,7 @@ class _Play:
         assert eventually(team.in_force)
         for number, wanted in enumerate(self._world.wanted):
             self._make(wanted)
-            if number % 8 == 7:
+            if number % 12 == 11:
                 time.sleep(REST)
             self._something()
         for node in self._world.later:

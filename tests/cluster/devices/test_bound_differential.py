@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import msgspec
 import pytest
+from policies.gpus.device_pools import DevicePools
 
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.device_classes import ClusterDevices, decode_device_class
-from policies.gpus.device_pools import DevicePools
 from policies.quota.amounts import GPUS
 from policies.quota.claim_demand import claim_demand
 from policies.quota.demand import UnclassifiedPods
@@ -31,7 +31,10 @@ def configured(parts: list[JSON]) -> Configuration:
         pools.put(str(number), None, pools.reader.read(msgspec.json.encode(each)))
     pools.count(load_directory(None).resource_mapping)
     stored = (
-        {"metadata": {"name": each.name}, "spec": {"selectors": [{"cel": {"expression": each.selector.text}}]}}
+        {
+            "metadata": {"name": each.name},
+            "spec": {"selectors": [{"cel": {"expression": each.selector.text}}]},
+        }
         for each in DEVICE_CLASSES
     )
     classes = tuple(decode_device_class(msgspec.json.encode(each)) for each in stored)
@@ -39,9 +42,7 @@ def configured(parts: list[JSON]) -> Configuration:
 
 
 def differences(drawn: World) -> Iterator[str]:
-    parts = [
-        each for node in drawn.nodes for each in slices.pool(node.driver, node.name, node.slices)
-    ]
+    parts = [each for node in drawn.nodes for each in slices.pool(node.driver, node.name, node.slices)]
     known = Devices(CLASSES, drawn.meanings)
     known.add(devices_of(each["spec"] for each in parts))
     configuration = configured(parts)

@@ -1,4 +1,7 @@
-"""Random clusters with devices of DRA drivers, judged from what etcd stored, by arithmetic of the tests' own."""
+"""Random clusters with devices of DRA drivers, judged from what etcd stored, by arithmetic of the tests' own.
+
+`python -m tests.cluster.devices FIRST COUNT` prints figures.
+"""
 
 from collections.abc import Iterator
 
@@ -8,6 +11,9 @@ from tests.cluster.devices.playing import Cluster, cluster, play
 from tests.cluster.devices.worlds import world
 from tests.seed import SAID, SEED
 
+FEW, ALL, BATCH = 2, 200, 25
+"""Worlds that `make test` plays, that `make test-long` plays, and of these on one control plane."""
+
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Cluster]:
@@ -15,8 +21,18 @@ def running() -> Iterator[Cluster]:
         yield running
 
 
-@pytest.mark.parametrize("number", range(2))
-def test_a_world(running: Cluster, number: int) -> None:
-    played = play(running, world(SEED % 10**6 + number))
+@pytest.mark.parametrize("number", range(FEW))
+def test_charges_are_exact_and_nothing_is_over_or_left(running: Cluster, number: int) -> None:
+    assert play(running, world(SEED % 10**6 + number)).faults == [], SAID
 
-    assert not played.verdict.faults + played.needless, (SAID, played.verdict.faults, played.needless)
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("batch", range(ALL // BATCH))
+def test_charges_of_many_worlds(batch: int) -> None:
+    first = SEED % 10**6 + FEW + batch * BATCH
+    with cluster() as running:
+        found = {seed: play(running, world(seed)).faults for seed in range(first, first + BATCH)}
+
+    assert {seed: faults for seed, faults in found.items() if faults} == {}, SAID
