@@ -72,12 +72,12 @@ def world(seed: int, claims: int = CLAIMS) -> World:
     draw = _Requests(pick, made, cards, meant)
     made.wanted = [_wanted(pick, index, draw) for index in range(claims)]
     made.meanings = {each.text: each for each in meant}
-    made.hard = pick.choice(["1", "3/2", "2", "3", "4", "6", "8", "12"])
+    made.hard = pick.choice(["1", "3/2", "2", "3", "5", "8", "12", "20", "32"])
     return made
 
 
 def _node(pick: random.Random, name: str, card: Card) -> Node:
-    count = pick.choice([1, 1, 2, 3, 4])
+    count = pick.choice([1, 2, 3, 4, 8])
     if not card.profiles or pick.random() < 0.15:
         parts = slices.whole(card, name, count)
     elif pick.random() < 0.15:
