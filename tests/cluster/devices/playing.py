@@ -188,10 +188,21 @@ class _Play:
             if number % 12 == 11:
                 time.sleep(REST)
             self._something()
-        for node in self._world.later:
-            publish(self._client, node)
+            if number == len(self._world.wanted) // 2:
+                self._change()
         time.sleep(REST)
         self._end(team)
+
+    def _change(self) -> None:
+        """Publish devices of other nodes, and a newer generation of a pool, slice by slice, before the older one is taken back."""
+        for later in self._world.later:
+            publish(self._client, later)
+        if not self._world.is_renewed:
+            return
+        node = self._world.nodes[0]
+        newer = slices.upgraded(node.slices, "580.95.5")
+        slices.publish(self._client, slices.pool(node.driver, node.name, newer, 2))
+        slices.withdraw(self._client, slices.pool(node.driver, node.name, node.slices))
 
     def _make(self, wanted: Wanted) -> None:
         for plural, body in objects(wanted):

@@ -246,6 +246,18 @@ def pool(driver: str, node: str, slices: Sequence[Slice], generation: int = 1) -
     ]
 
 
+def upgraded(parts: Sequence[Slice], version: str) -> list[Slice]:
+    """Return the slices with another version of the vendor's driver."""
+
+    def device(before: JSON) -> JSON:
+        return {**before, "attributes": {**before["attributes"], **_named(driverVersion=Version(version))}}
+
+    return [
+        {**each, "devices": [device(before) for before in each["devices"]]} if "devices" in each else each
+        for each in parts
+    ]
+
+
 def publish(client: Client, slices: Iterable[JSON]) -> None:
     for each in slices:
         accepted(client.post(SLICES, each))

@@ -46,13 +46,11 @@ class World:
     nodes: list[Node] = field(default_factory=list)
     later: list[Node] = field(default_factory=list)
     """Nodes whose devices are published while claims are made."""
+    is_renewed: bool = False
+    """Whether the first node publishes its pool anew while claims are made, as after an upgrade of its driver."""
     wanted: list[Wanted] = field(default_factory=list)
     meanings: dict[str, Selector] = field(default_factory=dict)
     hard: str = "1"
-
-    @property
-    def is_static(self) -> bool:
-        return not self.later
 
 
 CLASSES = {each.name: each.selector.text for each in DEVICE_CLASSES}
@@ -68,6 +66,7 @@ def world(seed: int, claims: int = CLAIMS) -> World:
         made.nodes.append(_other(pick, f"w{seed}-other"))
     if pick.random() < 0.2:
         made.later.append(_node(pick, f"w{seed}-later", pick.choice((*PARTITIONED, *WHOLE))))
+    made.is_renewed = pick.random() < 0.3
     meant = [each.selector for each in DEVICE_CLASSES]
     draw = _Requests(pick, made, cards, meant)
     made.wanted = [_wanted(pick, index, draw) for index in range(claims)]
