@@ -194,7 +194,7 @@ class _Play:
         self._end(team)
 
     def _change(self) -> None:
-        """Publish devices of other nodes, and a newer generation of a pool, slice by slice, before the older one is taken back."""
+        """Publish devices of other nodes, and a newer generation of a pool, slice by slice; then take back the older one."""
         for later in self._world.later:
             publish(self._client, later)
         if not self._world.is_renewed:

@@ -12,10 +12,10 @@ from tests.cluster.devices import slices
 from tests.cluster.devices.cards import H100
 from tests.cluster.devices.meanings import ANY, CARDS, SLICES, Selector, profile
 from tests.cluster.devices.paths import path
-from tests.cluster.devices.playing import EXPIRY, Cluster, cluster, devices, kinds_are_known, requests
+from tests.cluster.devices.playing import EXPIRY, Cluster, devices, kinds_are_known, requests
 from tests.cluster.devices.worlds import Node, pod
 from tests.cluster.quota.quotas import in_force
-from tests.controlplane import accepted, create_gpu_node
+from tests.controlplane import ControlPlane, accepted, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
 CARD_NODE = Node("partitioned", slices.NVIDIA, slices.partitioned(H100, "partitioned", 2))
@@ -23,16 +23,16 @@ PLUGIN_NODE = "by-device-plugin"
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Cluster]:
-    with cluster() as running, devices(running.plane, [CARD_NODE]), counting(running.plane, expiry=EXPIRY):
+def plane(running: Cluster) -> Iterator[ControlPlane]:
+    with devices(running.plane, [CARD_NODE]), counting(running.plane, expiry=EXPIRY):
         create_gpu_node(running.plane.client(), PLUGIN_NODE)
         kinds_are_known(running.plane, [CARD_NODE])
-        yield running
+        yield running.plane
 
 
 @pytest.fixture
-def team(running: Cluster) -> Iterator[Namespace]:
-    team = Namespace(running.plane)
+def team(plane: ControlPlane) -> Iterator[Namespace]:
+    team = Namespace(plane)
     yield team
     for plural in ("pods", "resourceclaims"):
         team.client.delete(path(team.name, plural), {"gracePeriodSeconds": 0})

@@ -16,7 +16,7 @@ from tests.cluster.devices import native, slices
 from tests.cluster.devices.cards import H100
 from tests.cluster.devices.meanings import CARDS, SLICES, profile
 from tests.cluster.devices.paths import path
-from tests.cluster.devices.playing import EXPIRY, cluster, devices, kinds_are_known, requests
+from tests.cluster.devices.playing import EXPIRY, Cluster, devices, kinds_are_known, requests
 from tests.cluster.devices.worlds import TAINTED, Node, pod
 from tests.cluster.quota.quotas import DEVICE_CLASSES, in_force
 from tests.controlplane import ControlPlane, accepted
@@ -48,8 +48,8 @@ class Both(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[Both]:
-    with cluster() as running, devices(running.plane, NODES):
+def both(running: Cluster) -> Iterator[Both]:
+    with devices(running.plane, NODES):
         client, plane = running.plane.client(), running.plane
         of_class = {
             "selectors": [{"cel": {"expression": CARDS.selector.text}}],
@@ -62,6 +62,7 @@ def both() -> Iterator[Both]:
         with counting(plane, expiry=EXPIRY):
             kinds_are_known(plane, NODES)
             yield Both(plane, unreviewed)
+        client.delete(f"{DEVICE_CLASSES}/{OWN_CLASS}")
 
 
 @pytest.fixture

@@ -3,22 +3,14 @@
 `python -m tests.cluster.devices FIRST COUNT` prints figures.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.cluster.devices.playing import Cluster, cluster, play
 from tests.cluster.devices.worlds import world
 from tests.seed import SAID, SEED
 
-FEW, ALL, BATCH = 2, 200, 25
+FEW, ALL, BATCH = 1, 200, 25
 """Worlds that `make test` plays, that `make test-long` plays, and of these on one control plane."""
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
 
 
 @pytest.mark.parametrize("number", range(FEW))
