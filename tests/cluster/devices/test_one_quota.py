@@ -103,8 +103,8 @@ def test_claims_and_pods_of_a_device_plugin_share_a_quota(team: Namespace) -> No
 
 
 def test_what_a_template_might_get_is_given_back_when_it_gets_less(team: Namespace) -> None:
-    """A slice of any profile may be the whole card; the scheduler takes the first one, which is small."""
-    in_force(team, {"gpus": "1"})
+    """A slice of any profile may be the whole card, and the scheduler takes a small one. By their bounds only two would fit."""
+    in_force(team, {"gpus": "2"})
     template = {"metadata": {"name": "any"}, "spec": {"spec": requests({"deviceClassName": SLICES.name})}}
     accepted(team.client.post(path(team.name, "resourceclaimtemplates"), template))
     uses = {"name": "gpu", "resourceClaimTemplateName": "any"}
