@@ -16,7 +16,7 @@ def main(first: int, count: int) -> None:
             one = play(running, world(seed))
             played.append(one)
             _print(f"world {seed}: {_said(one)}")
-            for fault in one.faults:
+            for fault in one.verdict.faults:
                 _print(f"  {fault}")
     for line in figures(played):
         _print(line)
@@ -24,7 +24,7 @@ def main(first: int, count: int) -> None:
 
 def _said(one: Played) -> str:
     found = one.verdict
-    return f"{found.claims} claims, {found.allocations} allocated, {len(one.denials)} denied, {len(one.faults)} faults"
+    return f"{found.claims} claims, {found.allocations} allocated, {len(one.denials)} denied, {len(one.verdict.faults)} faults"
 
 
 def figures(played: Iterable[Played]) -> list[str]:
@@ -39,7 +39,7 @@ def figures(played: Iterable[Played]) -> list[str]:
         f"{len(every)} worlds, {sum(len(each.world.wanted) for each in every)} claims asked for, "
         f"{sum(each.claims for each in verdicts)} stored, {len(bounds)} allocated, "
         f"{sum(len(each.denials) for each in every)} denied",
-        f"faults: {sum(len(each.faults) for each in every)}; "
+        f"faults: {sum(len(each.faults) for each in verdicts)}; "
         f"by changes of slices: {sum(len(each.by_changes) for each in verdicts)}",
         f"bound above what was allocated: {len(loose)} of {len(bounds)}, by {_mean(b - e for b, e in loose):.2f} cards each",
         f"native quota: over in {sum(map(bool, over))} worlds, by {_mean(each for each in over if each):.2f} cards, at most "

@@ -5,7 +5,8 @@ It finds
 - what was allocated over `hard`: more devices in use than the quota grants;
 - what was allocated above its bound;
 - charges that differ: two seconds after the last change, `used` of the ledger must be the sum of the charges;
-- what is left: after the last object has gone, `used` must be 0, and no reservation may stand.
+- what is left: after the last object has gone, `used` must be 0, and no reservation may stand;
+- what was denied although it fits beside all that was charged in the last seconds.
 
 What a namespace is charged is only compared as a sum; charges are fractions of 5,040, so two errors hardly ever make up for
 another. Where a device that was published later is allocated, or makes a bound larger, the excess is counted apart:
@@ -14,10 +15,11 @@ another. Where a device that was published later is allocated, or makes a bound 
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.cluster.devices.charges import FREE, NOTHING, Charge, Devices, has_ended, is_exact
 from tests.cluster.devices.facts import devices_of
@@ -26,6 +28,10 @@ from tests.cluster.quota.history import Event
 
 WITHIN = 2.0
 """Seconds after which a charge must be exact."""
+AFTER_CHANGES = 4.0
+"""Seconds more after slices have changed: kinds are published once a second, and ledgers move to them."""
+LAG, RESERVED = 4.0, 16.0
+"""Seconds for which what is gone may be held: a charge until it is exact, and a reservation for what was never counted."""
 GPU, MARK = "nvidia.com/gpu", "resource.kubernetes.io/extended-resource-claim"
 _ENTRY = re.compile(r"^(.*) \| (.*)$", re.MULTILINE)
 
@@ -38,6 +44,7 @@ class Verdict:
     by_changes: list[str] = field(default_factory=list)
     inexact: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    needless: list[str] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
     """Seconds from a change of the charges to a ledger that says so, of changes that nothing followed for two seconds."""
     claims: int = 0
@@ -53,7 +60,16 @@ class Verdict:
             *(f"allocated above its bound: {each}" for each in self.above_bound),
             *(f"charges differ: {each}" for each in self.inexact),
             *(f"left: {each}" for each in self.left),
+            *(f"denied although it fits: {each}" for each in self.needless),
         ]
+
+
+class Denial(NamedTuple):
+    """A claim that was denied, and why."""
+
+    at: float
+    spec: Mapping[str, Any]
+    message: str
 
 
 @dataclass
@@ -93,32 +109,41 @@ class Judge:
         self._bounds: dict[str, tuple[int, Charge]] = {}
         self._at_creation: dict[str, tuple[int, Fraction]] = {}
         """By uid of a claim: the version of the devices when it was stored, and its bound by these."""
+        self._of_claims: dict[str, list[tuple[float, Fraction]]] = defaultdict(list)
+        """By uid of a claim: when it was charged how much, at least."""
+        self._changes: list[float] = []
+        """When slices changed."""
         self._row = _Row()
         self._charge = FREE
         self._charges: list[tuple[float, Charge, str]] = []
+        """When the sum of the charges changed, to what, and why."""
         self._rows: list[tuple[float, _Row]] = []
 
-    def replay(self, history: Iterable[tuple[Event, float]], until: float) -> Verdict:
-        """Judge the history, which was read until this time."""
+    def replay(
+        self, history: Iterable[tuple[Event, float]], until: float, denials: Iterable[Denial] = ()
+    ) -> Verdict:
+        """Judge the history, which was read until this time, and denials, by the devices that were there when they came."""
         judges = {
             "pods": self._pod,
             "resourceclaims": self._claim,
             "gpuquotaledgers": self._ledger,
             "resourceslices": self._slice,
         }
+        due = sorted(denials)
         for event, at in history:
+            while due and due[0].at < at:
+                self._judge_denial(due.pop(0))
             if found := self._keys.match(event.key):
                 judges[next(filter(None, found.groups()))](event, at)
+        for denial in due:
+            self._judge_denial(denial)
         self._compare(until)
         return self.verdict
-
-    def charges(self) -> list[tuple[float, Charge, str]]:
-        """Return when the sum of the charges changed, to what, and why."""
-        return self._charges
 
     def _slice(self, event: Event, at: float) -> None:
         _keep(self._slices, event.key, event.value and event.value["spec"])
         self.devices.add(devices_of(self._slices.values()))
+        self._changes.append(at)
         self._recount(at, event)
 
     def _ledger(self, event: Event, at: float) -> None:
@@ -129,7 +154,7 @@ class Judge:
         is_new = self._keep(self._pods, event)
         self._recount(at, event)
         if is_new and _pod_cost(event.value):
-            self._judge_admission(event)
+            self._judge_admission(event, at)
 
     def _claim(self, event: Event, at: float) -> None:
         is_new = self._keep(self._claims, event)
@@ -142,7 +167,7 @@ class Judge:
             self._at_creation[uid] = self.devices.version, self._bound(uid).most
         self._recount(at, event)
         if is_new and self._claim_charge(uid).least:
-            self._judge_admission(event)
+            self._judge_admission(event, at)
         if (results := _results(event.value)) and uid not in self.verdict.bounds:
             self._judge_allocation(event, uid, results)
 
@@ -156,10 +181,30 @@ class Judge:
         objects[uid] = event.value
         return is_new
 
-    def _judge_admission(self, event: Event) -> None:
+    def _judge_admission(self, event: Event, at: float) -> None:
         hard = self._row.hard
-        if hard is not None and self._row.used is not None and self._charge.least > hard:
-            self.verdict.admitted_over.append(f"{_named(event)}: {self._charge.least} of {hard}")
+        if hard is None or self._row.used is None or self._charge.least <= hard:
+            return
+        # What becomes larger by itself (a claim without its devices, a new device) is in the ledger a moment later.
+        held = sum((self._least_lately(uid, at) for uid in self._claims), self._pods_cost())
+        over = self.verdict.admitted_over if held > hard else self.verdict.by_changes
+        over.append(f"{_named(event)}: {self._charge.least} of {hard}")
+
+    def _least_lately(self, uid: str, at: float) -> Fraction:
+        since = at - WITHIN - AFTER_CHANGES
+        known = self._of_claims[uid]
+        first = max((number for number, (began, _) in enumerate(known) if began <= since), default=0)
+        return min(amount for _, amount in known[first:])
+
+    def _judge_denial(self, denial: Denial) -> None:
+        hard, since = self._row.hard, denial.at - (RESERVED if "being created" in denial.message else LAG)
+        if hard is None:
+            return
+        known = [charge.most for at, charge, _ in self._charges if at > since]
+        before = [charge.most for at, charge, _ in self._charges if at <= since][-1:]
+        held, wanted = max(before + known, default=NOTHING), self.devices.bound(denial.spec).most
+        if held + wanted <= hard:
+            self.verdict.needless.append(f"{wanted} beside {held} of {hard}: {denial.message[:300]}")
 
     def _judge_allocation(self, event: Event, uid: str, results: list[Any]) -> None:
         exact, bound = self.devices.exact(results), self._bound(uid).most
@@ -179,12 +224,17 @@ class Judge:
         """Return what all claims have, and pods without claims."""
         claims = (each for each in self._claims.values() if not _is_with_pod(each))
         devices = sum((self.devices.exact(_results(each)) for each in claims), NOTHING)
-        return devices + sum((_pod_cost(each) for each in self._pods.values()), NOTHING)
+        return devices + self._pods_cost()
+
+    def _pods_cost(self) -> Fraction:
+        return sum((_pod_cost(each) for each in self._pods.values()), NOTHING)
 
     def _recount(self, at: float, event: Event) -> None:
-        pods = sum((_pod_cost(each) for each in self._pods.values()), NOTHING)
-        claims = (self._claim_charge(uid) for uid in self._claims)
-        self._charge = sum(claims, Charge(pods, pods))
+        pods = self._pods_cost()
+        claims = {uid: self._claim_charge(uid) for uid in self._claims}
+        for uid, charge in claims.items():
+            self._of_claims[uid].append((at, charge.least))
+        self._charge = sum(claims.values(), Charge(pods, pods))
         if not self._charges or self._charges[-1][1] != self._charge:
             self._charges.append((at, self._charge, _named(event)))
 
@@ -208,8 +258,10 @@ class Judge:
         """Compare the ledger with the charges wherever these stay the same for longer than `WITHIN`."""
         ends = [at for at, _, _ in self._charges[1:]] + [until]
         for (began, charge, what), ended in zip(self._charges, ends, strict=True):
-            if ended - began > WITHIN:
-                self._compare_between(began, ended, charge, what)
+            known = max((at for at in self._changes if began - AFTER_CHANGES < at < ended), default=None)
+            since = began if known is None else max(began, known + AFTER_CHANGES)
+            if ended - since > WITHIN:
+                self._compare_between(since, ended, charge, what)
         last = self._rows[-1][1] if self._rows else _Row()
         if not self._claims and not self._pods and last.used is not None:
             self.verdict.left += [f"{last.used} is used"] * bool(last.used) + list(last.entries)
@@ -231,7 +283,7 @@ class Judge:
             self.verdict.inexact.append(
                 f"after {what} the ledger says {said} for {delay:.1f} s, not {wanted}"
             )
-        else:
+        elif before:
             self.verdict.delays.append(delay)
 
 

@@ -15,7 +15,7 @@ from tests.builders import JSON
 from tests.cluster.controllers import counting, eventually
 from tests.cluster.devices import slices
 from tests.cluster.devices.facts import devices_of
-from tests.cluster.devices.judge import WITHIN, Judge, Verdict
+from tests.cluster.devices.judge import AFTER_CHANGES, WITHIN, Denial, Judge, Verdict
 from tests.cluster.devices.meanings import ANY, DEVICE_CLASSES, product, profile
 from tests.cluster.devices.native import Native, claimed
 from tests.cluster.devices.paths import ADMIN_ACCESS, path
@@ -36,10 +36,6 @@ KEPT = (
 REST = WITHIN + 0.6
 """Seconds without changes, so that the judge can compare."""
 EXPIRY = 10.0
-LAG = 4.0
-"""Seconds for which what is gone may still be charged: an exact charge takes two, and what was reserved is counted a moment
-later.
-"""
 LIGHT = Fraction(9, 10)
 
 
@@ -61,23 +57,11 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(plane, Recording(plane, KEPT))
 
 
-class Denial(NamedTuple):
-    at: float
-    spec: JSON
-    message: str
-
-
 class Played(NamedTuple):
     world: World
     verdict: Verdict
     denials: list[Denial]
-    needless: list[str]
-    """What was denied although it fits."""
     native: Native
-
-    @property
-    def faults(self) -> list[str]:
-        return self.verdict.faults + [f"denied although it fits: {each}" for each in self.needless]
 
 
 def play(cluster: Cluster, world: World) -> Played:
@@ -89,27 +73,12 @@ def play(cluster: Cluster, world: World) -> Played:
         until = time.time()
         judge = Judge(playing.namespace, CLASSES, world.meanings)
         events = [each for each in cluster.recording.complete() if each.event.revision > since]
-        verdict = judge.replay(events, until)
+        verdict = judge.replay(events, until, playing.denials)
         specs = (each.spec for each in world.wanted)
         native = claimed(
             cluster.plane.client(), f"native-{world.seed}", specs, judge.devices, Fraction(world.hard)
         )
-    missed = list(needless(judge, playing.denials, Fraction(world.hard)))
-    return Played(world, verdict, playing.denials, missed, native)
-
-
-def needless(judge: Judge, denials: list[Denial], hard: Fraction) -> Iterator[str]:
-    """Yield what was denied although it fitted whatever was charged in the last seconds."""
-    charges = judge.charges()
-    for denial in denials:
-        since = [at for at, _, _ in charges if at <= denial.at - LAG][-1:]
-        held = max(
-            (charge.most for at, charge, _ in charges if (since or [0.0])[0] <= at <= denial.at),
-            default=Fraction(0),
-        )
-        wanted = judge.devices.bound(denial.spec).most
-        if held + wanted <= hard:
-            yield f"{wanted} beside {held} of {hard}: {denial.message[:300]}"
+    return Played(world, verdict, playing.denials, native)
 
 
 @contextmanager
@@ -190,6 +159,8 @@ class _Play:
             self._something()
             if number == len(self._world.wanted) // 2:
                 self._change()
+        if self._world.later or self._world.is_renewed:
+            time.sleep(AFTER_CHANGES)
         time.sleep(REST)
         self._end(team)
 

@@ -14,7 +14,7 @@ from tests.cases import cases
 from tests.cluster.devices import cards, meanings, slices
 from tests.cluster.devices.charges import Charge, Devices
 from tests.cluster.devices.facts import Device, devices_of
-from tests.cluster.devices.judge import Judge, Verdict
+from tests.cluster.devices.judge import Denial, Judge, Verdict
 from tests.cluster.devices.meanings import DEVICE_CLASSES, Selector
 from tests.cluster.devices.worlds import CLASSES
 from tests.cluster.quota.history import Event
@@ -95,7 +95,9 @@ def verdict(steps: list[Step], until: float) -> Verdict:
 
 
 H100 = slices.partitioned(cards.H100, "n", 2)
-START = [*published(0, *H100), row(0.5, "0")]
+BEFORE = -10.0
+"""Slices are long known when the first claim comes."""
+START = [*published(BEFORE, *H100), row(0.5, "0")]
 WAITS, RUNS = pod(1, "p"), pod(2, "p", node="n")
 UNBOUND = claim(1.1, "c", ANY_SLICE, pod="p")
 EXACT = claim(1.9, "c", ANY_SLICE, SLICE.format(0), pod="p")
@@ -199,7 +201,7 @@ SECOND = [claim(3, "d", ANY_SLICE, pod="q")]
     ),
     more_in_use_than_the_quota_grants=(
         [
-            *published(0, *H100),
+            *published(BEFORE, *H100),
             row(0.5, "0", "1/8"),
             RUNS,
             claim(2.1, "c", ONE_SLICE, SLICE.format(0), pod="p"),
@@ -231,7 +233,7 @@ def test_what_a_later_device_makes_of_a_claim_is_counted_apart() -> None:
     divided = slices.divided(cards.H100, "n", 1, "1g.10gb")
     anything = spec(request("any.gpu.nvidia.com"))
     steps = [
-        *published(0, *divided),
+        *published(BEFORE, *divided),
         row(0.5, "0", "1/2"),
         claim(1, "c", anything, pod="p"),
         row(1.1, "1/7", "1/2"),
@@ -244,6 +246,31 @@ def test_what_a_later_device_makes_of_a_claim_is_counted_apart() -> None:
 
     assert found.faults == []
     assert found.by_changes == ["resourceclaims/a/c at revision 8: 1 of 1/7"]
+
+
+def test_what_a_claim_loses_is_not_admitted_at_once() -> None:
+    """The pod of a slice ends as the next claim is stored: the first is charged its bound again. Later it would be a fault."""
+    ended = pod(5, "p", node="n", phase="Succeeded")
+    lost = [*HONEST[:-3], ended, claim(6, "d", ONE_SLICE, pod="q"), row(6.1, "8/7")]
+    found = verdict(lost, 7)
+
+    assert (found.admitted_over, found.by_changes) == ([], ["resourceclaims/a/d at revision 12: 8/7 of 1"])
+    late = [*HONEST[:-3], ended, row(5.1, "1"), claim(12, "d", ONE_SLICE, pod="q"), row(12.1, "8/7")]
+    assert verdict(late, 13).admitted_over == ["resourceclaims/a/d at revision 13: 8/7 of 1"]
+
+
+@cases(
+    ("wanted", "at", "want"),
+    it_did_not_fit_then=(ONE_CARD, 1.5, []),
+    it_did_not_fit_shortly_before=(ONE_CARD, 8.0, []),
+    it_fits=(ONE_SLICE, 5.0, ["1/7 beside 1/7 of 1: no"]),
+)
+def test_a_denial_is_needless_if_all_fits(wanted: JSON, at: float, want: list[str]) -> None:
+    ordered = sorted(HONEST[:-3], key=lambda each: each[0])
+    events = [(Event(number, key, value), at) for number, (at, key, value) in enumerate(ordered, 1)]
+    judge = Judge("a", CLASSES, MEANINGS)
+
+    assert judge.replay(events, 10, [Denial(at + 3, wanted, "no")]).needless == want
 
 
 def of(*parts: slices.Slice) -> list[Device]:

@@ -15,7 +15,7 @@ FEW, ALL, BATCH = 1, 200, 25
 
 @pytest.mark.parametrize("number", range(FEW))
 def test_charges_are_exact_and_nothing_is_over_or_left(running: Cluster, number: int) -> None:
-    assert play(running, world(SEED % 10**6 + number)).faults == [], SAID
+    assert play(running, world(SEED % 10**6 + number)).verdict.faults == [], SAID
 
 
 @pytest.mark.long
@@ -25,6 +25,6 @@ def test_charges_are_exact_and_nothing_is_over_or_left(running: Cluster, number:
 def test_charges_of_many_worlds(batch: int) -> None:
     first = SEED % 10**6 + FEW + batch * BATCH
     with cluster() as running:
-        found = {seed: play(running, world(seed)).faults for seed in range(first, first + BATCH)}
+        found = {seed: play(running, world(seed)).verdict.faults for seed in range(first, first + BATCH)}
 
     assert {seed: faults for seed, faults in found.items() if faults} == {}, SAID
