@@ -11,6 +11,7 @@ from tests.builders import gpu_container, pod, uid
 from tests.webhook.serving.served import request
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import NAMESPACE
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationCollector
@@ -85,7 +86,9 @@ def test_the_table_of_metrics_has_what_the_processes_serve(tmp_path: Path) -> No
     registry = CollectorRegistry()
     Metrics(registry)
     ServerMetrics(registry)
-    registry.register(ConfigurationCollector(ClusterSource(nowhere(tmp_path), lambda _state: None)))
+    registry.register(
+        ConfigurationCollector(ClusterSource(nowhere(tmp_path), lambda _state: None, NAMESPACE))
+    )
     QuotaMetrics(registry)
     registry.register(LedgerCollector(dict))
     ControllerMetrics(registry)

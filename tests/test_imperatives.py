@@ -104,6 +104,9 @@ UNFOLLOWED = {
     "run gpu-admission export again, and apply what it writes": "tests/webhook/tools/doctor/test_exported.py",
     "set spec.tolerations: [{}]{}": "tests/webhook/tools/doctor/test_nodes.py",
     "create patch": "verbs of a right",
+    "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs": (
+        "tests/webhook/tools/doctor/test_devices.py"
+    ),
     "is unknown to version {}: remove it": "tests/webhook/tools/doctor/test_chart_values.py",
     "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/webhook/tools/doctor/test_callers.py",
     "pods of {} that request GPUs are reviewed, and start only while the webhook answers: name it in "

@@ -6,15 +6,21 @@ DeviceClasses are all known to have no accelerators (NICs, CPUs), so `with_accel
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from policies.gpus.device_classes import DeviceSelector
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Container, Metadata, Pod, View
+from policies.pods.quantity import QuantityText
+
+
+class CapacityRequirements(View, frozen=True):
+    requests: dict[str, QuantityText] | None = None
 
 
 class DeviceRequest(View, frozen=True):
@@ -25,8 +31,15 @@ class DeviceRequest(View, frozen=True):
     allocation_mode: str = ""
     count: int | None = None
     admin_access: bool | None = None
+    selectors: tuple[DeviceSelector, ...] | None = None
+    capacity: CapacityRequirements | None = None
     exactly: "DeviceRequest | None" = None
     first_available: "tuple[DeviceRequest, ...] | None" = None
+
+    @property
+    def expressions(self) -> Iterator[str]:
+        """Its CEL selectors, without those of its DeviceClass."""
+        return (each.cel.expression for each in self.selectors or () if each.cel is not None)
 
 
 class Devices(View, frozen=True):
@@ -45,8 +58,27 @@ class Consumer(View, frozen=True):
     uid: str = ""
 
 
+class DeviceResult(View, frozen=True):
+    """A device, or a share of one, that the scheduler chose for a request (`gpus`) or an alternative of it (`gpus/small`)."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    consumed_capacity: dict[str, QuantityText] | None = None
+
+
+class DeviceAllocation(View, frozen=True):
+    results: tuple[DeviceResult, ...] | None = None
+
+
+class Allocation(View, frozen=True):
+    devices: DeviceAllocation | None = None
+
+
 class ClaimStatus(View, frozen=True):
-    allocation: dict[str, msgspec.Raw] | None = None
+    allocation: Allocation | None = None
     reserved_for: tuple[Consumer, ...] | None = None
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
+from policies.gpus.device_kinds import DeviceKind
 from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.pods.names import (
     is_class_name,
@@ -39,6 +40,8 @@ _MIG_PROFILE = re.compile(
 )
 _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
 _LONGEST_WORD = 63
+_LONGEST_ATTRIBUTE = 64
+"""`DeviceAttributeMaxValueLength` in k8s.io/api v0.37.2, `resource/v1`."""
 _SUCH_AS = {"cpu": "12", "memory": "120Gi"}
 _LEAST_SHARE = {"cpu": NANO // 10, "memory": NANO * 2**26}
 """A tenth of a core and 64Mi for each GPU, in nano units. Less is a mistake in the unit."""
@@ -49,6 +52,10 @@ class NodeLabel(Strict, frozen=True):
 
     key: str
     values: tuple[str, ...]
+
+
+class DeviceAttributeValues(NodeLabel, frozen=True):
+    """An attribute of DRA devices that identifies the class, by its qualified name, and its possible values."""
 
 
 class MigProfile(Strict, frozen=True):
@@ -90,6 +97,7 @@ class GPUClassSpec(Strict, frozen=True):
     gpus_per_node: int | None = None
     tolerations: tuple[Toleration, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()
+    device_attributes: tuple[DeviceAttributeValues, ...] = ()
     mig_profiles: dict[str, MigProfile] = msgspec.field(default_factory=dict)
     equivalents: dict[str, int | str] = msgspec.field(default_factory=dict)
     device_classes: tuple[str, ...] = ()
@@ -132,6 +140,10 @@ class GPUClasses:
         labels = ((label.key, value, c) for c in self for label in c.node_labels for value in label.values)
         self._labels = _grouped(((key, value), c) for key, value, c in labels)
         self._device_classes = _grouped((name, c) for c in self for name in c.device_classes)
+        devices = (
+            (each.key, value, c) for c in self for each in c.device_attributes for value in each.values
+        )
+        self._device_attributes = _grouped(((key, value), c) for key, value, c in devices)
         self._profiles = {
             (gpu_class.name, offered): profile
             for gpu_class in self
@@ -168,6 +180,12 @@ class GPUClasses:
 
     def of_device_class(self, name: str) -> tuple[GPUClass, ...]:
         return self._device_classes.get(name, ())
+
+    def of_device(self, kind: DeviceKind) -> tuple[GPUClass, ...]:
+        """Return the classes that a DRA device may be of: several if an attribute names only the family."""
+        values = ((name, each.string) for name, each in kind.attributes.items() if each.string is not None)
+        classes = {c.name: c for value in values for c in self._device_attributes.get(value, ())}
+        return tuple(classes[name] for name in sorted(classes))
 
     def mig_profile(self, gpu_class: GPUClass, profile: str) -> MigProfile | None:
         """Return the profile by NVIDIA's name (`1g.10gb+me`) or by the resource's (`1g.10gb.me`)."""
@@ -286,17 +304,39 @@ def _list_problems(
 
 
 def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
+    labels = (is_qualified_name, "a label key", is_label_value, "a label value")
+    yield from _values_problems("spec.nodeLabels", spec.node_labels, *labels)
+    a_name, a_value = (
+        "a qualified name such as gpu.example.com/productName",
+        f"a value of 1 to {_LONGEST_ATTRIBUTE} characters",
+    )
+    attributes = (is_resource_name, a_name, _is_attribute_value, a_value)
+    yield from _values_problems("spec.deviceAttributes", spec.device_attributes, *attributes)
+
+
+def _is_attribute_value(text: str) -> bool:
+    return len(text) <= _LONGEST_ATTRIBUTE
+
+
+def _values_problems(
+    field: str,
+    entries: Sequence[NodeLabel],
+    is_key: Callable[[str], bool],
+    a_key: str,
+    is_value: Callable[[str], bool],
+    a_value: str,
+) -> Iterator[Problem]:
     seen: set[str] = set()
-    for index, label in enumerate(spec.node_labels):
-        path = f"spec.nodeLabels[{index}]"
-        if not is_qualified_name(label.key):
-            yield f"{path}.key", f'must be a label key, not "{label.key}"'
-        if label.key in seen:
-            yield f"{path}.key", f'duplicates "{label.key}": put all its values into one entry'
-        seen.add(label.key)
-        if not label.values:
+    for index, each in enumerate(entries):
+        path = f"{field}[{index}]"
+        if not is_key(each.key):
+            yield f"{path}.key", f'must be {a_key}, not "{each.key}"'
+        if each.key in seen:
+            yield f"{path}.key", f'duplicates "{each.key}": put all its values into one entry'
+        seen.add(each.key)
+        if not each.values:
             yield f"{path}.values", "must not be empty"
-        yield from _list_problems(f"{path}.values", label.values, is_label_value, "a label value")
+        yield from _list_problems(f"{path}.values", each.values, is_value, a_value)
 
 
 def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassSpec) -> Iterator[Problem]:

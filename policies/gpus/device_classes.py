@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
+from policies.gpus.device_kinds import NO_KINDS, DeviceKinds
+from policies.gpus.device_selectors import possible_kinds
 from policies.gpus.resource_mapping import DerivedMappingSpec, DeviceClassPattern, Measure, ResourceMapping
 from policies.pods.pod import Metadata, View
 
@@ -58,21 +60,40 @@ class DeviceClass(View, frozen=True):
                 yield selector.cel.expression
 
 
+class ClusterDevices(msgspec.Struct, frozen=True):
+    """The DeviceClasses of a cluster, and the kinds of devices in its ResourceSlices."""
+
+    classes: tuple[DeviceClass, ...] = ()
+    kinds: DeviceKinds = NO_KINDS
+
+
+NO_DEVICES = ClusterDevices()
+
+
 # Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
 decode_device_class = msgspec.json.Decoder(DeviceClass).decode
 
 
 def device_class_mapping(
-    device_classes: Iterable[DeviceClass], documents: ResourceMapping, known: ResourceMapping
+    device_classes: Iterable[DeviceClass],
+    documents: ResourceMapping,
+    known: ResourceMapping,
+    kinds: DeviceKinds = NO_KINDS,
 ) -> DerivedMappingSpec:
-    """Return the mapping from DeviceClasses. It comes after the documents and before the built-in patterns.
+    """Return the mapping from DeviceClasses, with the kinds. It comes after the documents and before the built-in patterns.
 
     documents: the cluster's own documents. They take precedence for the names of classes.
     known: the documents and the built-in patterns. They know GPU drivers, and names of classes with other selectors.
     """
     ordered = sorted(device_classes, key=lambda each: each.name)
     return DerivedMappingSpec(
-        device_classes=tuple(_pattern(device_class, documents, known) for device_class in ordered)
+        device_classes=tuple(_pattern(device_class, documents, known) for device_class in ordered),
+        device_kinds=kinds,
+        kinds_by_class={
+            each.name: tuple(sorted(possible_kinds(each.expressions, kinds)))
+            for each in ordered
+            if kinds.kinds
+        },
     )
 
 

@@ -46,10 +46,12 @@ class DeviceKind(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """Devices of one driver that differ only by identity: uuid, index, address, name, placement on the card.
 
     attributes and capacity: by qualified name (`gpu.nvidia.com/productName`), as CEL selectors see them.
-    unknown: the qualified names of attributes that devices of the kind have with differing values. A selector that reads one may
-      select any of the devices.
+    unknown: the qualified names of attributes and capacities that devices of the kind have with differing values. A selector that
+      reads one may select any of the devices.
     parts: the part of its card that a device takes, in 1/PARTS, rounded up: PARTS for a whole card.
     is_shared: several claims may have shares of one device (`allowMultipleAllocations`).
+    weighed: of a shared device, the qualified names of the capacities by which a share weighs; if it takes none of them, it
+      weighs the device.
     """
 
     driver: str
@@ -58,17 +60,18 @@ class DeviceKind(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     unknown: tuple[str, ...] = ()
     parts: int = PARTS
     is_shared: bool = False
+    weighed: tuple[str, ...] = ()
 
     @property
     def share(self) -> Fraction:
         return Fraction(self.parts, PARTS)
 
 
-class DeviceKinds(msgspec.Struct, frozen=True, omit_defaults=True):
+class DeviceKinds(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """All kinds of a cluster, in a fixed order.
 
     nodes: by index of a kind, the devices that one node can reach, for every combination that a node has, and that no other
-      node's exceeds. Empty if there are too many combinations, or devices that are of no node in particular.
+      node's exceeds. Every node reaches the devices of no node in particular. Empty if there are too many combinations.
     """
 
     kinds: tuple[DeviceKind, ...] = ()

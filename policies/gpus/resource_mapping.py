@@ -108,6 +108,8 @@ class DeviceClassPattern(Strict, frozen=True):
     """The resource name of the same cards without DRA; it also names the vendor. None: any class may have the cards."""
     extended_resource_name: str | None = None
     """`spec.extendedResourceName` of the DeviceClass, "" if it has none, None if it is not known."""
+    weigh: tuple[str, ...] = ()
+    """By which counters of a card the driver's partitions weigh. A pattern with a `*` is the sum of the counters that match."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         # A * matches one or more characters, so the name must be valid with a letter instead.
@@ -121,6 +123,9 @@ class DeviceClassPattern(Strict, frozen=True):
         ):
             if name is not None and not all(name.partition("/")):
                 yield field, _RESOURCE_NAME
+        for index, counter in enumerate(self.weigh):
+            if counter.count("*") > 1 or not is_dns_subdomain(counter.replace("*", "x")):
+                yield f"weigh[{index}]", "must be the name of a counter such as memory, with at most one *"
 
 
 Pattern = TypeVar("Pattern", ResourcePattern, DeviceClassPattern)
@@ -258,6 +263,7 @@ class ResourceMapping:
         self.device_kinds, self.kinds_by_class = derived.device_kinds, derived.kinds_by_class
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         self._stated_device_classes = _Patterns(self._device_classes)
+        self._weighing = _Patterns(tuple(each for each in self._device_classes if each.weigh))
         resources = tuple(pattern for spec in specs for pattern in spec.resources)
         self._stated_resources = _Patterns(resources)
         self.patterns = (*resources, *self._derived_patterns())
@@ -348,6 +354,11 @@ class ResourceMapping:
         is_gpu = self._measure(stated) is not Measure.NOTHING
         return (stated or DeviceClassPattern(pattern=name)) if is_gpu else None
 
+    def weighed_counters(self, driver: str) -> tuple[str, ...]:
+        """Return `weigh` of the first pattern that matches the driver and has one; empty if none does."""
+        pattern = self._weighing.first(driver)[0]
+        return pattern.weigh if pattern else ()
+
     def refused_device_class(self, resource_name: str) -> str | None:
         """Return the DeviceClass of the resource name if `unknownDeviceClasses: deny` denies it."""
         if self.unknown_device_classes is not UnknownDeviceClasses.DENY:
@@ -369,8 +380,8 @@ class ResourceMapping:
     def document(self) -> bytes:
         """The specs as JSON, in their order.
 
-        It omits the resources of whole cards, and other schedulers. Demand does not depend on them, and so an older release
-        can still read it.
+        It omits the resources of whole cards, other schedulers, and what partitions weigh by (kinds of devices have the result).
+        Demand does not depend on them, and so an older release can still read it.
         """
         return msgspec.json.encode([_without_whole_cards(spec) for spec in self.specs])
 
@@ -442,4 +453,11 @@ class ResourceMapping:
 def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
     patterns = (ResourcePattern(pattern=each.pattern, measure=each.measure) for each in spec.resources)
     keys = (AnnotationKey(key=each.key, measure=each.measure) for each in spec.fraction_annotations)
-    return replace(spec, resources=tuple(patterns), fraction_annotations=tuple(keys), other_schedulers=())
+    device_classes = tuple(replace(each, weigh=()) for each in spec.device_classes)
+    return replace(
+        spec,
+        resources=tuple(patterns),
+        fraction_annotations=tuple(keys),
+        other_schedulers=(),
+        device_classes=device_classes,
+    )

@@ -36,7 +36,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     resources: resource names and their units. In each domain, the first matching pattern decides. The resource of the whole card
       is also the taint key of nodes.
     device_classes: DeviceClasses and drivers of DRA in the vendor's Helm charts and documentation. One device counts as a whole
-      card, also of mig.nvidia.com, where only the claim's selectors have the size of the slice.
+      card, also of mig.nvidia.com, unless ResourceSlices say what it is.
     one_device_each: resources whose unit is one device for a process. So not those of Neuron (a device has several cores, each a
       device), MIG (a process sees only one of two slices), Intel and TPUs (the unit depends on the node).
     visible_devices: variables by which the container runtime shows devices, from its sources.
@@ -67,8 +67,8 @@ def _names(measure: Measure, *patterns: str, card: str | None = None) -> tuple[R
     return tuple(ResourcePattern(pattern=each, measure=measure, resource=card) for each in patterns)
 
 
-def _device_classes(card: str, *patterns: str) -> tuple[DeviceClassPattern, ...]:
-    return tuple(DeviceClassPattern(pattern=each, resource=card) for each in patterns)
+def _device_classes(card: str, *patterns: str, weigh: tuple[str, ...] = ()) -> tuple[DeviceClassPattern, ...]:
+    return tuple(DeviceClassPattern(pattern=each, resource=card, weigh=weigh) for each in patterns)
 
 
 def _others(domain: str, card: str | None = None) -> tuple[ResourcePattern, ...]:
@@ -138,7 +138,13 @@ VENDORS = (
             *_others("nvidia.com", NVIDIA_GPU),
         ),
         device_classes=(
-            *_device_classes(NVIDIA_GPU, "gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
+            # Counters of its DRA driver (cmd/gpu-kubelet-plugin/partitions.go). Never engines: the only decoder is not a card.
+            *_device_classes(
+                NVIDIA_GPU,
+                "gpu.nvidia.com",
+                weigh=("memory", "multiprocessors", "memory-slice-*"),
+            ),
+            *_device_classes(NVIDIA_GPU, "mig.nvidia.com", "vfio.gpu.nvidia.com"),
             *_device_classes(NVIDIA_GPU, "vgpu-manager", "manager.nvidia.com"),
             # Channels of NVLink domains
             DeviceClassPattern(pattern="compute-domain*nvidia.com", measure=_NOTHING),

@@ -6,25 +6,27 @@ Three differences are intended: a request of an unknown kind or mode is denied; 
 device away; and only devices count that are GPUs or may be GPUs.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
+from operator import itemgetter
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, together
-from policies.gpus.cards import cards
+from policies.finding import Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.claimed_devices import ClaimSpec, DeviceRequest, Devices, ResourceClaim
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
-from policies.placement.pinning import all_classes
+from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
 from policies.pods.pod import Metadata
+from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector
-from policies.quota.amounts import RESOURCES, Vector
+from policies.quota.amounts import GPUS, Vector
+from policies.quota.claimed_kinds import ClaimedKinds
 from policies.quota.demand import (
     UNCOUNTABLE_DEVICES,
     Catalogue,
     Demand,
     UnclassifiedPods,
-    resources_demand,
     unknown_device_class,
 )
 
@@ -32,8 +34,7 @@ PROTECTED_CLAIM = Reason(
     "ProtectedClaim", "a ResourceClaim must keep an annotation or finalizer that the quota needs"
 )
 
-MAX_DEVICES = 32
-"""`allocationMode: All` counts as this number of devices, the maximum of one claim (`AllocationResultsMaxSize`)."""
+SELECTOR_IGNORED = Reason("SelectorIgnored", "the quota does not evaluate a CEL selector of a claim")
 
 MAX_REQUESTS, MAX_ALTERNATIVES = 32, 8
 """Limits of the API server (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`); they bound the work of one claim."""
@@ -47,10 +48,6 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 """The scheduler adds it before it allocates, and the resource-claim controller removes it after it has cleared the allocation."""
 
 
-DemandOfDevices = Callable[[str, int], Demand]
-"""Returns the demand of a number of devices of a DeviceClass, without the plain count."""
-
-
 def claim_demand(
     claim: ResourceClaim, catalogue: Catalogue, unclassified_pods: UnclassifiedPods, path: str = "spec"
 ) -> Demand:
@@ -62,12 +59,72 @@ def claim_demand(
     requests, path = (devices and devices.requests) or (), f"{path}.devices.requests"
     if len(requests) > MAX_REQUESTS:
         return _denied(path, f"must have at most {MAX_REQUESTS} items", remedy="split the claim")
-    mapping, demand_of = catalogue.resource_mapping, _devices_demand(catalogue, unclassified_pods)
+    counted = ClaimedKinds(requests, catalogue, unclassified_pods)
     demands = [
-        _request_demand(request, f"{path}[{index}]", mapping, demand_of)
-        for index, request in enumerate(requests)
+        _request_demand(request, f"{path}[{index}]", counted) for index, request in enumerate(requests)
     ]
     return _joined(demands, vector.total)
+
+
+def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> Iterator[Finding]:
+    """Warn of selectors that are not evaluated: the claim may count more than it gets. path: of the spec in the object."""
+    devices = claim.spec and claim.spec.devices
+    counted = ClaimedKinds((devices and devices.requests) or (), catalogue, UnclassifiedPods.TOTAL_ONLY)
+    for device_class, text in dict.fromkeys(counted.ignored_selectors()):
+        yield Finding(
+            reason=SELECTOR_IGNORED,
+            severity=Severity.WARNING,
+            path=f"{path}.devices.requests",
+            value=truncate(text),
+            message="must be a selector that a quota evaluates: else devices count as the dearest of "
+            f"DeviceClass {device_class}",
+            remedy="write it shorter, or with fewer functions",
+        )
+
+
+class AllocatedDevice(NamedTuple):
+    """A device, or a share of one, that a claim has.
+
+    request: the name of the request, or of the request and its alternative (`gpus/small`).
+    kind: the index of its kind in the catalogue; None if it is not known. consumed: amounts of its capacity by name.
+    """
+
+    request: str
+    kind: int | None
+    consumed: tuple[tuple[str, QuantityText], ...] = ()
+
+
+def allocated_demand(
+    claim: ResourceClaim,
+    devices: Collection[AllocatedDevice],
+    catalogue: Catalogue,
+    unclassified_pods: UnclassifiedPods,
+) -> Vector | None:
+    """Return the demand of the devices that the scheduler chose for the claim. None if one is missing, or of no known kind.
+
+    devices: without those of administrative access. If a request asks for fewer (`beyond_pod`), the most expensive ones count.
+    """
+    requests = (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ()
+    counted = ClaimedKinds(requests, catalogue, unclassified_pods)
+    of_request = defaultdict[str, list[AllocatedDevice]](list)
+    for device in devices:
+        of_request[device.request].append(device)
+    demands: list[Vector] = []
+    for request in requests:
+        named = [(f"{request.name}/{each.name}", each) for each in request.first_available or ()]
+        named = [each for each in named if each[0] in of_request] or [
+            (request.name, request.exactly or request)
+        ]
+        for name, each in named:
+            if not each.admin_access and counted.mapping.device_class(each.device_class_name) is not None:
+                vectors = [
+                    counted.allocated(each, device.kind, device.consumed) for device in of_request[name]
+                ]
+                count = len(vectors) if each.allocation_mode == "All" else each.count or 1
+                if len(vectors) < count or not vectors or {} in vectors:
+                    return None
+                demands += sorted(vectors, key=itemgetter(GPUS), reverse=True)[:count]
+    return vector.total(demands)
 
 
 def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:
@@ -109,8 +166,12 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
 
 def marked_for(metadata: Metadata) -> str:
     """Return the uid of the pod for which the scheduler made the claim, or "" for another claim."""
-    if (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
-        return ""
+    is_marked = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true"
+    return owner_pod(metadata) if is_marked else ""
+
+
+def owner_pod(metadata: Metadata) -> str:
+    """Return the uid of the pod that is the controller of the claim, or ""."""
     owners = (owner for owner in metadata.owner_references or () if owner.controller)
     return next((each.uid for each in owners if (each.kind, each.api_version) == ("Pod", "v1")), "")
 
@@ -162,71 +223,48 @@ def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> Resour
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 
-def _request_demand(
-    request: DeviceRequest, path: str, mapping: ResourceMapping, demand_of: DemandOfDevices
-) -> Demand:
+def _request_demand(request: DeviceRequest, path: str, counted: ClaimedKinds) -> Demand:
     if request.first_available:
         path = f"{path}.firstAvailable"
         if len(request.first_available) > MAX_ALTERNATIVES:
             return _denied(path, f"must have at most {MAX_ALTERNATIVES} items", remedy="remove some")
         demands = [
-            _device_demand(each, f"{path}[{index}]", mapping, demand_of)
+            _device_demand(each, f"{path}[{index}]", counted)
             for index, each in enumerate(request.first_available)
         ]
+        served = [counted.is_served(each) for each in request.first_available]
+        # The scheduler takes an alternative that devices serve. If there is none, devices may come for each.
+        if True in served:
+            demands = [
+                _invalid_only(each) if is_served is False else each
+                for each, is_served in zip(demands, served, strict=True)
+            ]
         return _joined(demands, vector.maximum)
     if request.exactly is not None:
-        return _device_demand(request.exactly, f"{path}.exactly", mapping, demand_of)
-    return _device_demand(request, path, mapping, demand_of)
+        return _device_demand(request.exactly, f"{path}.exactly", counted)
+    return _device_demand(request, path, counted)
 
 
-def _device_demand(
-    request: DeviceRequest, path: str, mapping: ResourceMapping, demand_of: DemandOfDevices
-) -> Demand:
-    name = request.device_class_name
+def _device_demand(request: DeviceRequest, path: str, counted: ClaimedKinds) -> Demand:
+    name, mapping = request.device_class_name, counted.mapping
     if not name:
         return _denied(path, "must be a kind of request that a quota can count")
     if request.admin_access or mapping.device_class(name) is None:
         return Demand({})
     count = 1 if request.count is None else request.count
-    if request.allocation_mode == "All":
-        count = MAX_DEVICES
-    elif request.allocation_mode not in {"", "ExactCount"}:
+    is_all = request.allocation_mode == "All"
+    if request.allocation_mode not in {"", "ExactCount", "All"}:
         return _denied(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
-    elif count < 1:
+    if count < 1 and not is_all:
         return _denied(f"{path}.count", "must be at least 1", str(count))
-    resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
-    demand = demand_of(name, count)
+    demand = counted.demand(request, None if is_all else count)
     field = {"path": f"{path}.deviceClassName", "value": name}
-    unknown = unknown_device_class(resource.name, mapping)
-    denials = tuple(replace(denial, **field) for denial in (*demand.denials, *unknown))
-    counted = vector.total((demand.vector, {RESOURCES + resource.name: Fraction(count)}))
-    return replace(demand, vector=counted, denials=denials)
+    unknown = unknown_device_class(IMPLICIT_DEVICE_CLASS + name, mapping)
+    return replace(demand, denials=tuple(replace(each, **field) for each in (*demand.denials, *unknown)))
 
 
-def _devices_demand(catalogue: Catalogue, unclassified_pods: UnclassifiedPods) -> DemandOfDevices:
-    """Return a function that converts devices to demand. DeviceClasses that no GPUClass mentions share results."""
-    known: dict[str, Demand] = {}
-    equivalents = {name for gpu_class in catalogue.classes for name in gpu_class.equivalents}
-
-    def demand_of(device_class: str, count: int) -> Demand:
-        because = f"device class {device_class} is of no GPU class in particular"
-        resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
-        # A denial names the DeviceClass, so it cannot share a result. It has no demand by class and takes little time.
-        is_mentioned = resource.name in equivalents or bool(catalogue.classes.of_device_class(device_class))
-        is_own = is_mentioned or unclassified_pods is UnclassifiedPods.DENY
-        pattern = catalogue.resource_mapping.device_class(device_class)
-        kind = resource.name if is_own else (pattern and pattern.resource) or ""
-        if kind not in known:
-            one = {resource: Fraction(1)}
-            candidates = all_classes(catalogue.classes, because)
-            known[kind] = resources_demand(
-                one, lambda card: cards(one, card), candidates, catalogue, unclassified_pods
-            )
-        demand = known[kind]
-        amounts = {key: amount * count for key, amount in demand.vector.items()}
-        return replace(demand, vector=amounts, because=demand.because if is_own else because)
-
-    return demand_of
+def _invalid_only(demand: Demand) -> Demand:
+    return Demand({}, denials=tuple(each for each in demand.denials if each.reason is UNCOUNTABLE_DEVICES))
 
 
 def _joined(demands: list[Demand], combine: Callable[..., Vector]) -> Demand:

@@ -183,10 +183,10 @@ def resources_demand(
         parts.append(
             {
                 key: most_on(frozenset(kinds[gpu_class.name] for gpu_class in classes))
-                for key, classes in _by_class(narrowed, unclassified_pods).items()
+                for key, classes in counted_classes(narrowed, unclassified_pods).items()
             }
         )
-    return _demand(total(parts), by_candidates, unclassified_pods)
+    return classified_demand(total(parts), by_candidates, unclassified_pods)
 
 
 def _upper_bound(
@@ -194,13 +194,14 @@ def _upper_bound(
 ) -> Demand:
     """Return an upper bound of `resources_demand`, cheaply: every unit is a whole card of each possible class."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
-    keys = (GPUS, *_by_class(candidates, unclassified_pods))
-    return _demand(total([dict.fromkeys(keys, amount)]), [candidates], unclassified_pods)
+    keys = (GPUS, *counted_classes(candidates, unclassified_pods))
+    return classified_demand(total([dict.fromkeys(keys, amount)]), [candidates], unclassified_pods)
 
 
-def _demand(
+def classified_demand(
     vector: Vector, narrowed: Collection[CandidateClasses], unclassified_pods: UnclassifiedPods
 ) -> Demand:
+    """Return the demand with the classes that its vector counts, and with a denial where a class has to be named."""
     return Demand(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
@@ -209,7 +210,7 @@ def _demand(
     )
 
 
-def _by_class(
+def counted_classes(
     candidates: CandidateClasses, unclassified_pods: UnclassifiedPods
 ) -> Mapping[str, Sequence[GPUClass]]:
     """Return each key that counts the candidates, with those of its class or family."""
@@ -233,8 +234,8 @@ def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: Unclassif
         yield Finding(
             reason=UNCLASSIFIED_POD,
             path="spec",
-            message="must name a GPU class, by the nodeSelector of a pod or the deviceClassName of a claim, because the quota of "
-            f"this namespace counts GPUs by class: {because}",
+            message="must name a GPU class, by the nodeSelector of a pod or the DeviceClass or selectors of a claim, because the "
+            f"quota of this namespace counts GPUs by class: {because}",
         )
 
 

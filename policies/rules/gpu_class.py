@@ -144,8 +144,11 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
     # Of GPUs of several vendors, the pod keeps those of the class that it names, or that its namespace may use.
     named = context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))
-    allowed = [each for each in context.classes if class_matches(each, options.allowed)]
-    vendors = {domain(each.resource) for each in named or (allowed if ANY not in options.allowed else ())}
+    allowed = () if ANY in options.allowed else context.classes
+    vendors = {
+        domain(each.resource)
+        for each in named or (each for each in allowed if class_matches(each, options.allowed))
+    }
     kept = {each for each in resources if domain(each.name) in vendors} or resources
     needed = requested_of_nodes(pod, mapping)
     others = {each.name for each in resources - kept}

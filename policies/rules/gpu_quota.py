@@ -4,9 +4,9 @@ Reads:   the demand of the pod or ResourceClaim (policies.quota.demand), and the
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
          `required` also every GPU pod and claim in a namespace without a quota. And each of them while the budget of GPU-hours
          of something that it needs is spent.
-Warns:   in every mode, about a ResourceClaimTemplate whose claims could never fit, and about a workload or autoscaler whose pods
-         do not all fit, or whose rolling update could not finish (policies.quota.fit). Where pods wait in line, it says so. And
-         that a budget of GPU-hours is spent soon.
+Warns:   in every mode, about a ResourceClaimTemplate whose claims could never fit, or whose selectors are not evaluated, and
+         about a workload or autoscaler whose pods do not all fit, or whose rolling update could not finish (policies.quota.fit).
+         Where pods wait in line, it says so. And that a budget of GPU-hours is spent soon.
 
 Runs last, in the validation of creations and of pod updates, and only if no other rule denies. Of an update, only the increase
 of demand has to fit. Templates have no demand. In modes warn and audit, it reserves what fits, and only reports the rest.
@@ -30,7 +30,7 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.amounts import exceeds, format_amount
 from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
-from policies.quota.claim_demand import PROTECTED_CLAIM, claim_demand
+from policies.quota.claim_demand import PROTECTED_CLAIM, SELECTOR_IGNORED, claim_demand, ignored_selectors
 from policies.quota.demand import UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
 from policies.quota.fit import FitResult, fit_result
 from policies.quota.fit_findings import fit_warning
@@ -187,6 +187,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
     demand = claim_demand(claim, context, ledger.unclassified_pods, "spec.spec")
     for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
+    yield from ignored_selectors(claim, context, "spec.spec")
     if excesses := exceeds(demand.vector, ledger.maximum_hard):
         # In the words of ResourceQuota.
         requested = ", ".join(f"{excess.key}={format_amount(excess.amount)}" for excess in excesses)
@@ -277,6 +278,7 @@ RULE = Rule(
         UNCOUNTABLE_DEVICES,
         UNCLASSIFIED_POD,
         PROTECTED_CLAIM,
+        SELECTOR_IGNORED,
     ),
     summary="a namespace holds no more GPUs than its GPUQuota and its team grant",
     options=GPUQuotaOptions,

@@ -20,7 +20,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook import Webhook, serving
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector, LeaseTimings
-from webhook.cluster.objects import BUDGETS, CAPACITY, CATALOGUES
+from webhook.cluster.objects import BUDGETS, CAPACITY, CATALOGUES, DEVICES
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.gpu_use import Measuring
@@ -56,12 +56,12 @@ def is_there(plane: ControlPlane, path: str) -> bool:
 def published_catalogues(plane: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
     """Have the ConfigMaps of the chart, empty at first and gone at the end; return what is published in that of catalogues."""
     client, configmaps = plane.client(), "/api/v1/namespaces/default/configmaps"
-    for name in (CATALOGUES, BUDGETS, CAPACITY):
+    for name in (CATALOGUES, BUDGETS, CAPACITY, DEVICES):
         assert client.post(configmaps, {"metadata": {"name": name}})[0] == 201
     try:
         yield lambda: client.get(f"{configmaps}/{CATALOGUES}")[1].get("data", {})
     finally:
-        for name in (CATALOGUES, BUDGETS, CAPACITY):
+        for name in (CATALOGUES, BUDGETS, CAPACITY, DEVICES):
             client.delete(f"{configmaps}/{name}")
 
 
@@ -170,7 +170,7 @@ def counting(
         published_catalogues(plane),
         serving(plane, host=host, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
     ):
-        source = ClusterSource(api_client(plane), lambda _: reloaded.set())
+        source = ClusterSource(api_client(plane), lambda _: reloaded.set(), "default")
         source.start()
         source.wait()
         with Running(

@@ -11,7 +11,7 @@ import click
 from tests.controlplane import helm
 from tests.controlplane.build import ControlPlaneUnavailable, build, locate
 from tests.controlplane.plane import CONTROLLERS, SCHEDULER, ControlPlane, ControlPlaneFailed
-from tests.oracle import binary as oracle
+from tests.oracle.binary import ORACLE, SELECTORS
 
 
 @click.group(help=__doc__)
@@ -33,8 +33,9 @@ def build_helm_command() -> None:
 
 @main.command("build-oracle")
 def build_oracle_command() -> None:
-    """Build the program that answers as the API server and the scheduler do, if it is not there yet."""
-    oracle.build(sys.stdout)
+    """Build the programs that answer as the API server and the scheduler do, if they are not there yet."""
+    for each in (ORACLE, SELECTORS):
+        each.build(sys.stdout)
 
 
 @main.command()

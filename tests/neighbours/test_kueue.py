@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from policies.quota.waiting import GATE
 from tests.builders import JSON
@@ -18,7 +20,11 @@ from tests.neighbours.installation import Installation, installed
 from tests.neighbours.kubelet import LABELS, TAINT
 from tests.neighbours.manifests import jobset, raycluster
 from tests.neighbours.tenant import Seen, Stage, Tenant, gates_of, staged, tolerated, watch
+from webhook.commands import main
+from webhook.configuration.loader import load_directory
+from webhook.tools.kueue import read_queues
 from webhook.tools.status.denials import denials_in_events
+from webhook.tools.status.permitted import Permitted
 from webhook.tools.why.explaining import explain
 
 API = "kueue.x-k8s.io/v1beta2"
@@ -251,6 +257,58 @@ def test_a_denied_placement_is_an_event_on_its_pod(stage: Stage, plane: ControlP
     assert "[gpu-class]" in cause
     denied = denials_in_events(api, tenant.name, now)
     assert [(each.owner, each.reason) for each in denied] == [("Pod/plain", "gpu-class")]
+
+
+def test_kueue_admits_by_what_export_proposes(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it runs
+    tenant = Tenant(plane, name="proposed")
+    tenant.quota({"classes": {"nvidia-t4": "2"}})
+    assert eventually(tenant.in_force)
+    command = ["export", "--kueue", "--kubeconfig", str(plane.kubeconfig())]
+    proposed = CliRunner().invoke(main, command)
+    assert proposed.exit_code == 0, proposed.output
+    plane.kubectl("apply", "-f", "-", stdin=proposed.stdout)
+    tenant.apply(job("one", 2, labels={"kueue.x-k8s.io/queue-name": "default"}))
+    assert tenant.runs(2)
+    assert [each["spec"]["nodeSelector"] for each in tenant.pods()] == [LABELS, LABELS]
+
+
+def test_why_and_quota_say_what_kueue_does(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it runs
+    """Five situations: in a held queue, behind another, admitted, in no queue, and admitted but denied by the GPUQuota."""
+    tenant, api = Queueing(plane, 1, name="deny-kueue-why"), api_client(plane)
+
+    def said(name: str) -> str:
+        return explain(api, "job", name, tenant.name, datetime.now(UTC)).summary
+
+    tenant.hold("Hold")
+    tenant.apply(job("first", 1))
+    stopped = "waits in LocalQueue queue: stopPolicy of LocalQueue queue is set"
+    assert eventually(lambda: said("first") == stopped), said("first")
+    tenant.apply(job("second", 1))
+    explained = partial(explain, api, "job", "second", tenant.name, datetime.now(UTC))
+    assert eventually(
+        lambda: (found := explained().kueue) is not None and (found.place, found.pending) == (2, 2)
+    )
+    elsewhere = {"kueue.x-k8s.io/queue-name": "nowhere"}
+    tenant.apply(job("lost", 1, labels=elsewhere))
+    missing = "waits for LocalQueue nowhere, which does not exist"
+    assert eventually(lambda: said("lost") == missing), said("lost")
+    mapping = load_directory(None).resource_mapping
+    (queue,) = read_queues(Permitted(api), tenant.name, mapping)
+    assert queue.in_words.startswith(
+        "LocalQueue queue: 0 admitted, 2 pending, stopped; ClusterQueue queue has reserved "
+    )
+    tenant.hold("None")
+    assert tenant.runs(1)
+    assert tenant.tells("Job", "[gpu-quota]")
+    running, denied = ("first", "second") if tenant.running("first") else ("second", "first")
+    now = datetime.now(UTC)
+    for name in (running, denied):
+        found = explain(api, "job", name, tenant.name, now).kueue
+        assert found is not None
+        assert ", admitted at " in found.in_words(now)
+    # The status of the GPUQuota has the pod some tenths of a second after its creation.
+    full = "exceeded quota: deny-kueue-why/default, requested 1 GPU, 1 of 1 used"
+    assert eventually(lambda: full in said(denied)), said(denied)
 
 
 def test_a_denied_pod_of_a_group_is_said_of_the_others(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001

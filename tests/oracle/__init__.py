@@ -19,7 +19,7 @@ from typing import Any, Self
 import msgspec
 
 from tests.controlplane import ControlPlaneUnavailable
-from tests.oracle.binary import locate
+from tests.oracle.binary import ORACLE
 from tests.unavailable import skip_without
 
 JSON = dict[str, Any]
@@ -74,7 +74,7 @@ class Oracle:
     """The running program; any number of threads may ask. It ends with this process."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen([locate()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen([ORACLE.locate()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:

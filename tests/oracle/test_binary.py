@@ -21,7 +21,7 @@ def test_without_it_the_reason_says_how_to_build_it(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", os.devnull)
 
     with pytest.raises(ControlPlaneUnavailable) as unavailable:
-        binary.locate()
+        binary.ORACLE.locate()
     assert str(unavailable.value) == (
         "no oracle of Kubernetes 1.37.2: build it once with `python -m tests.controlplane build-oracle` (a minute on two cores "
         "after the control plane, needs Go; no `go` on PATH here)"

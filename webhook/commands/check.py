@@ -16,6 +16,7 @@ import msgspec
 
 from policies.finding import VALUE_LENGTH, in_words, truncate
 from policies.gpus.amount import FRACTIONAL_GPU, INVALID_QUANTITY
+from policies.gpus.device_classes import NO_DEVICES
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
 from policies.rules.gpu_requests import MISSING_LIMIT, REQUEST_NOT_LIMIT
@@ -45,7 +46,7 @@ from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
-from webhook.tools.check.run_context import device_classes, wrong_paths
+from webhook.tools.check.run_context import devices_in, wrong_paths
 from webhook.tools.check.run_quotas import is_quota
 from webhook.tools.check.sources import read_stdin, sentences
 
@@ -187,8 +188,9 @@ def _checked(
         advice = "use --config, or ask the platform team for the chart's tenants.readPolicies"
         fail(f"{advice}: you may not {rights}, by which manifests are evaluated")
     manifests = reading(kinds=configuration.workload_kinds, texts=texts)
-    if classes := device_classes(manifests.manifests):
-        configuration = load(device_classes=classes)
+    devices = devices_in(manifests.manifests, configuration.resource_mapping)
+    if devices != NO_DEVICES:
+        configuration = load(devices=devices)
     run = Run(manifests.manifests, DecisionCache(configuration), now, cluster)
     results = run.results()
     manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)

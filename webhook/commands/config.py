@@ -25,7 +25,7 @@ from policies.registry import RULES
 from policies.rule import Mode
 from policies.times import utc
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import decode_metadata
+from webhook.cluster.objects import NAMESPACE, decode_metadata
 from webhook.commands.options import (
     ClusterChoice,
     cluster_options,
@@ -68,7 +68,7 @@ def config(
             configuration = load_directory(directory)
         else:
             with cluster.client() as api:
-                chosen = read_chosen(api)
+                chosen = read_chosen(api, NAMESPACE)
                 path_problems = tuple(read_path_problems(api, chosen.configuration))
                 paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
                 labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}

@@ -206,7 +206,8 @@ def controller(
         signal.signal(number, lambda *_: stopping.set())
     try:
         api = ApiClient(load_access(*cluster))
-        source = source_of(config, api, lambda _: reloaded.set())
+        namespace = namespace or own_namespace()
+        source = source_of(config, api, lambda _: reloaded.set(), namespace)
     except (AccessError, ConfigurationError) as error:
         fail(error)
     metrics = ControllerMetrics(REGISTRY)
@@ -216,7 +217,6 @@ def controller(
         fail(error, FAILED)
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
-    namespace = namespace or own_namespace()
     elector = LeaderElector(api, namespace, lease, f"{socket.gethostname()}_{uuid4()}")
     if certificate_secret is not None:
         secret = SecretName.of(certificate_secret, namespace)

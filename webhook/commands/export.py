@@ -15,6 +15,7 @@ from policies.pods.names import is_dns_label
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import decode_version
+from webhook.commands.kueue_queues import print_queues
 from webhook.commands.options import (
     ClusterChoice,
     Parsed,
@@ -117,6 +118,12 @@ def _directory(text: str) -> Path:
     type=Parsed("GROUP", _not_empty),
     help="A guard: only members of this group may change our webhook configurations, policies and CRDs.",
 )
+@click.option(
+    "--kueue",
+    "as_queues",
+    is_flag=True,
+    help="Instead of policies, write flavors and queues of Kueue that grant what the GPUQuotas grant.",
+)
 @install_namespace_option
 @now_option("Export for this time, when exemptions and pauses may have ended")
 def export(
@@ -129,6 +136,7 @@ def export(
     checked: Path | None,
     accounts: tuple[str, ...],
     group: str | None,
+    as_queues: bool,
     install_namespace: str,
     now: datetime,
 ) -> None:
@@ -142,20 +150,12 @@ def export(
     Exit codes: 0; 1 if --check found a difference; 2 if the documents are invalid, the cluster cannot be used, or its API server
     refuses what --static would write.
     """
-    if config is not None and cluster is not None and cluster.is_named:
-        raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
-    if (target or checked) and kubernetes < STATIC_SINCE:
-        raise click.UsageError(
-            "--static and --check need --kubernetes 1.37 or newer: 1.36 reads no files by default"
-        )
+    _refuse_contradictions(config, cluster, kubernetes, target or checked, accounts, group)
     if target and checked:
         raise click.UsageError("--check compares with what --static would write: omit one of them")
-    if (accounts or group) and not (target or checked):
-        raise click.UsageError("--release-account and --break-glass-group belong to --static and --check")
-    if accounts and group is None:
-        raise click.UsageError(
-            "--release-account names who may change what the guard protects: add --break-glass-group"
-        )
+    if as_queues:
+        print_queues(config, cluster, install_namespace, now)
+        return
     mutations = next(version for since, version in MUTATIONS.items() if kubernetes >= since)
     guard = static.Guard(accounts, group, install_namespace) if group else None
     with cluster.client() if config is None and cluster is not None else nullcontext() as api:
@@ -177,6 +177,29 @@ def export(
             echo(as_text(exported), nl=False)
     if not checked:
         echo("\n".join(summary(exported)), err=True)
+
+
+def _refuse_contradictions(
+    config: Path | None,
+    cluster: ClusterChoice | None,
+    kubernetes: tuple[int, int],
+    files: Path | None,
+    accounts: tuple[str, ...],
+    group: str | None,
+) -> None:
+    """Raise UsageError for options that do not belong together. `files`: of --static or --check."""
+    if config is not None and cluster is not None and cluster.is_named:
+        raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
+    if files and kubernetes < STATIC_SINCE:
+        raise click.UsageError(
+            "--static and --check need --kubernetes 1.37 or newer: 1.36 reads no files by default"
+        )
+    if (accounts or group) and not files:
+        raise click.UsageError("--release-account and --break-glass-group belong to --static and --check")
+    if accounts and group is None:
+        raise click.UsageError(
+            "--release-account names who may change what the guard protects: add --break-glass-group"
+        )
 
 
 def _compile(

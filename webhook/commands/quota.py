@@ -32,6 +32,7 @@ from webhook.quota.documents import (
     decode_quota,
 )
 from webhook.tools.doctor.cluster import Names
+from webhook.tools.kueue import QueueState, read_queues
 from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
@@ -63,13 +64,15 @@ class QuotaReport(NamedTuple):
 class QuotaReports(NamedTuple):
     """Quotas by namespace. `until`: since when no controller writes their status, if none does. `omitted`: missing rights.
 
-    `teams`: all ClusterGPUQuotas; for one namespace without a GPUQuota, the one that limits it.
+    `teams`: all ClusterGPUQuotas; for one namespace without a GPUQuota, the one that limits it. `queues`: of one namespace,
+    Kueue's LocalQueues.
     """
 
     reports: Sequence[QuotaReport]
     until: datetime | None
     omitted: Sequence[str]
     teams: Sequence[TeamSummary] = ()
+    queues: Sequence[QueueState] = ()
 
 
 @click.command()
@@ -140,7 +143,8 @@ def _read(
     teams = () if namespace else read_teams(reader) or ()
     if namespace and not records and (team := team_of_namespace(reader, namespace)):
         teams = (team,)
-    return QuotaReports(reports, until, reader.omitted, tuple(map(team_summary, teams)))
+    queues = read_queues(reader, namespace, configuration.resource_mapping) if namespace else ()
+    return QuotaReports(reports, until, reader.omitted, tuple(map(team_summary, teams)), queues)
 
 
 def print_table(
@@ -227,6 +231,7 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
         _idle(screen, summary, now)
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
+    _queues(screen, reports.queues)
     screen.limits_of_view(reports.omitted)
 
 
@@ -259,6 +264,11 @@ def _kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
     for each in kept:
         text = f"kept for {each.object}, whose pods are replaced: {amounts_in_words(each.demand)}"
         screen.paragraph(text, indent=2)
+
+
+def _queues(screen: Screen, queues: Iterable[QueueState]) -> None:
+    for queue in queues:
+        screen.paragraph(f"Kueue: {queue.in_words}", indent=2)
 
 
 def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
@@ -300,11 +310,13 @@ def document(reports: QuotaReports) -> dict[str, Any]:
     one requested namespace, objects[] (kind, name, node, demand, pendingSince). `figuresUntil`: since when no controller writes
     the status, null while one does. `omitted`: missing rights. budget: GPU-hours by key, null without one or before its first
     count. team: what the namespace sees of its team (name, hard, free, guaranteedToOthers, largest, contact); null without one.
-    `teams[]`: the ClusterGPUQuotas; of one requested namespace its own, if it has no GPUQuota.
+    `teams[]`: the ClusterGPUQuotas; of one requested namespace its own, if it has no GPUQuota. `queues[]`: of one requested
+    namespace, Kueue's LocalQueues (name, clusterQueue, pending, admitted, isStopped, reserved of GPUs by flavor).
     """
     return {
         "quotas": [_document(report) for report in reports.reports],
         "teams": plain(reports.teams),
+        "queues": plain(reports.queues),
         "figuresUntil": reports.until,
         "omitted": reports.omitted,
     }

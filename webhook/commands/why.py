@@ -16,6 +16,7 @@ from webhook.commands import options
 from webhook.commands.options import ClusterChoice, completed_by
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota_text import budget_facts, idle_text
+from webhook.tools.kueue import KueueState
 from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.report import plain
 from webhook.tools.status.team_text import team_share
@@ -178,6 +179,7 @@ def _details(screen: Screen, explained: Explanation) -> None:
     if explained.figures_until is not None:
         _entry(screen, "", stale_figures(explained.figures_until, explained.at))
     _entries(screen, "budget", budget_facts(explained.budget, explained.at) if explained.budget else ())
+    _entries(screen, "kueue", kueue_facts(explained.kueue, explained.at) if explained.kueue else ())
     _entries(screen, "use", [idle_text(explained.idle, explained.at)] if explained.idle else ())
     _entries(screen, "nodes", _nodes(explained.nodes) if explained.nodes is not None else ())
     _lines(screen, "pods", _pods(explained))
@@ -222,6 +224,12 @@ def quota_facts(quota: QuotaFit, now: datetime) -> Iterator[str]:
         yield team_share(quota.team)
     if quota.unbound_since:
         yield f"held without a node since {utc(quota.unbound_since, now)}: nobody else gets it until the pod is deleted"
+
+
+def kueue_facts(kueue: KueueState, now: datetime) -> Iterator[str]:
+    yield kueue.in_words(now)
+    if kueue.amounts:
+        yield kueue.amounts
 
 
 def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:

@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.device_classes import DeviceClass
+from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from webhook.cluster import errors
+from webhook.cluster.access import own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, Resource
@@ -34,7 +35,6 @@ from webhook.configuration.documents import (
     is_pause,
     with_pause,
 )
-from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import (
     Configuration,
     ConfigurationError,
@@ -42,6 +42,7 @@ from webhook.configuration.loader import (
     load_objects,
     problems_of,
 )
+from webhook.configuration.published_devices import read_cluster_devices
 from webhook.configuration.schema_paths import Schemas, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.configuration.workload_kinds import WorkloadKind
@@ -120,13 +121,13 @@ class EvaluatedDocuments(msgspec.Struct, frozen=True):
 def choose(
     records: Sequence[Record],
     last_good: tuple[Document, ...] | None,
-    device_classes: Sequence[DeviceClass] = (),
+    devices: ClusterDevices = NO_DEVICES,
 ) -> EvaluatedDocuments:
     """Return the documents in force while `records` are stored; `last_good` is None in a process that has just started."""
     records = tuple(records)
     stored = tuple(record.document for record in records)
     try:
-        return EvaluatedDocuments(records, stored, load_objects(stored, device_classes))
+        return EvaluatedDocuments(records, stored, load_objects(stored, devices))
     except ConfigurationError as error:
         problems = tuple(error.problems)
     if last_good is None:
@@ -140,9 +141,9 @@ def choose(
         for each in good
     )
     try:
-        return EvaluatedDocuments(records, paused, load_objects(paused, device_classes), problems)
+        return EvaluatedDocuments(records, paused, load_objects(paused, devices), problems)
     except ConfigurationError:  # the pause is the problem
-        return EvaluatedDocuments(records, good, load_objects(good, device_classes), problems)
+        return EvaluatedDocuments(records, good, load_objects(good, devices), problems)
 
 
 def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
@@ -153,13 +154,16 @@ def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
     return left
 
 
-def read_chosen(api: ApiClient) -> EvaluatedDocuments:
-    """List the documents once and return what is in force, for commands that do not watch. Raises `errors.ApiError`."""
+def read_chosen(api: ApiClient, namespace: str) -> EvaluatedDocuments:
+    """List the documents once and return what is in force, for commands that do not watch; `namespace` is the installation's.
+
+    Raises `errors.ApiError`.
+    """
     records: list[Record] = []
     for kind, resource in RESOURCES.items():
         with contextlib.suppress(errors.NotFound):  # this kind is not installed
             records += api.list(resource.path(), partial(decode_record, kind)).items
-    return choose(records, None, read_device_classes(api))
+    return choose(records, None, read_cluster_devices(api, namespace))
 
 
 def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
@@ -196,11 +200,16 @@ def source_of(
     directory: Path | None,
     api: ApiClient | None,
     changed: Callable[[ConfigurationState], object] = lambda _state: None,
+    namespace: str | None = None,
 ) -> ConfigurationSource:
-    """Return the source to start: a directory, else the cluster, else built-in. Raises `ConfigurationError`."""
+    """Return the source to start: a directory, else the cluster, else built-in. Raises `ConfigurationError`.
+
+    namespace: that of the installation; by default, that of this pod.
+    """
+    namespace = namespace or own_namespace()
     if directory is None and api is not None:
-        return ClusterSource(api, changed)
-    return DirectorySource(directory, changed, api)
+        return ClusterSource(api, changed, namespace)
+    return DirectorySource(directory, changed, api, namespace)
 
 
 class ClusterSource(ConfigurationSource):
@@ -208,8 +217,10 @@ class ClusterSource(ConfigurationSource):
 
     origin = "cluster"
 
-    def __init__(self, api: ApiClient, changed: Callable[[ConfigurationState], object]) -> None:
-        super().__init__(api, changed)
+    def __init__(
+        self, api: ApiClient, changed: Callable[[ConfigurationState], object], namespace: str
+    ) -> None:
+        super().__init__(api, changed, namespace)
         self._informers = [
             Informer(api, resource, partial(decode_record, kind), lambda _before, _after: self._wake.set())
             for kind, resource in RESOURCES.items()
@@ -252,14 +263,14 @@ class ClusterSource(ConfigurationSource):
         return not any(informer.is_missing for informer in self._informers)
 
     @property
-    def _waits_for_classes(self) -> bool:
-        watch = self._device_classes
+    def _waits_for_devices(self) -> bool:
+        watch = self._devices
         return watch is not None and watch.is_starting and not watch.is_read
 
     def _follow(self, stopping: threading.Event) -> None:
         waits = True
         while not stopping.is_set():
-            if not all(informer.synced for informer in self._informers) or self._waits_for_classes:
+            if not all(informer.synced for informer in self._informers) or self._waits_for_devices:
                 waited, waits = waits, self.must_wait
                 if waited and not waits:
                     log.warning("documents could not be read yet: the built-in ones are in force")
@@ -284,7 +295,7 @@ class ClusterSource(ConfigurationSource):
 
     def _evaluate(self) -> None:
         last_good = self.evaluated.documents if self.evaluated else None
-        chosen = choose(self._records(), last_good, self.device_classes)
+        chosen = choose(self._records(), last_good, self.devices)
         before, version = self.state, chosen.configuration.version
         refused = tuple(map(str, chosen.problems))
         if version != before.version:

@@ -22,6 +22,8 @@ from webhook.threads import thread
 DRA_GROUP = "resource.k8s.io"
 DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """The versions that `policies.quota.claim_demand` and `policies.gpus.device_classes` read, newest first."""
+SLICE_VERSIONS = DRA_VERSIONS[:2]
+"""The versions of ResourceSlices that `policies.gpus.device_slices` reads. In v1beta1 the fields of devices are elsewhere."""
 START_SECONDS = 8.0
 """How long a start waits for the first list of DeviceClasses. It is less than the 10 s for documents: a process that may not read
 DeviceClasses still starts with the stored documents, and not with the built-in ones."""
@@ -40,9 +42,9 @@ class DeviceClassRecord(msgspec.Struct, frozen=True):
     namespace: str = CLUSTER
 
 
-def served_resource(api: ApiClient, plural: str) -> Resource | None:
+def served_resource(api: ApiClient, plural: str, versions: tuple[str, ...] = DRA_VERSIONS) -> Resource | None:
     """Return this resource in the newest served version of DRA. None if it is not served. Raises `errors.ApiError`."""
-    version = api.served_version(DRA_GROUP, DRA_VERSIONS)
+    version = api.served_version(DRA_GROUP, versions)
     return Resource(f"/apis/{DRA_GROUP}/{version}", plural) if version else None
 
 
@@ -86,8 +88,9 @@ class DynamicResourceWatch(Generic[K]):
         plural: str,
         decode: Callable[[msgspec.Raw], K | None],
         changed: Callable[[K | None, K | None], object],
+        versions: tuple[str, ...] = DRA_VERSIONS,
     ) -> None:
-        self._api, self._plural = api, plural
+        self._api, self._plural, self._versions = api, plural, versions
         self._decode, self._changed = decode, changed
         self.informer: Informer[K] | None = None
         """None until the served version is known."""
@@ -100,7 +103,7 @@ class DynamicResourceWatch(Generic[K]):
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
             try:
-                resource = served_resource(self._api, self._plural)
+                resource = served_resource(self._api, self._plural, self._versions)
             except errors.ApiError as error:
                 log.warning("%s: %s", self._plural, error)
                 stopping.wait(RETRY_SECONDS)

@@ -4,7 +4,7 @@ A GPUClass replaces the built-in one of the same name. Patterns of GPUResourceMa
 cluster, then the built-in patterns. GPUQuota documents are for a webhook without an API server; otherwise that stores them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from itertools import chain
@@ -14,7 +14,12 @@ import msgspec
 
 from policies.gpus import vendors
 from policies.gpus.classes import GPUClasses
-from policies.gpus.device_classes import DeviceClass, device_class_mapping, unmapped_device_classes
+from policies.gpus.device_classes import (
+    NO_DEVICES,
+    ClusterDevices,
+    device_class_mapping,
+    unmapped_device_classes,
+)
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.policy import PolicySet
@@ -65,6 +70,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds that create pods, including the built-in ones."""
     own_workload_kinds: Mapping[str, tuple[WorkloadKind, ...]] = {}
     """The workload kinds of `documents`, by the name of the document."""
+    devices: ClusterDevices = NO_DEVICES
+    """Those of the cluster."""
     unmapped_device_classes: tuple[str, ...] = ()
     """DeviceClasses whose devices no quota counts, though neither a document nor a built-in pattern says so."""
 
@@ -78,11 +85,11 @@ class ConfigurationError(Exception):
 
 
 def load_directory(
-    directory: Path | None, *, standalone: bool = False, device_classes: Sequence[DeviceClass] = ()
+    directory: Path | None, *, standalone: bool = False, devices: ClusterDevices = NO_DEVICES
 ) -> Configuration:
     """Return the configuration of the built-in documents, and of those in `directory`, which may also be one file.
 
-    `device_classes` are those of the cluster. With `standalone`, every field that needs a cluster is a problem. Raises
+    `devices` are those of the cluster. With `standalone`, every field that needs a cluster is a problem. Raises
     `ConfigurationError` with every problem of every file.
     """
     own = DocumentSet()
@@ -92,30 +99,30 @@ def load_directory(
         _read(name, text, own)
     if standalone:
         own.problems.extend(_standalone_problems(own))
-    return _assembled(own, digest(*texts), device_classes)
+    return _assembled(own, digest(*texts), devices)
 
 
-def load_objects(documents: Iterable[Document], device_classes: Sequence[DeviceClass] = ()) -> Configuration:
+def load_objects(documents: Iterable[Document], devices: ClusterDevices = NO_DEVICES) -> Configuration:
     """Return the configuration of documents in any order. Raises `ConfigurationError` with every problem."""
     ordered = sorted(documents, key=lambda document: document.key)
     own = DocumentSet()
     for document in ordered:
         read_document(DocumentLocation("", document.data), own)
     texts = (msgspec.json.encode(document.data, order="sorted").decode() for document in ordered)
-    return _assembled(own, digest(*texts), device_classes)
+    return _assembled(own, digest(*texts), devices)
 
 
 def problems_of(
-    documents: Iterable[Document], device_classes: Sequence[DeviceClass] = ()
+    documents: Iterable[Document], devices: ClusterDevices = NO_DEVICES
 ) -> tuple[LocatedProblem, ...]:
     try:
-        load_objects(documents, device_classes)
+        load_objects(documents, devices)
     except ConfigurationError as error:
         return tuple(error.problems)
     return ()
 
 
-def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceClass]) -> Configuration:
+def _assembled(own: DocumentSet, version: str, devices: ClusterDevices) -> Configuration:
     built_in = _built_in()
     classes = GPUClasses({**built_in.classes, **own.classes}.values())
     # A document with workload kinds alone maps no resources: it must not change the digest of the mapping.
@@ -125,8 +132,8 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
     )
     shipped = (vendors.RESOURCE_MAPPING, *shipped)
     known = resource_mapping = ResourceMapping((*stated, *shipped))
-    if device_classes:
-        derived = device_class_mapping(device_classes, ResourceMapping(stated), known)
+    if devices != NO_DEVICES:
+        derived = device_class_mapping(devices.classes, ResourceMapping(stated), known, devices.kinds)
         resource_mapping = ResourceMapping((*stated, derived, *shipped))
         version = digest(version, msgspec.json.encode(derived).decode())
     check_references(own, classes, resource_mapping)
@@ -144,7 +151,8 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
         resource_mappings=own.resource_mappings,
         workload_kinds=workload_kinds(chain(*own.workload_kinds.values(), *built_in.workload_kinds.values())),
         own_workload_kinds=own.workload_kinds,
-        unmapped_device_classes=unmapped_device_classes(device_classes, known, resource_mapping),
+        devices=devices,
+        unmapped_device_classes=unmapped_device_classes(devices.classes, known, resource_mapping),
     )
 
 

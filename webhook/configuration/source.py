@@ -12,19 +12,19 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policies.gpus.device_classes import DeviceClass
+from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from policies.policy import end_of_pause
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import Document
-from webhook.configuration.dynamic_resources import DeviceClassWatch
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.configuration.published_devices import ClusterDevicesWatch
 from webhook.threads import thread
 
 POLL_SECONDS = 2.0
 """How often the directory is polled. A stat of a few files takes some 20 µs; kubelet itself takes up to a minute."""
 
 FIRST_POLL_SECONDS = 0.05
-"""How often the directory is polled until the DeviceClasses are read."""
+"""How often the directory is polled until the DeviceClasses and kinds of devices are read."""
 
 log = logging.getLogger("gpu_admission.configuration")
 
@@ -45,7 +45,7 @@ class ConfigurationState(msgspec.Struct, frozen=True):
 
 
 class ConfigurationSource:
-    """Provides the configuration in force, and follows documents and DeviceClasses once started.
+    """Provides the configuration in force, and follows documents, DeviceClasses and kinds of devices once started.
 
     It replaces `configuration` as a whole, or not at all if the new version has a problem, and then calls `changed`. So
     requests read one attribute, and never wait.
@@ -55,14 +55,17 @@ class ConfigurationSource:
     configuration: Configuration
     state: ConfigurationState
 
-    def __init__(self, api: ApiClient | None, changed: Callable[[ConfigurationState], object]) -> None:
+    def __init__(
+        self, api: ApiClient | None, changed: Callable[[ConfigurationState], object], namespace: str = ""
+    ) -> None:
+        """`namespace`: that of the installation, if there is a cluster (`api`)."""
         self._changed = changed
         self._wake, self._read, self._stopping = threading.Event(), threading.Event(), threading.Event()
-        self._device_classes = DeviceClassWatch(api, self._wake.set) if api else None
+        self._devices = ClusterDevicesWatch(api, namespace, self._wake.set) if api else None
 
     def start(self) -> None:
-        if self._device_classes is not None:
-            self._device_classes.start(self._stopping)
+        if self._devices is not None:
+            self._devices.start(self._stopping)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -82,9 +85,9 @@ class ConfigurationSource:
         return self.configuration.documents
 
     @property
-    def device_classes(self) -> tuple[DeviceClass, ...]:
-        """The known DeviceClasses of the cluster."""
-        return self._device_classes.all() if self._device_classes else ()
+    def devices(self) -> ClusterDevices:
+        """The known DeviceClasses and kinds of devices of the cluster."""
+        return self._devices.all() if self._devices else NO_DEVICES
 
     @property
     def unconfirmed_seconds(self) -> float | None:
@@ -93,8 +96,8 @@ class ConfigurationSource:
 
     @property
     def must_wait(self) -> bool:
-        """Whether serving must wait for the first read of documents and DeviceClasses."""
-        watch = self._device_classes
+        """Whether serving must wait for the first read of documents, DeviceClasses and kinds of devices."""
+        watch = self._devices
         return watch is not None and watch.is_starting and not self._read.is_set()
 
 
@@ -165,8 +168,9 @@ class DirectorySource(ConfigurationSource):
         directory: Path | None,
         changed: Callable[[ConfigurationState], object],
         api: ApiClient | None = None,
+        namespace: str = "",
     ) -> None:
-        super().__init__(api, changed)
+        super().__init__(api, changed, namespace)
         self.origin = "directory" if directory is not None else "built-in"
         self._directory = directory
         self._signature = self._signature_now()
@@ -178,8 +182,8 @@ class DirectorySource(ConfigurationSource):
             thread("configuration", self._watch, self._stopping).start()
 
     def poll(self) -> None:
-        """Load the directory again if anything in it, or a DeviceClass, has changed since the last poll."""
-        is_read = self._device_classes is None or self._device_classes.is_read
+        """Load the directory again if anything in it, or a DeviceClass or kind, has changed since the last poll."""
+        is_read = self._devices is None or self._devices.is_read
         signature = self._signature_now()
         differs, self._signature = signature != self._signature, signature
         if differs:
@@ -197,7 +201,7 @@ class DirectorySource(ConfigurationSource):
 
     def _load(self) -> None:
         self.configuration = load_directory(
-            self._directory, standalone=self._device_classes is None, device_classes=self.device_classes
+            self._directory, standalone=self._devices is None, devices=self.devices
         )
         self.state = ConfigurationState(self.configuration.version, time())
 
@@ -208,14 +212,14 @@ class DirectorySource(ConfigurationSource):
             self.poll()
 
     def _signature_now(self) -> object:
-        """Return a value that differs after a change of a DeviceClass, of a file, or of what is behind a link."""
+        """Return a value that differs after a change of a DeviceClass or kind, of a file, or of what is behind a link."""
         if self._directory is None:
             return None
         if self._directory.is_file():
-            return _identity(self._directory), self.device_classes
+            return _identity(self._directory), self.devices
         try:
             paths = [path for path in self._directory.iterdir() if not path.name.startswith(".")]
-            return sorted((path.name, *_identity(path)) for path in paths), self.device_classes
+            return sorted((path.name, *_identity(path)) for path in paths), self.devices
         except OSError as error:
             return error.errno
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from policies.gpus.device_pools import Inventory
 from policies.quota.amounts import GPUS, total
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from webhook.cluster.informer import Informer
@@ -160,6 +161,27 @@ class GrantCollector(Collector):
             granted.add_metric([key], float(amount))
             nodes.add_metric([key], float(in_nodes))
         yield from (granted, nodes)
+
+
+class DeviceKindsCollector(Collector):
+    """`inventory` returns the kinds of DRA devices, None before the ResourceSlices were listed. It is called at every scrape."""
+
+    def __init__(self, inventory: Callable[[], Inventory | None]) -> None:
+        self._inventory = inventory
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        inventory = self._inventory()
+        kinds = GaugeMetricFamily("gpu_admission_device_kinds", "Kinds of the DRA devices in ResourceSlices.")
+        left_out = GaugeMetricFamily(
+            "gpu_admission_device_names_left_out",
+            "1 for each attribute or capacity that kinds of DRA devices lack, because there are too many.",
+            labels=["name"],
+        )
+        if inventory is not None:
+            kinds.add_metric([], len(inventory.device_kinds.kinds))
+            for name in inventory.left_out:
+                left_out.add_metric([name], 1)
+        yield from (kinds, left_out)
 
 
 class WatchCollector(Collector):

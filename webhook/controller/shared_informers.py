@@ -10,12 +10,14 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.namespaces import Namespaces
 from webhook.configuration.loader import Configuration
+from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.teams import TeamMembership
 from webhook.controller.usage_cache import UsageCache
 from webhook.quota.documents import QUOTAS, QuotaStatus, decode_quota
 from webhook.quota.ledger_objects import TeamObjects
 from webhook.quota.ledger_records import LedgerReader, ledgers
+from webhook.threads import thread
 
 
 class SharedInformers:
@@ -38,11 +40,15 @@ class SharedInformers:
         self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader(self.team_objects).read)
         self.namespaces = Namespaces(api)
         self.membership = TeamMembership(api, self.namespaces)
+        self.slices = DeviceSlices(api, self.configuration)
         # After a new watch began, list first the namespaces whose quota is full: users may wait there for freed quota.
-        self.usage = UsageCache(api, namespace, configuration, awaited=observed.full, clock=clock)
+        self.usage = UsageCache(
+            api, namespace, configuration, awaited=observed.full, clock=clock, slices=self.slices
+        )
 
     def start(self, stopping: threading.Event) -> None:
         self.usage.own_counter.start()
+        thread("device slices", self.slices.run, stopping).start()
         for informer in self._watched():
             informer.start(stopping)
 

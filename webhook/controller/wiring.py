@@ -16,6 +16,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
 from webhook.controller.class_capacity import CapacityWriter, granted_and_allocatable
+from webhook.controller.device_kinds import DeviceKindsWriter
 from webhook.controller.enforcement import Enforcement
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
@@ -24,6 +25,7 @@ from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import (
     ControllerMetrics,
+    DeviceKindsCollector,
     GrantCollector,
     PendingCollector,
     TeamCollector,
@@ -132,6 +134,10 @@ def make_manager(
     manager.add(
         "capacity", while_leading(is_ready_leader, capacity.PERIOD_SECONDS, capacity.sync, capacity.forget)
     )
+    kinds = DeviceKindsWriter(api, options.namespace, informers.slices)
+    manager.add(
+        "device kinds", while_leading(elector.is_leader, kinds.PERIOD_SECONDS, kinds.sync, kinds.forget)
+    )
     manager.add("usage upkeep", every(UsageUpkeep.PERIOD_SECONDS, UsageUpkeep(informers, elector).sync))
     manager.add(
         "recount",
@@ -215,5 +221,6 @@ def _register_collectors(
     registry.register(TeamCollector(informers.observed.teams))
     granted = partial(granted_and_allocatable, usage_cache, informers.membership, informers.quotas)
     registry.register(GrantCollector(granted))
-    registry.register(WatchCollector(informers.all))
+    registry.register(WatchCollector(lambda: {**informers.all(), **informers.slices.informers}))
+    registry.register(DeviceKindsCollector(lambda: informers.slices.inventory))
     registry.register(PendingCollector(partial(usage_cache.pending_gpus, ledgers)))

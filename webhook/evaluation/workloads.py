@@ -110,7 +110,7 @@ def with_referred(
         return data, pods, []
     other = by.facts.referred(policy.namespace, str(data.get("apiVersion")), reference.kind, name)
     if other is None:
-        return data, pods, [references.unknown(reference, data)]
+        return data, pods, [references.unknown(reference.kind, reference.name, name)]
     with suppress(msgspec.ValidationError):  # said of that object itself
         whole = references.completed(reference, data, other)
         return whole, templates_of(by.trial(), policy, key, whole), []
@@ -179,7 +179,7 @@ def _templates(
 ) -> list[EvaluatedPod]:
     """Decide on each template, until there are TEMPLATE_FINDINGS; where they are denied, until one is."""
     pods: list[EvaluatedPod] = []
-    findings, only_advises = 0, policy.templates is not TemplateMode.ENFORCE
+    findings, is_enough = 0, policy.templates is not TemplateMode.ENFORCE
     for number, (written, template) in enumerate(places):
         place, pod = given(by, policy, written, template)
         deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
@@ -187,7 +187,8 @@ def _templates(
         decision = decision.located(place.path_in_object, place.path_of_edit)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
-        if findings >= TEMPLATE_FINDINGS and (only_advises or any(each.is_refused for each in pods)):
+        is_enough = is_enough or pods[-1].is_refused
+        if findings >= TEMPLATE_FINDINGS and is_enough:
             break
     return pods
 

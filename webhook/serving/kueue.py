@@ -14,8 +14,8 @@ from policies.pods.names import is_uid
 from policies.pods.pod import Metadata, Pod
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
+from webhook.cluster.kueue import GROUP, VERSIONS
 
-VERSIONS = ("v1beta2", "v1beta1")
 JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: the uid of its owner."""
 MAX_READ = 16
@@ -57,7 +57,7 @@ class KueueWorkloads:
         # An error counts as no, and is remembered, too: the pod then waits in line.
         query = {"labelSelector": f"{JOB_UID}={uid}", "limit": str(MAX_READ)}
         for version in VERSIONS:
-            path = api_path(f"/apis/kueue.x-k8s.io/{version}", "namespaces", namespace, "workloads")
+            path = api_path(f"/apis/{GROUP}/{version}", "namespaces", namespace, "workloads")
             with suppress(errors.ApiError, msgspec.MsgspecError):
                 listed = self._api.get(path, query=query, timeout=seconds)
                 items = value_at(decoded(msgspec.json.decode, listed), ("items",)) or ()

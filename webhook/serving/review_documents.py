@@ -84,10 +84,10 @@ class DocumentReviews(msgspec.Struct, frozen=True):
         return [document for document in self.source.documents if document.kind not in documents.LIMITS]
 
     def _problems(self, document: Document) -> list[Finding]:
-        known, classes = self._known(), self.source.device_classes
+        known, devices = self._known(), self.source.devices
         stored = [each for each in known if each.key != document.key]
-        problems = problems_of([*stored, document], classes)
-        already = frozenset(problems_of(known, classes))
+        problems = problems_of([*stored, document], devices)
+        already = frozenset(problems_of(known, devices))
         findings = list(_own(problems, document))
         for problem in problems:
             if problem.document != document.title and problem not in already:

@@ -33,10 +33,13 @@ PARAMETERS = ("{{", "${", "$(")
 """How the parameters of Argo, Katib and Tekton begin. `check` knows more placeholders (`tools.check.placeholders`)."""
 
 _SKIPPED = re.compile(
-    r"(annotation|label|selector)s?$|^(status|description|message|notes|readme|documentation|key)$",
+    r"(annotation|label|(?<!gpu)(?<!accelerator)selector)s?$|^(status|description|message|notes|readme|documentation|key)$",
     re.IGNORECASE,
 )
-"""Fields that ask for nothing: node labels look like resources (nvidia.com/mig-1g.5gb.count), and so do taints (`key`)."""
+"""Fields that ask for nothing: node labels look like resources (nvidia.com/mig-1g.5gb.count), and so do taints (`key`).
+
+A `gpuSelector` (AMD's AIMServiceTemplate) has the number of GPUs.
+"""
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _WORD = re.compile(r"[a-z]+")
@@ -46,7 +49,7 @@ _ACCELERATOR = re.compile(
 _AMOUNT_WORD = re.compile(
     r"amount|capacity|cards?|container|cores?|count|devices?|executor|fraction|guarantee|hard|host|instance|job|limits?|machine|max|"
     r"maximum|mem|memory|milli|min|minimum|needed|nodes?|num|number|of|per|percent|percentage|pod|portion|process|quantity|quota|rank|"
-    r"replica|request|requested|requests|required|role|shared?|size|task|total|units|worker"
+    r"replica|request|requested|requests|required|role|selector|shared?|size|task|total|units|worker"
 )
 """A word that may follow an accelerator in the key of an amount: gpuCount, gpus_per_node."""
 _HINT = re.compile(r"[gntxhi]pu|dcu|mlu|accelerator|neuron", re.IGNORECASE)
@@ -105,8 +108,10 @@ def gpu_amounts(
             form = next((each for each in Form if each in forms), None)
             if characters >= 0 and _CLAIM_LINE.search(value):
                 form = Form.RESOURCE
+        elif isinstance(value, list) or (isinstance(value, dict) and at[-3:-1] != _PARAMETERS):
+            continue  # its members come next
         else:
-            form = None if isinstance(value, list) else names.form(*_parameter(at, value))
+            form = names.form(*_parameter(at, value))
         if form is not None:
             yield FoundGPUs(at, form, is_text)
 
@@ -127,9 +132,7 @@ class _Names:
         name = key.removeprefix(REQUESTS).removeprefix(LIMITS)
         if "/" in name and _is_positive(value):
             return Form.RESOURCE if self._is_gpu(name) else None
-        if any(
-            isinstance(each, str) and _HINT.search(each[:LONGEST_FIELD]) for each in at[-3:]
-        ) and _is_positive(value):
+        if any(map(_is_hint, at[-3:])) and _is_positive(value):
             return Form.KEY if self._spend_one(key) and _is_of_gpus(at) else None
         if not isinstance(value, str):
             return None
@@ -166,9 +169,17 @@ def _domains_and_names(patterns: tuple[str, ...]) -> tuple[frozenset[str], re.Pa
     return frozenset(each.partition("/")[0] for each in patterns), re.compile("|".join(listed))
 
 
+@lru_cache(maxsize=4096)
+def _is_hint(step: str | int) -> bool:
+    return isinstance(step, str) and _HINT.search(step[:LONGEST_FIELD]) is not None
+
+
+_PARAMETERS = ("helm", "parameters")
+
+
 def _parameter(at: Parts, value: Any) -> tuple[Parts, Any]:
     """Return the path and the value that a parameter of a chart (Argo CD) sets; of anything else, the same."""
-    if not (isinstance(value, dict) and at[-3:-1] == ("helm", "parameters")):
+    if not isinstance(value, dict):
         return at, value
     name = str(value.get("name"))[:LONGEST_NAME].replace("\\.", "\0")  # an escaped dot is one of the key
     return (*at, name.rpartition(".")[2].replace("\0", ".")), value.get("value")
@@ -216,9 +227,10 @@ def _values(data: Any, kinds: WorkloadKinds, pods: Collection[Parts]) -> Iterato
             rest.pop()
             continue
         yield item
-        is_searched = not (isinstance(item[1], dict) and (_has_no_gpus(item[1], kinds) or item[0] in pods))
-        if is_searched and len(item[0]) < MAX_DEPTH:
-            rest.append(_items(*item))
+        at, inner = item
+        is_whole = isinstance(inner, dict) and (at in pods or _has_no_gpus(inner, kinds))
+        if isinstance(inner, dict | list) and not is_whole and len(at) < MAX_DEPTH:
+            rest.append(_items(at, inner))
 
 
 def _has_no_gpus(value: dict[str, Any], kinds: WorkloadKinds) -> bool:
@@ -232,9 +244,8 @@ def _has_no_gpus(value: dict[str, Any], kinds: WorkloadKinds) -> bool:
 
 def _items(at: Parts, value: Any) -> Iterator[tuple[Parts, Any]]:
     if isinstance(value, dict):
-        yield from (((*at, key), each) for key, each in value.items() if not _is_skipped(str(key)))
-    elif isinstance(value, list):
-        yield from (((*at, index), each) for index, each in enumerate(value))
+        return (((*at, key), each) for key, each in value.items() if not _is_skipped(str(key)))
+    return (((*at, index), each) for index, each in enumerate(value if isinstance(value, list) else ()))
 
 
 @lru_cache(maxsize=1024)

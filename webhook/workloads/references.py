@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 
 from policies.finding import UNREAD_GPUS, Finding, Severity
-from policies.pods.field_paths import field_path, value_at, with_edits
+from policies.pods.field_paths import value_at, with_edits
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path
 from webhook.configuration.workload_kinds import Reference, plural, steps
+
+IN_ITS_PODS = "the GPUs of {} are read only in the pods that the controller creates".format
 
 
 def name_of(reference: Reference, data: Any) -> str:
@@ -30,16 +32,16 @@ def completed(reference: Reference, data: Any, other: Any) -> Any:
     return with_edits(data, edits)
 
 
-def unknown(reference: Reference, data: Any) -> Finding:
-    """Return a warning that the other object is not known."""
+def unknown(kind: str, path: str, name: str) -> Finding:
+    """Return a warning that the object of that kind, which the field names, is not known."""
     return Finding(
         rule="workloads",
         reason=UNREAD_GPUS,
         severity=Severity.WARNING,
-        path=field_path(steps(reference.name)),
-        value=name_of(reference, data),
-        message=f"names a {reference.kind} that is not known here, nor are its GPUs",
-        remedy=f"apply the {reference.kind} first, or check both together",
+        path=path,
+        value=name,
+        message=f"names a {kind} that is not known here, nor are its GPUs",
+        remedy=f"apply the {kind} first, or check both together",
     )
 
 

@@ -31,6 +31,7 @@ from webhook.configuration.workload_kinds import PodForm, WorkloadKind, Workload
 from webhook.workloads.counts import values
 from webhook.workloads.gpu_amounts import Form, gpu_amounts
 from webhook.workloads.places import PodPlace
+from webhook.workloads.references import IN_ITS_PODS
 
 ID = "workloads"
 """Rule id of the findings of this module."""
@@ -45,6 +46,20 @@ _LISTS = ("containers", "ephemeralContainers", "initContainers")
 _CONTAINERS = {(each,) for each in _LISTS}
 _CHART_KINDS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
+_OF_A_CLOUD = (
+    ".cnrm.cloud.google.com",
+    ".services.k8s.aws",
+    ".azure.com",
+    ".upbound.io",
+    ".aws.crossplane.io",
+    ".gcp.crossplane.io",
+    ".azure.crossplane.io",
+    "cluster.x-k8s.io",
+    ".gardener.cloud",
+)
+"""Ends of API groups whose objects are machines and services of a cloud: Config Connector, ACK, Azure Service Operator,
+Crossplane, Cluster API, Gardener. Their GPUs are those of nodes, or of no node of this cluster.
+"""
 
 _ONLY_OF_PODS = {each.encode_name for each in msgspec.structs.fields(PodSpec)} - {
     each.encode_name for each in msgspec.structs.fields(Container)
@@ -52,6 +67,7 @@ _ONLY_OF_PODS = {each.encode_name for each in msgspec.structs.fields(PodSpec)} -
 """Fields of a pod that a container does not have."""
 _ALIKE = 0.8
 """How much a kind must be like one that is known."""
+_SHORTEST_WORD = 3
 
 _warning = partial(Finding, severity=Severity.WARNING)
 _misplaced = partial(
@@ -78,15 +94,17 @@ def unread_gpus(
     # A quota object of another system requests no GPUs.
     is_other_quota = row is None and kind.endswith("Quota")
     is_read = GROUPS.get(kind) == group or group == DRA_GROUP or (row is not None and row.has_no_gpus)
-    if is_read or is_other_quota:
+    if is_read or is_other_quota or (row is None and group.endswith(_OF_A_CLOUD)):
         return []
     found = list(_unread(data, pods, resource_mapping, kinds, row))
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
     unread = partial(_warning, rule=ID, reason=UNREAD_GPUS)
-    near = [] if row else get_close_matches(kind.lower()[:LONGEST_NAME], alike, n=1, cutoff=_ALIKE)
-    if near:
+    lowered = kind.lower()[:LONGEST_NAME]
+    near = [] if row else get_close_matches(lowered, alike, n=1, cutoff=_ALIKE)
+    # With a word more it is another kind: DynamoGraphDeploymentRequest.
+    if near and not (lowered.startswith(near[0]) and len(lowered) - len(near[0]) >= _SHORTEST_WORD):
         message, meant = "no kind of this name is read, and the object contains GPU resources", alike[near[0]]
         remedy, choices = f"did you mean {meant}?", together(Edit("kind", meant))
         return [unread(path="kind", value=kind, message=message, choices=choices, remedy=remedy)]
@@ -100,9 +118,14 @@ def unread_gpus(
     if row is not None and any(found[0] == at for path in row.unread for at, _ in values(data, steps(path))):
         value = value_at(data, found[0])
         named = truncate(value) if isinstance(value, str) else short_path(field_path(found[0]))
-        return [warning(message=f"the GPUs of {named} are read only in the pods that the controller creates")]
+        return [warning(message=IN_ITS_PODS(named))]
     forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row else []
-    nearest = max(forms, key=lambda form: _shared_steps(steps(form.path), found[0]), default=None)
+    words = str(found[0][-1]).split(".")  # spark.executor.resource.gpu.amount is one of spec.executor
+    nearest = max(
+        forms,
+        key=lambda form: (_shared_steps(steps(form.path), found[0]), steps(form.path)[-1] in words),
+        default=None,
+    )
     return [
         warning(
             message=message,

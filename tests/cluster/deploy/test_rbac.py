@@ -238,6 +238,7 @@ GROUPS = {
     "rbac": "rbac.authorization.k8s.io",
     "coordination": "coordination.k8s.io",
     "extensions": "apiextensions.k8s.io",
+    "resource": "resource.k8s.io",
 }
 
 
@@ -299,6 +300,8 @@ FORBIDDEN: dict[tuple[str, ...], str] = {
         patch configmaps -n {NAMESPACE} gpu-admission-catalogues
         patch configmaps -n {NAMESPACE} gpu-admission-capacity
         get configmaps -n {NAMESPACE} gpu-admission-budgets
+        patch configmaps -n {NAMESPACE} gpu-admission-devices
+        list resource:resourceslices
         get secrets -n {NAMESPACE} gpu-admission-ca
         update secrets -n {NAMESPACE} gpu-admission-certificates
         patch secrets -n {NAMESPACE} gpu-admission-certificates
@@ -329,6 +332,7 @@ ALLOWED: dict[tuple[str, ...], str] = {
         get extensions:customresourcedefinitions
         watch secrets -n {NAMESPACE} gpu-admission-certificates
         get configmaps -n {NAMESPACE} gpu-admission-catalogues
+        watch configmaps -n {NAMESPACE} gpu-admission-devices
         get coordination:leases -n {NAMESPACE} {CONTROLLER}
         patch events -n {TEAM}
         update gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
@@ -338,6 +342,8 @@ ALLOWED: dict[tuple[str, ...], str] = {
         patch configmaps -n {NAMESPACE} gpu-admission-catalogues
         patch configmaps -n {NAMESPACE} gpu-admission-budgets
         patch configmaps -n {NAMESPACE} gpu-admission-capacity
+        patch configmaps -n {NAMESPACE} gpu-admission-devices
+        watch resource:resourceslices
         create pods -n gpu-admission-canary
         patch events -n {TEAM}
         create events -n default

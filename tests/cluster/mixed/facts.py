@@ -93,12 +93,16 @@ def waiting(pods: Pods) -> int:
 
 
 class Entry(NamedTuple):
-    """A reservation. `lift`: "" for one of a creation or another update, `held`, `begun`, or `kept` for a pod that ended."""
+    """A reservation. `lift`: "" for one of a creation or another update, `held`, `begun`, or `kept` for a pod that ended.
+
+    `keeper`: the uid of the object that keeps what the pod had.
+    """
 
     uid: str
     gpus: int
     name: str
     lift: str
+    keeper: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,10 @@ class Row:
         )
 
     @property
+    def keeps(self) -> dict[str, Entry]:
+        return {entry.uid: entry for entry in self.entries if entry.keeper}
+
+    @property
     def lifts(self) -> dict[str, str]:
         return {entry.uid: entry.lift for entry in self.entries if entry.lift}
 
@@ -167,7 +175,7 @@ def _entry(each: str, head: str) -> Entry:
     uid, _, rest = key.partition("/")
     is_lift = rest == "lift" or rest.startswith("lift/")
     if rest.startswith("keep/"):
-        return Entry(uid, _gpus(head), name, "kept")
+        return Entry(uid, _gpus(head), name, "kept", rest.removeprefix("keep/"))
     gpus = _gpus(head)
     return Entry(uid, gpus, name, ("begun" if "/" in rest else "held") if is_lift else "")
 

@@ -168,14 +168,18 @@ def order(facts: Facts) -> Order:
     """Judge every write that holds quota for pods."""
     seen, before = Order(), dict[str, Row]()
     for write in facts.writes:
-        new = {
+        held = {
             name: {uid for uid, lift in row.lifts.items() if lift == "held"} - before[name].lifts.keys()
             for name, row in write.rows.items()
             if name in before and before[name].is_counted and row.is_counted
         }
+        new = {
+            name: uids - _replacing(facts, name, before[name], write.rows[name], uids)
+            for name, uids in held.items()
+        }
         before |= write.rows
+        seen.held += sum(map(len, held.values()))
         if any(new.values()):
-            seen.held += sum(map(len, new.values()))
             lines = places(facts, write, new)
             first = {name: str(line.units[0]) if line.units else "nobody" for name, line in lines.items()}
             wanted = _turn(write.team, lines)
@@ -194,6 +198,19 @@ def order(facts: Facts) -> Order:
                 if early:
                     seen.passed.append(Passed(write, name, early, words))
     return seen
+
+
+def _replacing(facts: Facts, namespace: str, before: Row, row: Row, held: set[str]) -> set[str]:
+    """Return the pods for which quota is held that their own object kept for them until this write."""
+    kept = [keep for uid, keep in before.keeps.items() if uid not in row.keeps]
+    pods = facts.namespaces[namespace].at(row.revision) if kept else {}
+    found = set[str]()
+    for pod in sorted((pods[uid] for uid in held if uid in pods), key=lambda pod: pod.place):
+        own = next((keep for keep in kept if keep.keeper == pod.owner and keep.gpus >= pod.gpus), None)
+        if own is not None:
+            kept.remove(own)
+            found.add(pod.uid)
+    return found
 
 
 def _name(facts: Facts, write: Write, namespace: str, uid: str) -> str:

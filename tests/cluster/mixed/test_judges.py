@@ -138,6 +138,7 @@ def test_amounts(steps: list[Step], differ: int, over: int, unreserved: int) -> 
 
 FIRST, SECOND = pod(1, "x-1", 3, waits=True), pod(2, "x-2", waits=True)
 WAITING = [FIRST, SECOND, row(3, 2, 2, waiting=2)]
+KEPT = [row(3, 2, 1, waiting=2), row(4, 2, 0, waiting=2, _1="x-0/keep/y")]
 MEMBERS = [gang(1, 2), pod(2, "x-1", waits=True, owner="train"), pod(2, "x-2", waits=True, owner="train")]
 
 
@@ -166,6 +167,33 @@ MEMBERS = [gang(1, 2), pod(2, "x-1", waits=True, owner="train"), pod(2, "x-2", w
             pod(3, "x-1", owner="train"),
             row(4, 5, 1, waiting=2),
             row(5, 5, 1, waiting=2, _1="x-2/lift"),
+        ],
+        1,
+    ),
+    what_its_job_keeps_for_it=(
+        [
+            pod(1, "x-1", 4, waits=True),
+            pod(2, "x-2", waits=True, owner="y"),
+            *KEPT,
+            row(5, 2, 0, waiting=2, _1="x-2/lift"),
+        ],
+        0,
+    ),
+    what_another_job_keeps=(
+        [
+            pod(1, "x-1", 4, waits=True),
+            pod(2, "x-2", waits=True, owner="z"),
+            *KEPT,
+            row(5, 2, 0, waiting=2, _1="x-2/lift"),
+        ],
+        1,
+    ),
+    more_than_its_job_keeps=(
+        [
+            pod(1, "x-1", 4, waits=True),
+            pod(2, "x-2", 2, waits=True, owner="y"),
+            *KEPT,
+            row(5, 2, 0, waiting=2, _2="x-2/lift"),
         ],
         1,
     ),

@@ -16,6 +16,7 @@ from policies.gpus.classes import (
     parse_share,
     problems,
 )
+from policies.gpus.device_kinds import DeviceAttribute, DeviceKind
 from tests.builders import gpu_class
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
@@ -99,6 +100,26 @@ DEVICE_CLASS = "must be the name of a DeviceClass such as h100.example.com, not"
             'nodeLabels[0].values[1]: must be a label value, not "NVIDIA T4"',
         ),
         ({"nodeLabels": [{"key": "a", "values": ["x", "x"]}]}, 'nodeLabels[0].values[1]: duplicates "x"'),
+        (
+            {"deviceAttributes": [{"key": "productName", "values": ["T4"]}]},
+            'deviceAttributes[0].key: must be a qualified name such as gpu.example.com/productName, not "productName"',
+        ),
+        (
+            {"deviceAttributes": [{"key": "a.b/c", "values": ["x"]}, {"key": "a.b/c", "values": ["y"]}]},
+            'deviceAttributes[1].key: duplicates "a.b/c": put all its values into one entry',
+        ),
+        (
+            {"deviceAttributes": [{"key": "a.b/c", "values": []}]},
+            "deviceAttributes[0].values: must not be empty",
+        ),
+        (
+            {"deviceAttributes": [{"key": "a.b/c", "values": ["NVIDIA T4", ""]}]},
+            'deviceAttributes[0].values[1]: must be a value of 1 to 64 characters, not ""',
+        ),
+        (
+            {"deviceAttributes": [{"key": "a.b/c", "values": ["x" * 65]}]},
+            f'deviceAttributes[0].values[0]: must be a value of 1 to 64 characters, not "{"x" * 65}"',
+        ),
         ({"deviceClasses": ["H100"]}, f'deviceClasses[0]: {DEVICE_CLASS} "H100"'),
         ({"deviceClasses": ["h100.example.com", ".com"]}, f'deviceClasses[1]: {DEVICE_CLASS} ".com"'),
         ({"deviceClasses": ["h100", "h100"]}, 'deviceClasses[1]: duplicates "h100"'),
@@ -147,6 +168,41 @@ def test_problems(fields: dict[str, Any], want: str) -> None:
     found = problems("nvidia-a100-80gb", spec(**fields))
 
     assert [f"{path}: {sentence}" for path, sentence in found] == [f"spec.{want}"]
+
+
+def test_devices_are_of_the_classes_that_list_one_of_their_attributes() -> None:
+    def of(**attributes: str) -> list[str]:
+        named = {
+            f"gpu.nvidia.com/{name}": DeviceAttribute(string=value) for name, value in attributes.items()
+        }
+        return [each.name for each in BUILT_IN.of_device(DeviceKind("gpu.nvidia.com", named))]
+
+    assert of(productName="NVIDIA A100-SXM4-40GB", profile="1g.5gb") == ["nvidia-a100-40gb"]
+    assert of(productName="NVIDIA A100") == []
+    assert of(model="NVIDIA A100-SXM4-40GB") == []
+
+
+def test_built_in_products_are_the_same_by_label_and_by_device() -> None:
+    """GPU Feature Discovery writes "-" for spaces. Names without NVIDIA are from drivers that are older than DRA."""
+    keys = {
+        "nvidia.com/gpu.product": "gpu.nvidia.com/productName",
+        "amd.com/gpu.product-name": "gpu.amd.com/productName",
+    }
+    for built_in in BUILT_IN:
+        labels = {
+            keys[label.key]: {
+                each for each in label.values if not each.startswith("A100") and not each.endswith("-SHARED")
+            }
+            for label in built_in.node_labels
+            if label.key in keys
+        }
+        attributes = {
+            each.key: {value.replace(" ", "-") for value in each.values}
+            for each in built_in.device_attributes
+        }
+        attributes.pop("gaudi.intel.com/model", None)
+
+        assert attributes == labels
 
 
 def test_eight_sevenths() -> None:

@@ -8,6 +8,7 @@ from policies.gpus.device_classes import (
     device_class_mapping,
     unmapped_device_classes,
 )
+from policies.gpus.device_kinds import DeviceKind, DeviceKinds
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
     Measure,
@@ -116,3 +117,15 @@ def test_device_classes_that_nothing_charges(
     in_force = ResourceMapping((policy, derived, *BUILT_IN.specs))
 
     assert unmapped_device_classes(classes, BUILT_IN, in_force) == want
+
+
+def test_the_kinds_that_each_device_class_may_select() -> None:
+    kinds = DeviceKinds(tuple(DeviceKind(driver=driver) for driver in ("gpu.amd.com", "gpu.nvidia.com")))
+    classes = [
+        device_class("device.driver == 'gpu.amd.com'", name="a"),
+        device_class(name="any"),
+        device_class("device.driver == 'x.com'", name="b"),
+    ]
+    found = device_class_mapping(classes, NO_DOCUMENTS, BUILT_IN, kinds)
+    assert (found.device_kinds, found.kinds_by_class) == (kinds, {"a": (0,), "any": (0, 1), "b": ()})
+    assert device_class_mapping(classes, NO_DOCUMENTS, BUILT_IN).kinds_by_class == {}

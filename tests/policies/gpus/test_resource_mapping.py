@@ -86,6 +86,7 @@ def test_a_resource_pattern_comes_before_the_extended_name_of_a_device_class() -
 NO_GPU = ResourcePattern(pattern="nvidia.com/gpus", measure=Measure.NOTHING)
 NO_SCHEDULER = "must be the schedulerName of a scheduler that shares GPUs"
 NO_NAME = "must be a resource name such as example.com/gpu or example.com/*"
+NO_COUNTER = "must be the name of a counter such as memory, with at most one *"
 NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
 
 
@@ -102,6 +103,10 @@ NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at
             f"otherSchedulers[0].schedulerName: {NO_SCHEDULER}",
             "otherSchedulers[0].annotationPrefixes: must be beginnings such as example.com/gpu-",
         ],
+    ),
+    no_counter=(
+        {"deviceClasses": [{"pattern": "x.com", "weigh": ["memory", "memory-slice-*", "a*b*", "Memory"]}]},
+        [f"deviceClasses[0].weigh[2]: {NO_COUNTER}", f"deviceClasses[0].weigh[3]: {NO_COUNTER}"],
     ),
     no_name=({"deviceClasses": [{"pattern": "GPU"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),
     two_stars=({"deviceClasses": [{"pattern": "*.*"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),

@@ -119,7 +119,7 @@ def test_claims_of_no_class(device_class: str, mode: UnclassifiedPods, want: set
     if denials:
         assert demand.denials[0].sentence() == (
             'spec.devices.requests[0].exactly.deviceClassName = "gpu.nvidia.com": must name a GPU class, by the nodeSelector '
-            "of a pod or the deviceClassName of a claim, because the quota of this namespace "
+            "of a pod or the DeviceClass or selectors of a claim, because the quota of this namespace "
             "counts GPUs by class: device class gpu.nvidia.com is of no GPU class in particular"
         )
 

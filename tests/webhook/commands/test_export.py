@@ -10,6 +10,7 @@ from tests.gpu_stacks import AGENTS
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, POLICIES, cluster
 from tests.webhook.tools.doctor.admission import OURS, excluding, namespace
+from tests.webhook.tools.doctor.nodes import node
 from webhook.commands import main
 
 POLICY = """\
@@ -152,3 +153,45 @@ def test_namespaces_of_the_gpu_stack(
     assert selectors == [{"matchExpressions": want}] * len(policies)
     warnings = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
     assert [line[: len(warned)] for line in warnings] == [warned][: len(warned)]
+
+
+QUOTA = "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUQuota\nmetadata: {name: default, namespace: ml}\nspec: {hard: "
+
+
+@cases(
+    ("hard", "code", "want"),
+    of_a_class=("{classes: {nvidia-t4: 4}}", 0, ["ResourceFlavor", "ClusterQueue", "LocalQueue"]),
+    in_total_of_unknown_nodes=(
+        "{gpus: 4}",
+        2,
+        "error: no GPUQuota names a GPU class in hard.classes, and no node is known of which hard.gpus could be granted\n",
+    ),
+)
+def test_queues_of_kueue(tmp_path: Path, hard: str, code: int, want: list[str] | str) -> None:
+    (tmp_path / "quota.yaml").write_text(f"{QUOTA}{hard}}}\n")
+    result = export("--kueue", "--config", str(tmp_path))
+
+    assert result.exit_code == code
+    if code:
+        assert result.stderr == want
+    else:
+        documents = yaml.safe_load_all(result.stdout)
+        assert [each["kind"] for each in documents if each] == want
+        assert result.stdout.startswith("# Flavors and queues of Kueue from GPUClasses and GPUQuotas, by ")
+
+
+def test_queues_of_kueue_for_the_nodes_of_a_cluster(tmp_path: Path) -> None:
+    quota = {"metadata": {"name": "default", "namespace": "ml", "uid": "q"}, "spec": {"hard": {"gpus": 4}}}
+    objects = {
+        **cluster(),
+        "/apis/gpu-admission.dev/v1alpha1/gpuquotas": [quota],
+        "/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})],
+    }
+    with ApiServer(tmp_path, answering(objects)) as server:
+        result = export("--kueue", "--kubeconfig", str(server.kubeconfig()))
+
+    assert result.exit_code == 0, result.output
+    flavor, queue, _ = (each for each in yaml.safe_load_all(result.stdout) if each)
+    assert flavor["metadata"]["name"] == "nvidia-t4"
+    (granted,) = queue["spec"]["resourceGroups"][0]["flavors"]
+    assert granted["resources"][-1] == {"name": "nvidia.com/gpu", "nominalQuota": 4}

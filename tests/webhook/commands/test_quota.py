@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from policies.quota.amounts import Hard
 from policies.quota.spec import QuotaSpec
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import ApiServer, answering
+from tests.webhook.cluster.apiserver import ApiServer, answering, group
 from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, cluster
 from webhook.cluster.objects import Condition
 from webhook.commands import main
@@ -29,6 +29,7 @@ from webhook.quota.documents import (
     QuotaStatus,
     WaitingPods,
 )
+from webhook.tools.kueue import QueueState, Reserved
 from webhook.tools.status.quotas import HolderOfQuota
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 
@@ -271,6 +272,52 @@ def test_who_keeps_quota_while_its_pods_are_replaced(capsys: pytest.CaptureFixtu
     assert "  kept for RayCluster/train, whose pods are replaced: 2 GPUs" in lines
     (kept,) = command.document(reports)["quotas"][0]["kept"]
     assert kept == {"object": "RayCluster/train", "demand": {"gpus": "2"}}
+
+
+def test_the_queues_of_kueue(capsys: pytest.CaptureFixture[str]) -> None:
+    record = QuotaRecord(namespace="a", uid="", version="", spec=QuotaSpec(hard=Hard(gpus=8)))
+    used = Reserved(flavor="h100", resource="nvidia.com/gpu", reserved="6", nominal="8")
+    queues = (
+        QueueState(
+            name="batch", cluster_queue="gpus", pending=2, admitted=1, is_stopped=False, reserved=(used,)
+        ),
+        QueueState(name="night", cluster_queue="other", pending=3, admitted=0, is_stopped=True),
+    )
+    reports = QuotaReports([QuotaReport(record, summary("a"), None)], None, [], queues=queues)
+    command.print_text(Screen(), reports, AT)
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "  Kueue: LocalQueue batch: 1 admitted, 2 pending; ClusterQueue gpus has reserved",
+        "    6 of 8 nvidia.com/gpu of flavor h100",
+        "  Kueue: LocalQueue night: 0 admitted, 3 pending, stopped",
+    ]
+    document = command.document(reports)["queues"][0]
+    assert (document["clusterQueue"], document["reserved"][0]["nominal"]) == ("gpus", "8")
+
+
+def test_what_is_read_of_kueues_queues(tmp_path: Path) -> None:
+    api = "/apis/kueue.x-k8s.io/v1beta2"
+    local = {"metadata": {"name": "team-a"}, "spec": {"clusterQueue": "gpus"}}
+    at = {"status": "True", "reason": "Any", "message": "", "lastTransitionTime": "2026-11-22T07:00:00Z"}
+    conditions = (), (), ("QuotaReserved", "Admitted"), ("QuotaReserved", "Admitted", "Finished")
+    workloads = [
+        {
+            "metadata": {"name": f"job-{number}"},
+            "spec": {"queueName": "team-a"},
+            "status": {"conditions": [{"type": kind, **at} for kind in kinds]},
+        }
+        for number, kinds in enumerate(conditions)
+    ]
+    objects = {
+        OF_ML: [STORED],
+        "/api/v1/namespaces/ml/pods": [],
+        "/apis/kueue.x-k8s.io": group("v1beta2"),
+        f"{api}/namespaces/ml/localqueues": [local],
+        f"{api}/namespaces/ml/workloads": workloads,
+        f"{api}/clusterqueues/gpus": {"metadata": {"name": "gpus"}, "spec": {"stopPolicy": "Hold"}},
+    }
+    assert "Kueue: LocalQueue team-a: 1 admitted, 2 pending, stopped" in of_cluster(
+        tmp_path, objects, "-n", "ml"
+    ).output.replace("\n    ", " ")
 
 
 def test_a_long_name_widens_the_column_of_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import ApiServer, Collections, group, status
 from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
+from webhook.cluster.objects import NAMESPACE
 from webhook.configuration import cluster_source, dynamic_resources
 from webhook.configuration.cluster_source import ClusterSource, DocumentStatus, Record, choose
 from webhook.configuration.documents import Document, is_pause
@@ -50,7 +51,7 @@ def source(
     server: ApiServer, states: list[ConfigurationState], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ClusterSource]:
     monkeypatch.setattr(informer, "TIMINGS", QUICK)
-    source = ClusterSource(server.client(), states.append)
+    source = ClusterSource(server.client(), states.append, NAMESPACE)
     yield source
     source.stop()
 

@@ -55,6 +55,7 @@ ASK = "ask the platform team to name their paths in workloadKinds of a GPUResour
         "spec.conf[spark.executor.resource.gpu.amount]",
     ),
     a_count_below_the_key=("spec: {gpu: {enabled: true, count: 1}}", "spec.gpu.count"),
+    a_count_of_selected_gpus=("spec: {gpuSelector: {count: 4, model: MI300X}}", "spec.gpuSelector.count"),
     a_count_in_a_list=(
         "spec: {guestAccelerators: [{type: t4, count: 1}]}",
         "spec.guestAccelerators[0].count",
@@ -136,10 +137,30 @@ def test_a_kind_that_is_misspelt(group: str, kind: str, want: str) -> None:
     assert found.fix == (Edit("kind", want),)
 
 
+CLOUDS = (
+    "compute.cnrm.cloud.google.com",
+    "eks.services.k8s.aws",
+    "containerservice.azure.com",
+    "container.gcp.upbound.io",
+    "ec2.aws.crossplane.io",
+    "infrastructure.cluster.x-k8s.io",
+    "core.gardener.cloud",
+)
+
+
+@pytest.mark.parametrize("group", CLOUDS)
+def test_machines_of_a_cloud_make_no_pods_here(group: str) -> None:
+    machine = {"spec": {"guestAccelerators": [{"type": "nvidia-l4", "count": 8}]}}
+
+    assert unread_gpus(group, "Machine", machine, (), MAPPING, KINDS) == []
+    assert unread_gpus("kubernetes.crossplane.io", "Object", machine, (), MAPPING, KINDS) != []
+
+
 @cases(
     ("group", "kind"),
     of_another_group=("example.com", "Deployment"),
     nothing_near=("apps", "Scaler"),
+    with_a_word_more=("nvidia.com", "DynamoGraphDeploymentRequest"),
 )
 def test_a_kind_that_may_be_one(group: str, kind: str) -> None:
     (found,) = unread_gpus(group, kind, {"spec": {"nvidia.com/gpu": 1}}, (), MAPPING, KINDS)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
-from policies.gpus.device_classes import DeviceClass, decode_device_class
+from policies.gpus.device_classes import NO_DEVICES, ClusterDevices, decode_device_class
 from policies.placement.named_nodes import NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
@@ -66,10 +66,10 @@ class CheckedCluster:
             yield self._reader.nodes_from
         yield from self._notes
 
-    def _configuration(self, *, device_classes: tuple[DeviceClass, ...] = ()) -> Configuration:
-        """Return the documents in force, with DeviceClasses that the manifests add. Raises ConfigurationError."""
+    def _configuration(self, *, devices: ClusterDevices = NO_DEVICES) -> Configuration:
+        """Return the documents in force, with the devices that the manifests add. Raises ConfigurationError."""
         before = len(self._reader.omitted)
-        configuration = self._reader.configuration(self._config, device_classes)
+        configuration = self._reader.configuration(self._config, devices)
         self.unread_documents = self._reader.omitted[before:]
         return configuration
 

@@ -49,6 +49,7 @@ from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.tools.check.run_budgets import budget_findings
+from webhook.tools.check.run_references import described_elsewhere
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import workload_pods
 from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAIN_JOB, runtime_of, with_runtime
@@ -174,8 +175,10 @@ class Run:
             manifests, cache.configuration, cluster, self._by.facts.labels_of
         )
         self._teams = run_quotas.teams_in(manifests)
+        kinds = cache.configuration.workload_kinds
+        scoped = {key for key, row in kinds.items() if row.cluster_scoped}
         self._named = {
-            (each.group_kind, "" if each.kind == CLUSTER_RUNTIME else each.namespace, each.name): each.data
+            (each.group_kind, "" if each.group_kind in scoped else each.namespace, each.name): each.data
             for each in manifests
         }
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
@@ -243,7 +246,8 @@ class Run:
         if workload_kind is not None:
             quotas = quota_findings(workload_kind, manifest.data, configuration.resource_mapping)
             decisions.append(Decision.of_findings(policy, quotas, Mode.WARN))
-        decisions.append(Decision.of_findings(policy, unknown, Mode.WARN))
+        described = described_elsewhere(manifest, data, configuration, self._referred)
+        decisions.append(Decision.of_findings(policy, (*unknown, *described), Mode.WARN))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
@@ -310,6 +314,8 @@ class Run:
 
     def _referred(self, namespace: str, api_version: str, kind: str, name: str) -> Any:
         key = api_version.rpartition("/")[0], kind
+        row = self._configuration.workload_kinds.get(key)
+        namespace = "" if row and row.cluster_scoped else namespace
         found = self._named.get((key, namespace, name))
         return self._cluster.stored(*key, namespace, name) if found is None and self._cluster else found
 

@@ -9,7 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from policies.gpus.claimed_devices import ClaimName, DeviceClassNames, claim_record
-from policies.gpus.device_classes import DeviceClass, decode_device_class
+from policies.gpus.device_classes import ClusterDevices, decode_device_class
+from policies.gpus.device_pools import DevicePools
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import path_parts, value_at
@@ -35,7 +36,7 @@ from webhook.tools.check.run_quotas import read_manifest
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to every namespace."""
 
-DEVICE_CLASS = (DRA_GROUP, "DeviceClass")
+DEVICE_CLASS, RESOURCE_SLICE = (DRA_GROUP, "DeviceClass"), (DRA_GROUP, "ResourceSlice")
 
 T = TypeVar("T")
 
@@ -101,9 +102,14 @@ def default_labels(namespace: str) -> Labels:
     return ((NAME_LABEL, namespace),)
 
 
-def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
-    """Return the DeviceClasses among the manifests: the configuration needs them to know which devices are GPUs."""
-    return tuple(read for _, read in _decoded(manifests, DEVICE_CLASS, decode_device_class))
+def devices_in(manifests: Sequence[Manifest], mapping: ResourceMapping) -> ClusterDevices:
+    """Return the DeviceClasses among the manifests, by which devices are GPUs, and the kinds of devices in the ResourceSlices."""
+    classes = tuple(read for _, read in _decoded(manifests, DEVICE_CLASS, decode_device_class))
+    pools = DevicePools()
+    for manifest, slice_ in _decoded(manifests, RESOURCE_SLICE, pools.reader.read):
+        pools.put(manifest.name, None, slice_)
+    pools.count(mapping)
+    return ClusterDevices(classes, pools.inventory.device_kinds)
 
 
 def limits_in(

@@ -27,8 +27,9 @@ from webhook.cluster.node_informer import StoredNode, decode_node
 from webhook.cluster.objects import ObjectMeta, decode_metadata
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
-from webhook.configuration.dynamic_resources import read_claims, read_device_classes
+from webhook.configuration.dynamic_resources import read_claims
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.configuration.published_devices import read_cluster_devices
 from webhook.quota.documents import QUOTAS, QuotaRecord, decode_quota
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 
@@ -229,11 +230,11 @@ class InstalledCluster:
     @cached_property
     def documents(self) -> Documents:
         if self._config is None:
-            chosen = read_chosen(self.api)
+            chosen = read_chosen(self.api, self.names.namespace)
             return Documents("the cluster", chosen.configuration, chosen.problems)
         try:
-            classes = read_device_classes(self.api)
-            return Documents(str(self._config), load_directory(self._config, device_classes=classes))
+            devices = read_cluster_devices(self.api, self.names.namespace)
+            return Documents(str(self._config), load_directory(self._config, devices=devices))
         except ConfigurationError as error:
             return Documents(str(self._config), None, error.problems)
 

@@ -84,7 +84,6 @@ class Draft:
         tally: Tally,
         nodes: Sequence[GPUNode],
         quotas: Container[str],
-        device_classes: Sequence[DeviceClass] = (),
         labels: Mapping[str, Labels] | None = None,
         bounds: Mapping[str, Fraction] | None = None,
     ) -> None:
@@ -92,8 +91,9 @@ class Draft:
 
         bounds: by namespace with a ClusterGPUQuota, the most GPUs that it allows.
         """
-        self._base, self._device_classes = configuration, device_classes
-        self._classes = (*new_classes(nodes, configuration), *named_classes(device_classes, configuration))
+        self._base = configuration
+        named = named_classes(configuration.devices.classes, configuration)
+        self._classes = (*new_classes(nodes, configuration), *named)
         self._label_key = _label_key(nodes, configuration, self._classes)
         untolerated = _untolerated(nodes, configuration)
         self._tolerated = [taint for taint, names in untolerated.items() if len(names) == len(nodes)]
@@ -128,7 +128,7 @@ class Draft:
 
     def configuration(self) -> Configuration:
         """Return the configuration of the documents in force and the proposed documents."""
-        return load_objects((*self._base.documents, *self._documents()), self._device_classes)
+        return load_objects((*self._base.documents, *self._documents()), self._base.devices)
 
     def proposal(self, refused: int | None) -> Proposal:
         documents = [*self._documents(), *self._teams]

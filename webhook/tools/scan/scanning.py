@@ -35,7 +35,7 @@ from webhook.cluster.capacity import GPUNode, capacity_by_class, gpu_node
 from webhook.cluster.node_informer import NODES
 from webhook.cluster.objects import PartialObject, decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
-from webhook.configuration.dynamic_resources import read_claims, read_device_classes, served_resource
+from webhook.configuration.dynamic_resources import read_claims, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.decision import Decision
@@ -188,9 +188,7 @@ class Scan:
         teams = read_teams(self._reader) or ()
         labels = None if self._namespace or teams else facts.labels
         bounds = self._bounds(teams, tally.namespaces)
-        draft = Draft(
-            configuration, tally, nodes, facts.quotas or {}, read_device_classes(self._api), labels, bounds
-        )
+        draft = Draft(configuration, tally, nodes, facts.quotas or {}, labels, bounds)
         refused = self._try_out(draft) if with_trial else None
         self._progress("nodes")
         counted, labelled = self._remarks()

@@ -6,7 +6,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-from policies.gpus.device_classes import DeviceClass
+from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
+from policies.gpus.device_slices import merged
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts, node_facts, nodes_with_other_labels
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
@@ -19,12 +20,14 @@ from webhook.cluster.capacity import GPUNode
 from webhook.cluster.limit_range_informer import LIMIT_RANGES
 from webhook.cluster.node_informer import WHOLE_NODES, state_reader
 from webhook.cluster.node_pools import node_pools
-from webhook.cluster.objects import CAPACITY, NAMESPACE, decode_metadata
+from webhook.cluster.objects import CAPACITY, DEVICES, NAMESPACE, decode_metadata
 from webhook.cluster.published_capacity import PublishedCapacity, decode
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, keys_to_know, load_directory
+from webhook.configuration.published_devices import decode as decode_devices
+from webhook.configuration.published_devices import devices_path
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.tools.status.listed_capacity import read_gpu_nodes
 
@@ -76,15 +79,23 @@ class Permitted:
         """Return what is read of a list in each namespace, or under "" of all namespaces if `namespaces` is empty."""
         return {each: self.attempt_list(resource, each, partial(read, each)) for each in namespaces or ("",)}
 
-    def configuration(self, config: Path | None, added: Sequence[DeviceClass] = ()) -> Configuration:
+    def configuration(self, config: Path | None, added: ClusterDevices = NO_DEVICES) -> Configuration:
         """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError.
 
-        `added` are DeviceClasses that the cluster does not have yet.
+        `added` are DeviceClasses and kinds of devices that the cluster does not have yet.
         """
         if config is None:
             return self.documents(added).configuration
         self._has_own_documents = True
-        return load_directory(config, device_classes=(*read_device_classes(self.api), *added))
+        return load_directory(config, devices=self._devices(added))
+
+    def _devices(self, added: ClusterDevices) -> ClusterDevices:
+        """Return the DeviceClasses and kinds of devices of the cluster, and those added; without classes, no kind matters."""
+        classes = (*read_device_classes(self.api), *added.classes)
+        right = f"get configmaps/{DEVICES} -n {NAMESPACE}"
+        stored = self.get(right, devices_path(NAMESPACE)) if classes else None
+        published = (decode_devices(stored).published.device_kinds,) if stored else ()
+        return ClusterDevices(classes, merged(*published, added.kinds))
 
     def gpu_nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...] | None:
         nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogue))
@@ -174,7 +185,7 @@ class Permitted:
         stored = self.get(f"get {PLURAL}.{GROUP} -n {namespace}", quota_path(namespace))
         return decode_quota(stored) if stored else None
 
-    def documents(self, added: Sequence[DeviceClass] = ()) -> EvaluatedDocuments:
+    def documents(self, added: ClusterDevices = NO_DEVICES) -> EvaluatedDocuments:
         """Return the documents of the cluster; kinds that the caller may not list have none."""
         records: list[Record] = []
         for kind, resource in RESOURCES.items():
@@ -187,4 +198,4 @@ class Permitted:
             if listed is None and kind == POLICY:
                 self.knows_policies = False
             records += listed.items if listed else ()
-        return choose(records, None, (*read_device_classes(self.api), *added))
+        return choose(records, None, self._devices(added))

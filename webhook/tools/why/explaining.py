@@ -44,6 +44,7 @@ from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.doctor.cluster import Names
+from webhook.tools.kueue import read_kueue
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.listed_capacity import node_index
@@ -63,6 +64,7 @@ from webhook.tools.why.explanation import (
     ways_of,
 )
 from webhook.tools.why.family import read_author, read_family, scaled_by, wanted_pods
+from webhook.tools.why.kueue import family_uids, kueue_cause
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
 from webhook.tools.why.now import After, Try, helps, nearest, now
@@ -319,9 +321,13 @@ class _Case:
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
         place, line = self._line(situation, pod, needed)
+        contact = self.policy.contact if self.policy else PLATFORM_TEAM
+        uids = family_uids(self.document, situation.pods)
+        kueue = read_kueue(self.reader, self.namespace, uids, configuration.resource_mapping)
         situation = replace(
             situation,
             line=line,
+            kueue=kueue_cause(kueue, contact) if kueue else None,
             rule_denials=rule_denials,
             no_node=no_node,
             sees_quota=self.limits is not None,
@@ -331,7 +337,7 @@ class _Case:
             other_kinds=self._other_kinds(nodes, classes, tried) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
             new_nodes=ask_for_nodes(pod, classes, self._class_options.label_key, configuration.classes),
-            contact=self.policy.contact if self.policy else PLATFORM_TEAM,
+            contact=contact,
         )
         answer, summary, reasons = answer_of(situation)
         holders = {each.holder for each in situation.pods}
@@ -350,6 +356,7 @@ class _Case:
             classes=classes,
             quota=quota,
             line=place,
+            kueue=kueue,
             idle=idle_owner(status, holders),
             budget=status.budget if status else None,
             nodes=fits,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from policies.finding import Change, ContactEdit, Edit, Edits, Finding, Wait
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
+from webhook.tools.kueue import KueueState
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
 from webhook.tools.stored_objects import Evaluation
 from webhook.tools.stored_pod import StoredPod
@@ -25,7 +26,7 @@ class Answer(Enum):
     GATED = "gated"
     """Pods exist, and wait for something to remove their scheduling gates."""
     WAITING = "waiting"
-    """Pods exist, and wait in line for quota."""
+    """Pods exist, and wait in line for quota, or Kueue has not started the object yet."""
     STOPPED = "stopped"
     """It makes no pods as it is written: suspended, scaled to zero, or only a template."""
     ENDED = "ended"
@@ -39,6 +40,7 @@ class Source(Enum):
     QUOTA = "quota"
     LINE = "line"
     """The line of the pods that wait for quota."""
+    KUEUE = "kueue"
     EVENT = "event"
     CONTROLLER = "controller"
     SCHEDULER = "scheduler"
@@ -55,6 +57,7 @@ class Awaited(Enum):
     ROOM = "roomOnNode"
     END_OF_POD = "podEnded"
     TURN = "turnInLine"
+    KUEUE = "admittedByKueue"
 
 
 class Way(JsonStruct, frozen=True):
@@ -212,6 +215,7 @@ class Explanation(JsonStruct, frozen=True):
     verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
     line: the place in line of the first of its pods that wait for quota; None if none waits, or the quota does not name it.
     pods: at most MAX_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
+    kueue: what Kueue says of it; None where Kueue does not queue it.
     idle: its GPUs, if they are known to do no work. budget: of the namespace.
     nodes: the GPU nodes of its classes; None where they cannot be read.
     omitted: what the caller may not read. nodes_from: where else nodes are from, in words, if the caller may not list them.
@@ -231,6 +235,7 @@ class Explanation(JsonStruct, frozen=True):
     classes: tuple[str, ...] = ()
     quota: QuotaFit | None = None
     line: PlaceInLine | None = None
+    kueue: KueueState | None = None
     idle: IdleOwner | None = None
     budget: BudgetSummary | None = None
     nodes: tuple[NodeFit, ...] | None = None

@@ -14,6 +14,7 @@ from policies.placement.availability import EXCEEDS_NODE, NO_NODE
 from policies.placement.class_choice import UNKNOWN_CLASS
 from policies.pods.conditions import true_condition
 from policies.quota.ledger.team import team_title
+from policies.quota.waiting import KUEUE
 from policies.rules.gpu_class import CLASS_CONTRADICTION
 from policies.times import utc
 from webhook.tools.status.denials import ClusterEvent
@@ -67,6 +68,8 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
     """Return the answer, a sentence that says it, and the reasons."""
     if situation.has_ended:
         return Answer.ENDED, _end(situation), tuple(_failures(situation))
+    if situation.why_stopped and situation.kueue is not None:
+        return Answer.WAITING, situation.kueue.message, (situation.kueue, *_denials(situation))
     if situation.why_stopped:
         # What denies its pods can be repaired before it makes some.
         return Answer.STOPPED, situation.why_stopped, (*_terminating(situation), *_denials(situation))
@@ -280,7 +283,7 @@ def _kept_gates(pod: StoredPod, situation: Situation) -> Cause | None:
         message = f"{keeps} until its group is complete: {situation.group}"
         remedy = "create the missing pods, or delete this one, which holds its quota"
         return Cause(source=Source.POD, message=message, remedy=remedy)
-    return None
+    return situation.kueue if any(gate.startswith(KUEUE) for gate in pod.other_gates) else None
 
 
 def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:

@@ -32,6 +32,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant cannot see its team's quota.
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     group: how many pods of the group of the explained pod exist, in words, if some are missing.
+    kueue: why Kueue does not start the object yet; None if it has admitted it, or does not queue it.
     zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
@@ -50,6 +51,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     sees_quota: bool = True
     line: tuple[str, Cause] | None = None
     group: str = ""
+    kueue: Cause | None = None
     zero: str = ""
     held: Mapping[str, str] = {}
     classes: Sequence[str] = ()

@@ -49,6 +49,10 @@ FEWER = (
     'spec.trainer.numProcPerNode = "2": set 4 or request 2; should be 4, the GPUs of a pod of spec.trainer.resourcesPerNode: the '
     "others stay idle, with %s torch [parallelism]"
 )
+UNKNOWN = (
+    'spec.runtimeRef.name = "torch": apply the %s first, or check both together; names a %s that is not known here, nor are its '
+    "GPUs [workloads]"
+)
 GPUS = "resourcesPerNode: {limits: {nvidia.com/gpu: %s}}"
 CLUSTER = "ClusterTrainingRuntime"
 
@@ -68,12 +72,21 @@ CLUSTER = "ClusterTrainingRuntime"
     processes_that_each_have_all_gpus=(
         JOB % ("", f"numProcPerNode: 8, {GPUS % 4}"), RUNTIME % (CLUSTER, "", "flux: {}"), [],
     ),
-    another_runtime=(JOB % ("", "numProcPerNode: 8"), OF_CLUSTER.replace("{name: torch}", "{name: jax}"), []),
+    another_runtime=(
+        JOB % ("", "numProcPerNode: 8"),
+        OF_CLUSTER.replace("{name: torch}", "{name: jax}"),
+        [UNKNOWN % (CLUSTER, CLUSTER)],
+    ),
+    gpus_of_its_own_on_another_runtime=(JOB % ("", GPUS % 8), OF_CLUSTER.replace("{name: torch}", "{name: jax}"), []),
     of_another_namespace=(
-        JOB % (BY_NAMESPACE, "numProcPerNode: 8"), OF_NAMESPACE.replace("namespace: ml", "namespace: web"), [],
+        JOB % (BY_NAMESPACE, "numProcPerNode: 8"),
+        OF_NAMESPACE.replace("namespace: ml", "namespace: web"),
+        [UNKNOWN % ("TrainingRuntime", "TrainingRuntime")],
     ),
     a_runtime_that_cannot_be_read=(
-        JOB % ("", "numProcPerNode: 8"), OF_CLUSTER.replace("{limits: {nvidia.com/gpu: 4}}", "{limits: [4]}"), [],
+        JOB % ("", "numProcPerNode: 8"),
+        OF_CLUSTER.replace("{limits: {nvidia.com/gpu: 4}}", "{limits: [4]}"),
+        [UNKNOWN % (CLUSTER, CLUSTER)],
     ),
     a_policy_that_cannot_be_read=(JOB % ("", ""), RUNTIME.replace("{numNodes: 2, %s}", "torch") % (CLUSTER, ""), []),
     nodes_beyond_a_quota=(

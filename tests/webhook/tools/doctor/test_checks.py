@@ -64,11 +64,16 @@ def test_the_checks_in_their_order() -> None:
         ("untainted-nodes", "GPU nodes are tainted"),
         ("deleted-pods", "No GPU node that is not Ready has pods that were deleted"),
         ("taints", "Policies and classes tolerate the taints of GPU nodes, and no others"),
-        ("kueue-flavors", "Flavors of Kueue have the tolerations that GPU pods get"),
         ("class-labels", "Every class in a GPUPolicy or GPUClass has nodes with its label"),
         ("unknown-classes", "Every GPU node is of a known class"),
         ("spot-pools", "The spot pool of every policy has nodes"),
         ("unmapped", "Quotas count every device"),
+        ("device-kinds", "Kinds of DRA devices have all attributes that selectors may read"),
+        ("kueue-flavors", "Flavors of Kueue have the tolerations that GPU pods get"),
+        (
+            "kueue-quotas",
+            "No queue of Kueue grants more GPUs than the GPUQuota of a namespace that uses it",
+        ),
         ("references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist"),
         (
             "resource-quotas",

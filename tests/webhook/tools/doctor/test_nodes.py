@@ -245,39 +245,3 @@ def test_what_to_do_with_several_nodes_names_each(tmp_path: Path) -> None:
     assert untainted.remedy == (
         f"kubectl taint nodes {twenty} nvidia.com/gpu=present:NoSchedule (and so on for 10 more)"
     )
-
-
-SPOT_TAINT = {"key": "spot", "effect": "NoSchedule"}
-TEMPLATES = "Kueue compares templates with it, and only pods get the toleration"
-ADD = "set spec.tolerations: [{key: nvidia.com/gpu, operator: Equal, value: present, effect: NoSchedule}]"
-LACKS = f"flavor-without-toleration: ResourceFlavor/t4 must tolerate nvidia.com/gpu=present:NoSchedule: {TEMPLATES}"
-
-
-@cases(
-    ("spec", "want"),
-    without_topology_and_taints=({"nodeLabels": T4}, []),
-    with_a_topology=(
-        {"nodeLabels": T4, "topologyName": "rack"},
-        [f"{LACKS}\n{ADD}, in a new ResourceFlavor: one with topologyName is immutable"],
-    ),
-    with_the_taint=({"nodeLabels": T4, "nodeTaints": [NVIDIA]}, [f"{LACKS}\n{ADD}"]),
-    with_a_taint_that_only_some_jobs_tolerate=({"nodeLabels": T4, "nodeTaints": [SPOT_TAINT]}, []),
-    with_tolerations=(
-        {
-            "nodeLabels": T4,
-            "topologyName": "rack",
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-        },
-        [],
-    ),
-    of_other_nodes=({"nodeLabels": {"accelerator": "x"}, "topologyName": "rack"}, []),
-)
-def test_flavors_of_kueue(tmp_path: Path, spec: JSON, want: list[str]) -> None:
-    """It judges the template of a Job, which lacks what we add to its pods."""
-    for version in ("v1beta2", "v1beta1"):
-        objects = {
-            "/api/v1/nodes": [node("a", T4)],
-            "/apis/kueue.x-k8s.io": {"versions": [{"version": version}]},
-            f"/apis/kueue.x-k8s.io/{version}/resourceflavors": [{"metadata": {"name": "t4"}, "spec": spec}],
-        }
-        assert_found("kueue-flavors", objects, want, tmp_path)

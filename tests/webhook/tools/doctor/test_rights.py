@@ -36,7 +36,13 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
 
 @cases(
     ("denied", "want"),
-    catalogues=(["patch configmaps"], ["patch configmaps/gpu-admission-catalogues -n gpu-admission"]),
+    published=(
+        ["patch configmaps"],
+        [
+            "patch configmaps/gpu-admission-catalogues -n gpu-admission; "
+            "patch configmaps/gpu-admission-devices -n gpu-admission"
+        ],
+    ),
     ledgers=(["delete gpuquotaledgers"], ["delete gpuquotaledgers.gpu-admission.dev -n gpu-admission"]),
     events=(["create events"], ["create events", "create events"]),
     limits=(["watch limitranges"], ["watch limitranges"]),

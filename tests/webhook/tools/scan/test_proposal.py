@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.gpus.device_classes import CELSelector, DeviceClass, DeviceClassSpec, DeviceSelector
+from policies.gpus.device_classes import (
+    CELSelector,
+    ClusterDevices,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceSelector,
+)
 from policies.pods.pod import Metadata, Toleration
 from policies.policy import Policy
 from policies.registry import RULES
@@ -106,7 +112,7 @@ def test_the_slices_of_a_card() -> None:
 def test_device_classes_of_one_product(expression: str, want: dict[str, list[str]]) -> None:
     selectors = (DeviceSelector(cel=CELSelector(expression=expression)),)
     big = DeviceClass(metadata=Metadata(name="big"), spec=DeviceClassSpec(selectors=selectors))
-    configuration = load_objects([], [big])
+    configuration = load_objects([], ClusterDevices((big,)))
 
     found = list(named_classes([big], configuration))
 
@@ -114,11 +120,11 @@ def test_device_classes_of_one_product(expression: str, want: dict[str, list[str
     for each in found:
         before, after = (
             configuration.classes.get(each.name),
-            load_objects([each], [big]).classes.get(each.name),
+            load_objects([each], ClusterDevices((big,))).classes.get(each.name),
         )
         assert before is not None
         assert after == replace(before, device_classes=("big",))
-    assert list(named_classes([big], load_objects(found, [big]))) == []
+    assert list(named_classes([big], load_objects(found, ClusterDevices((big,))))) == []
 
 
 def refusing(owner: str = "") -> Tally:

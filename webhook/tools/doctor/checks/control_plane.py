@@ -5,7 +5,14 @@ from datetime import datetime, timedelta
 
 from policies.rule import Need
 from webhook.canary.probe import probe
-from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
+from webhook.cluster.objects import (
+    AUTHORITY_SECRET,
+    CATALOGUES,
+    CONTROLLER,
+    DEVICES,
+    WEBHOOK,
+    WEBHOOK_CONFIGURATION,
+)
 from webhook.configuration.cluster_source import PLURALS
 from webhook.configuration.workload_kinds import WorkloadKind, plural
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
@@ -139,6 +146,7 @@ def needed(
             *(_permissions("list", map(plural, READ_SERVERS), "apps") if autoscalers else ()),
             *(Permission("get", owner.plural, owner.group) for owner in owners),
             *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
+            *_permissions(READING, ["configmaps"], namespace=own, name=DEVICES),
             *_permissions("get", ["leases"], "coordination.k8s.io", own, names.lease),
             *configurations,
         ],
@@ -150,8 +158,9 @@ def needed(
             *_permissions("patch", [f"{plural}/status" for plural in ours], OURS),
             *_permissions(f"{READING} patch", ["pods"]),
             *_permissions("list", ["limitranges"]),
-            *_permissions(READING, ["resourceclaims"], "resource.k8s.io"),
+            *_permissions(READING, ["resourceclaims", "resourceslices"], "resource.k8s.io"),
             *_permissions("get patch", ["configmaps"], namespace=own, name=CATALOGUES),
+            *_permissions(f"{READING} patch", ["configmaps"], namespace=own, name=DEVICES),
             *_permissions("get update", ["leases"], "coordination.k8s.io", own, names.lease),
             *_permissions("create", ["leases"], "coordination.k8s.io", own),
             *(() if cert_manager else certificates),

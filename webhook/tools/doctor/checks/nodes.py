@@ -14,7 +14,7 @@ from policies.placement.given_tolerations import resource_taint
 from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
-from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration, View
+from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.policy import BUILT_IN_POLICY
 from policies.printable import first_names
@@ -29,22 +29,12 @@ from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
 
 READ = Permission("list", "nodes")
-KUEUE, KUEUE_VERSIONS = "kueue.x-k8s.io", ("v1beta2", "v1beta1")
 PRODUCT_LABELS = (*from_all_vendors(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 LABEL_KEY = GPUClassOptions().label_key
 MAX_NAMES = 3
 """Names that a sentence lists."""
 MAX_IN_COMMAND = 20
 """Nodes; a shell takes more, but nobody reads them."""
-
-
-class _Flavor(View, frozen=True):
-    """The spec of a ResourceFlavor (Kueue)."""
-
-    node_labels: dict[str, str] = msgspec.field(default_factory=dict)
-    node_taints: tuple[Toleration, ...] | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    topology_name: str = ""
 
 
 def names_in_words(names: Iterable[str]) -> str:
@@ -99,7 +89,7 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("deleted-pods-on-lost-node", f"Node {node.name}", message, remedy)
 
 
-def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
+def tolerations_by_document(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
     """Return the tolerations that GPU pods get from each policy and class, keyed by document, such as `GPUPolicy/default`."""
     configuration = cluster.configuration
     cards = sorted(configuration.resource_mapping.whole_cards)
@@ -113,7 +103,7 @@ def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]
 
 @doctor_check("taints", "Policies and classes tolerate the taints of GPU nodes, and no others", READ)
 def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
-    tolerations = _tolerations(cluster)
+    tolerations = tolerations_by_document(cluster)
     yield from _untolerated(cluster, tolerations)
     taints = [taint for node in cluster.nodes for taint in node.spec.taints]
     for owner, each in tolerations.items():
@@ -145,40 +135,6 @@ def _untolerated(
         message = f"{has} the taint {text}, which no policy and no class of {its} GPUs tolerates: GPU pods cannot run there"
         remedy = f"add {toleration_of(taint)} to gpu-toleration.tolerations of a policy, or to the class"
         yield warning("taint-not-tolerated", _subject(nodes), message, remedy)
-
-
-@doctor_check(
-    "kueue-flavors",
-    "Flavors of Kueue have the tolerations that GPU pods get",
-    READ,
-    Permission("list", "resourceflavors", KUEUE),
-)
-def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
-    """Warn where Kueue compares a template, which lacks what we add to its pods, with taints of a topology or `nodeTaints`."""
-    version = cluster.api.served_version(KUEUE, KUEUE_VERSIONS)
-    given = [toleration for of_owner in _tolerations(cluster).values() for toleration in of_owner]
-    for flavor in cluster.items(f"/apis/{KUEUE}/{version}/resourceflavors") if version else ():
-        spec = msgspec.convert(flavor.get("spec") or {}, _Flavor)
-        taints = list(spec.node_taints or ())
-        if spec.topology_name:
-            nodes = (each for each in cluster.gpu_nodes if spec.node_labels.items() <= each.labels.items())
-            taints += [taint for node in nodes for taint in node.spec.taints if is_lasting(taint)]
-        missing = {
-            describe_toleration(taint): taint
-            for taint in taints
-            if not any(tolerates(each, taint) for each in spec.tolerations or ())
-            and any(tolerates(each, taint) for each in given)
-        }
-        if missing:
-            lacking = ", ".join(str(toleration_of(taint)) for taint in missing.values())
-            message = f"must tolerate {', '.join(missing)}: Kueue compares templates with it, and only pods get the toleration"
-            again = (
-                ", in a new ResourceFlavor: one with topologyName is immutable" if spec.topology_name else ""
-            )
-            remedy = f"set spec.tolerations: [{lacking}]{again}"
-            yield warning(
-                "flavor-without-toleration", f"ResourceFlavor/{flavor['metadata']['name']}", message, remedy
-            )
 
 
 @doctor_check("class-labels", "Every class in a GPUPolicy or GPUClass has nodes with its label", READ)
@@ -351,4 +307,4 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("unmapped-device-class", f"DeviceClass/{name}", message, remedy)
 
 
-CHECKS = (_untainted, _deleted, _taints, _flavors, _labels, _unknown, _spot_pools, _unmapped_resources)
+CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _spot_pools, _unmapped_resources)

@@ -1,0 +1,454 @@
+"""ResourceSlices (DRA): which of them count, and of which kinds their devices are.
+
+A driver publishes the devices of a pool in one or more slices. A pool counts by its newest generation, once all slices of that
+exist (`GatherPools` in `k8s.io/dynamic-resource-allocation/structured` of Kubernetes 1.37). Devices that are parts of one card
+consume its counters; a whole card consumes all of them.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
+from functools import partial
+from math import ceil
+from sys import intern
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.gpus.device_kinds import (
+    PARTS,
+    CapacityRange,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceKind,
+    DeviceKinds,
+    RequestPolicy,
+)
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.pod import View
+from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
+
+_IDENTITY = re.compile(
+    r"(parent)?(uuid|index|minor|serial)|(gpu)?moduleid|pci(bus)?(id|addr|address|e?root)|numa(node)?|(card|render)index"
+    r"|partition\d+|memoryslice\d+",
+    re.IGNORECASE,
+)
+"""Names, without their domain, of what tells a device from others of its kind, or where it is: of drivers of NVIDIA, AMD, Intel
+and Google (their sources), and the standard ones (`deviceattribute` in `k8s.io/dynamic-resource-allocation`)."""
+
+MOST_VALUES = 100
+"""An attribute or capacity that has more values in a cluster tells devices apart, and not their kinds."""
+MOST_KINDS, MOST_BYTES = 250, 200 * 1024
+"""Kinds that are published, and bytes of their JSON. Each catalogue has them, and a ConfigMap of 1 MiB has several catalogues."""
+MOST_COMBINATIONS = 250
+"""Different combinations of devices that nodes have. Each is compared with each."""
+MOST_SHAPES = 50_000
+"""Shapes of devices that are remembered, some 1 KB each. A card with 20 placements on a node with 8 cards has 168."""
+
+
+class CounterValue(View, frozen=True):
+    value: QuantityText = None
+
+
+class CounterSet(View, frozen=True):
+    """The counters of a card (`name`), or what a device consumes of them (`counter_set`)."""
+
+    name: str = ""
+    counter_set: str = ""
+    counters: dict[str, CounterValue] = msgspec.field(default_factory=dict)
+
+
+class _Range(View, frozen=True):
+    min: QuantityText = None
+    max: QuantityText = None
+    step: QuantityText = None
+
+
+class _Policy(View, frozen=True):
+    default: QuantityText = None
+    valid_values: tuple[QuantityText, ...] | None = None
+    valid_range: _Range | None = None
+
+
+class Capacity(View, frozen=True):
+    value: QuantityText = None
+    request_policy: _Policy | None = None
+
+
+class SliceDevice(View, frozen=True):
+    name: str = ""
+    attributes: dict[str, DeviceAttribute] | None = None
+    capacity: msgspec.Raw = msgspec.Raw(b"null")
+    consumes_counters: msgspec.Raw = msgspec.Raw(b"null")
+    """Both are read once for all devices that have the same."""
+    node_name: str = ""
+    allow_multiple_allocations: bool | None = None
+
+
+class SlicePool(View, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class SliceSpec(View, frozen=True):
+    driver: str = ""
+    pool: SlicePool = SlicePool()
+    node_name: str = ""
+    devices: tuple[SliceDevice, ...] | None = None
+    shared_counters: tuple[CounterSet, ...] | None = None
+
+
+class ResourceSlice(View, frozen=True):
+    """The fields that are read of a ResourceSlice of resource.k8s.io v1 or v1beta2."""
+
+    spec: SliceSpec = SliceSpec()
+
+
+_SLICE = msgspec.json.Decoder(ResourceSlice).decode
+_CAPACITY = msgspec.json.Decoder(dict[str, Capacity] | None).decode
+_CONSUMES = msgspec.json.Decoder(tuple[CounterSet, ...] | None).decode
+
+
+Counters = tuple[tuple[str, CounterValue], ...]
+
+
+class DeviceShape(msgspec.Struct, frozen=True, cache_hash=True):
+    """The fields that are kept of a device. Devices of one shape share it. `unknown` are the names that are left out."""
+
+    attributes: tuple[tuple[str, DeviceAttribute], ...]
+    capacity: tuple[tuple[str, Capacity], ...]
+    unknown: tuple[str, ...]
+    consumes: tuple[tuple[str, Counters], ...]
+    """By name of a card's counters."""
+    is_shared: bool
+
+
+class SliceLayout(msgspec.Struct, frozen=True, cache_hash=True):
+    """The devices of a slice: name, shape, and the node where the device says so. Equal slices of nodes share it."""
+
+    driver: str
+    devices: tuple[tuple[str, DeviceShape, str], ...] = ()
+    counters: tuple[tuple[str, Counters], ...] = ()
+
+
+class PoolSlice(msgspec.Struct, frozen=True):
+    """What is kept of a ResourceSlice. `name`: the driver and the name of the pool."""
+
+    name: tuple[str, str]
+    generation: int
+    slices: int
+    """The number of slices of this generation."""
+    node_name: str
+    layout: SliceLayout
+
+
+class SliceReader:
+    """Reads slices into shared layouts, and remembers which names have more than MOST_VALUES values: `left_out`, qualified."""
+
+    def __init__(self) -> None:
+        self.left_out: frozenset[str] = frozenset()
+        self._values: defaultdict[str, set[DeviceAttribute | Capacity]] = defaultdict(set)
+        self._shapes: dict[object, DeviceShape] = {}
+        self._layouts: dict[SliceLayout, SliceLayout] = {}
+        self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
+        """By driver."""
+
+    def read(self, document: bytes | msgspec.Raw) -> PoolSlice:
+        """Return what is kept of a ResourceSlice in JSON. Raises msgspec.ValidationError for a field of the wrong type."""
+        spec = _SLICE(document).spec
+        layout = SliceLayout(
+            spec.driver,
+            tuple((each.name, self._shape(spec.driver, each), each.node_name) for each in spec.devices or ()),
+            tuple((each.name, _items(each)) for each in spec.shared_counters or ()),
+        )
+        if len(self._layouts) > MOST_SHAPES:
+            self._layouts.clear()
+        return PoolSlice(
+            (spec.driver, intern(spec.pool.name)),
+            spec.pool.generation,
+            spec.pool.resource_slice_count,
+            intern(spec.node_name),
+            self._layouts.setdefault(layout, layout),
+        )
+
+    def _shape(self, driver: str, device: SliceDevice) -> DeviceShape:
+        attributes, kept = device.attributes or {}, self._kept[driver]
+        key = (
+            driver,
+            tuple(attributes),
+            tuple([each for each in attributes.items() if kept[each[0]]]),
+            bytes(device.capacity),
+            bytes(device.consumes_counters),
+            device.allow_multiple_allocations,
+        )
+        shape = self._shapes.get(key)
+        return self._added(key, driver, device) if shape is None else shape
+
+    def _added(self, key: object, driver: str, device: SliceDevice) -> DeviceShape:
+        attributes, capacity, kept = (
+            device.attributes or {},
+            _CAPACITY(device.capacity) or {},
+            self._kept[driver],
+        )
+        is_shared = device.allow_multiple_allocations is True
+        lacks_all = is_shared and not all(kept[name] for name in capacity)  # as `without`
+        left_out = {
+            name for name in (*attributes, *capacity) if not kept[name] or (lacks_all and name in capacity)
+        }
+        shape = DeviceShape(
+            tuple(each for each in attributes.items() if each[0] not in left_out),
+            tuple(each for each in capacity.items() if each[0] not in left_out),
+            tuple(sorted(left_out)),
+            tuple((each.counter_set, _items(each)) for each in _CONSUMES(device.consumes_counters) or ()),
+            is_shared,
+        )
+        named: Iterable[tuple[str, DeviceAttribute | Capacity]] = (*shape.attributes, *shape.capacity)
+        for name, value in named:
+            values = self._values[qualified(driver, name)]
+            values.add(value)
+            if len(values) > MOST_VALUES:
+                kept[name] = False
+                self.left_out |= {qualified(driver, name)}
+                values.clear()
+        if len(self._shapes) > MOST_SHAPES:
+            self._shapes.clear()
+        self._shapes[key] = shape
+        return shape
+
+
+class _Kept(dict[str, bool]):
+    """Whether the values of a name are kept."""
+
+    def __missing__(self, name: str) -> bool:
+        kept = self[name] = not _IDENTITY.fullmatch(name.rpartition("/")[2])
+        return kept
+
+
+def _items(counters: CounterSet) -> Counters:
+    return tuple(counters.counters.items())
+
+
+def qualified(driver: str, name: str) -> str:
+    """Return the name as selectors see it: a name without a domain is in the domain of the driver."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def newest_complete(slices: Iterable[PoolSlice]) -> tuple[PoolSlice, ...]:
+    """Return the slices of the newest generation of a pool, none while some of them are missing."""
+    slices = tuple(slices)
+    newest = max((each.generation for each in slices), default=0)
+    of_newest = tuple(each for each in slices if each.generation == newest)
+    return of_newest if of_newest and len(of_newest) == of_newest[0].slices else ()
+
+
+def kinds_of_devices(
+    layouts: Iterable[SliceLayout], mapping: ResourceMapping, left_out: Collection[str] = ()
+) -> dict[int, DeviceKind]:
+    """Return the kinds of the shapes in the slices of a pool by their `id`. Devices of drivers without GPUs have none."""
+    layouts = tuple(layouts)
+    sets = {name: dict(counters) for layout in layouts for name, counters in layout.counters}
+    shapes = {id(shape): (layout.driver, shape) for layout in layouts for _, shape, _ in layout.devices}
+    return {
+        key: _kind(driver, shape, sets, mapping.weighed_counters(driver), left_out)
+        for key, (driver, shape) in shapes.items()
+        if mapping.device_class(driver) is not None
+    }
+
+
+def _kind(
+    driver: str,
+    shape: DeviceShape,
+    sets: Mapping[str, Mapping[str, CounterValue]],
+    weighed: Collection[str],
+    left_out: Collection[str],
+) -> DeviceKind:
+    attributes = {qualified(driver, name): value for name, value in sorted(shape.attributes)}
+    capacity = {qualified(driver, name): _capacity(value) for name, value in sorted(shape.capacity)}
+    kind = DeviceKind(
+        driver=driver,
+        attributes=attributes,
+        capacity=capacity,
+        unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
+        parts=ceil(_share(shape, sets, weighed) * PARTS),
+        is_shared=shape.is_shared,
+        weighed=tuple(filter(partial(_is_weighed, weighed), capacity)) if shape.is_shared else (),
+    )
+    # Lists of values (alpha in 1.37), and types of later versions.
+    unread = (name for name, value in attributes.items() if value == DeviceAttribute())
+    return without(kind, {*left_out, *unread})
+
+
+def _capacity(stored: Capacity) -> DeviceCapacity:
+    policy = stored.request_policy
+    if policy is None:
+        return DeviceCapacity(str(stored.value))
+    limits = policy.valid_range
+    return DeviceCapacity(
+        str(stored.value),
+        RequestPolicy(
+            default=_text(policy.default),
+            valid_values=tuple(str(each) for each in policy.valid_values or ()),
+            valid_range=None if limits is None else _range(limits),
+        ),
+    )
+
+
+def _range(stored: _Range) -> CapacityRange:
+    return CapacityRange(str(stored.min), _text(stored.max), _text(stored.step))
+
+
+def _text(amount: QuantityText) -> str | None:
+    return None if amount is None else str(amount)
+
+
+def _share(
+    shape: DeviceShape, sets: Mapping[str, Mapping[str, CounterValue]], weighed: Collection[str]
+) -> Fraction:
+    """Return the cards that the device takes: the largest share of the weighed counters, summed over the cards.
+
+    A device that consumes no weighed counter is a whole card, and so is what it takes of a card whose counters are missing.
+    """
+    shares = [_share_of_card(consumed, sets.get(name), weighed) for name, consumed in shape.consumes]
+    return sum(shares, Fraction(0)) or Fraction(1)
+
+
+def _share_of_card(
+    consumed: Counters, counters: Mapping[str, CounterValue] | None, weighed: Collection[str]
+) -> Fraction:
+    if counters is None:
+        return Fraction(1)
+    try:
+        amounts, whole = _summed(consumed, weighed), _summed(counters.items(), weighed)
+    except QuantityError:  # only in manifests: the API server stores none
+        return Fraction(1)
+    shares = (min(amounts[key] / whole[key], Fraction(1)) for key in amounts if whole.get(key))
+    return max(shares, default=Fraction(0))
+
+
+def _is_weighed(weighed: Collection[str], name: str) -> bool:
+    """Whether shares weigh by the capacity of this qualified name: by all without patterns."""
+    return not weighed or any(_matches(pattern, name.rpartition("/")[2]) for pattern in weighed)
+
+
+def _summed(counters: Iterable[tuple[str, CounterValue]], weighed: Collection[str]) -> Mapping[str, Fraction]:
+    """Add up the amounts of the counters that match a pattern. Without patterns, each counter is weighed alone."""
+    amounts = defaultdict[str, Fraction](Fraction)
+    for name, counter in counters:
+        for pattern in weighed or (name,):
+            if _matches(pattern, name):
+                amounts[pattern] += Fraction(parse_quantity(counter.value).nano)
+    return amounts
+
+
+def _matches(pattern: str, name: str) -> bool:
+    before, star, after = pattern.partition("*")
+    if not star:
+        return name == pattern
+    return len(name) >= len(pattern) and name.startswith(before) and name.endswith(after)
+
+
+def kind_key(kind: DeviceKind) -> bytes:
+    """Return a text that equal kinds have in common."""
+    return msgspec.json.encode(kind, order="deterministic")
+
+
+Combination = Mapping[bytes, int]
+"""Numbers of devices by the key of their kind."""
+
+
+def device_kinds(kinds: Iterable[DeviceKind], nodes: Iterable[Combination]) -> DeviceKinds:
+    """Return the kinds in the order of their keys, with the combinations of nodes that no other one exceeds."""
+    by_key = {kind_key(kind): kind for kind in kinds}
+    indexes = {key: index for index, key in enumerate(sorted(by_key))}
+    different = {tuple(sorted(each.items())): each for each in nodes}
+    if len(different) > MOST_COMBINATIONS:
+        different = {}
+    largest = [
+        one
+        for one in different.values()
+        if not any(one is not other and _exceeds(other, one) for other in different.values())
+    ]
+    numbered = [dict(sorted((indexes[key], number) for key, number in each.items())) for each in largest]
+    return DeviceKinds(
+        tuple(by_key[key] for key in indexes), tuple(sorted(numbered, key=lambda each: [*each.items()]))
+    )
+
+
+def _exceeds(one: Combination, other: Combination) -> bool:
+    return all(one.get(key, 0) >= number for key, number in other.items())
+
+
+def merged(*several: DeviceKinds) -> DeviceKinds:
+    """Return all kinds of several catalogues, and the largest combinations of their nodes."""
+    kinds = [kind for each in several for kind in each.kinds]
+    return device_kinds(kinds, [node for each in several for node in combinations(each)])
+
+
+def combinations(kinds: DeviceKinds) -> list[Combination]:
+    """Return the combinations of nodes by keys of kinds."""
+    keys = [kind_key(kind) for kind in kinds.kinds]
+    return [{keys[index]: number for index, number in node.items()} for node in kinds.nodes]
+
+
+def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind], tuple[str, ...]]:
+    """Return the kinds to publish by the keys of those given, and the names that were left out so that they are not too many.
+
+    First all versions are left out, which change with every upgrade, then one by one the name with the most values. If the
+    parts of cards alone are too many, a driver has one kind, as dear as its dearest device, and one of shared devices.
+    """
+    left_out: list[str] = []
+    coarse = dict(kinds)
+    while are_too_many(coarse.values()):
+        values = defaultdict[str, set[object]](set)
+        versions = set[str]()
+        for kind in coarse.values():
+            for name, value in (*kind.attributes.items(), *kind.capacity.items()):
+                values[name].add(value)
+                if isinstance(value, DeviceAttribute) and value.version is not None:
+                    versions.add(name)
+        names = versions or ({max(values, key=lambda name: (len(values[name]), name))} if values else set())
+        left_out += sorted(names)
+        if not names:
+            return _by_driver(coarse), tuple(left_out)
+        coarse = {key: without(kind, names) for key, kind in coarse.items()}
+    return coarse, tuple(left_out)
+
+
+def are_too_many(kinds: Iterable[DeviceKind]) -> bool:
+    """Whether they are more than can be published."""
+    different = {kind_key(kind) for kind in kinds}
+    return len(different) > MOST_KINDS or sum(map(len, different)) > MOST_BYTES
+
+
+def without(kind: DeviceKind, names: Collection[str]) -> DeviceKind:
+    """Return the kind without the values of these attributes and capacities.
+
+    A share of a device weighs by all its capacities, so a shared device has either all of them or none.
+    """
+    left_out = {*names} & {*kind.attributes, *kind.capacity}
+    if kind.is_shared and left_out & kind.capacity.keys():
+        left_out |= kind.capacity.keys()
+    return replace(
+        kind,
+        attributes={name: value for name, value in kind.attributes.items() if name not in left_out},
+        capacity={name: value for name, value in kind.capacity.items() if name not in left_out},
+        unknown=tuple(sorted({*kind.unknown, *left_out})),
+    )
+
+
+def _by_driver(kinds: Mapping[bytes, DeviceKind]) -> dict[bytes, DeviceKind]:
+    members = defaultdict[tuple[str, bool], list[DeviceKind]](list)
+    for kind in kinds.values():
+        members[kind.driver, kind.is_shared].append(kind)
+    merged = {
+        (driver, is_shared): DeviceKind(
+            driver=driver,
+            unknown=tuple(sorted({name for kind in alike for name in kind.unknown})),
+            parts=max(kind.parts for kind in alike),
+            is_shared=is_shared,
+        )
+        for (driver, is_shared), alike in members.items()
+    }
+    return {key: merged[kind.driver, kind.is_shared] for key, kind in kinds.items()}
