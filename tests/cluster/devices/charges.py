@@ -128,13 +128,22 @@ def _amount(wanted: Mapping[str, Any], fitting: list[tuple[Device, Fraction]]) -
 
 def is_exact(claim: Mapping[str, Any], pods: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether the claim is charged what it has. `pods`: by uid."""
-    allocation = claim.get("status", {}).get("allocation")
-    owners = [each["uid"] for each in claim["metadata"].get("ownerReferences", ()) if each.get("controller")]
-    if allocation is None or not owners or owners[0] not in pods:
+    allocation, owner = claim.get("status", {}).get("allocation"), _owner(claim)
+    if allocation is None or owner is None or owner not in pods:
         return False
-    pod = pods[owners[0]]
     reserved = {each["uid"] for each in claim["status"].get("reservedFor", ())}
-    return owners[0] in reserved and "nodeName" in pod["spec"] and not has_ended(pod)
+    return owner in reserved and "nodeName" in pods[owner]["spec"] and not has_ended(pods[owner])
+
+
+def has_lost_its_pod(claim: Mapping[str, Any], pods: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the claim was generated for a pod that has ended or is gone: its controller deletes it, and allocates nothing."""
+    owner = _owner(claim)
+    return owner is not None and (owner not in pods or has_ended(pods[owner]))
+
+
+def _owner(claim: Mapping[str, Any]) -> str | None:
+    owners = claim["metadata"].get("ownerReferences", ())
+    return next((each["uid"] for each in owners if each.get("controller")), None)
 
 
 def has_ended(pod: Mapping[str, Any]) -> bool:

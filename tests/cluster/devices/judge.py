@@ -1,7 +1,8 @@
 """The judge of one namespace: what etcd stored, and when, against the charges of `charges`.
 
 It finds
-- what was admitted over `hard`: a claim or pod that was stored when the charges of all came to more;
+- what was admitted over `hard`: a claim or pod that was stored when the charges of all came to more, without what nothing can be
+  allocated to any more: a claim whose pod has ended;
 - what was allocated over `hard`: more devices in use than the quota grants;
 - what was allocated above its bound;
 - charges that differ: two seconds after the last change, `used` of the ledger must be the sum of the charges;
@@ -21,7 +22,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from tests.cluster.devices.charges import FREE, NOTHING, Charge, Devices, has_ended, is_exact
+from tests.cluster.devices.charges import (
+    FREE,
+    NOTHING,
+    Charge,
+    Devices,
+    has_ended,
+    has_lost_its_pod,
+    is_exact,
+)
 from tests.cluster.devices.facts import devices_of
 from tests.cluster.devices.meanings import Selector
 from tests.cluster.quota.history import Event
@@ -185,14 +194,19 @@ class Judge:
         hard = self._row.hard
         if hard is None or self._row.used is None or self._charge.least <= hard:
             return
-        # What becomes larger by itself (a claim without its devices, a new device) is in the ledger a moment later.
-        held = sum((self._least_lately(uid, at) for uid in self._claims), self._pods_cost())
-        over = self.verdict.admitted_over if held > hard else self.verdict.by_changes
-        over.append(f"{_named(event)}: {self._charge.least} of {hard}")
+        lately = any(at - WITHIN - AFTER_CHANGES < each for each in self._changes)
+        held = sum((self._owed(uid, at, lately=lately) for uid in self._claims), self._pods_cost())
+        if held > hard:
+            self.verdict.admitted_over.append(f"{_named(event)}: {held} of {hard}")
+        elif lately:
+            self.verdict.by_changes.append(f"{_named(event)}: {self._charge.least} of {hard}")
 
-    def _least_lately(self, uid: str, at: float) -> Fraction:
-        since = at - WITHIN - AFTER_CHANGES
+    def _owed(self, uid: str, at: float, *, lately: bool) -> Fraction:
+        """Return what the claim has or may still get. `lately`: by the slices of some seconds before, which a ledger may have."""
+        if has_lost_its_pod(self._claims[uid], self._pods):
+            return self.devices.exact(_results(self._claims[uid]))
         known = self._of_claims[uid]
+        since = at - WITHIN - AFTER_CHANGES if lately else at
         first = max((number for number, (began, _) in enumerate(known) if began <= since), default=0)
         return min(amount for _, amount in known[first:])
 
