@@ -77,9 +77,8 @@ def test_seven_slices_fit_a_quota_of_one_gpu(team: Namespace) -> None:
     status, answer = claim(team, "eighth", ONE_G)
 
     assert status == 403
-    assert f"exceeded quota: {team.name}/default, requested 1/7 of a GPU, 1 of 1 used" in answer["message"], (
-        answer["message"]
-    )
+    want = f"exceeded quota: {team.name}/default, requested 0.14 GPUs, 1 of 1 used"
+    assert want in answer["message"], answer["message"]
 
 
 def test_claims_and_pods_of_a_device_plugin_share_a_quota(team: Namespace) -> None:
