@@ -55,9 +55,6 @@ class Devices:
                 self._known[each.key] = each
                 self.version += 1
 
-    def has(self, key: tuple[str, str, str]) -> bool:
-        return key in self._known
-
     def exact(self, results: Iterable[Mapping[str, Any]]) -> Fraction:
         """Return what is allocated."""
         return sum((self._weight(each) for each in results if not each.get("adminAccess")), NOTHING)

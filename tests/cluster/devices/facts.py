@@ -63,7 +63,6 @@ class Device:
     capacity: Mapping[str, Fraction] = field(default_factory=dict, compare=False)
     policies: Mapping[str, Values] = field(default_factory=dict, compare=False)
     is_shared: bool = False
-    is_tainted: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -153,7 +152,6 @@ def _pool_devices(slices: list[Values]) -> Iterator[Device]:
                     if "requestPolicy" in value
                 },
                 is_shared=each.get("allowMultipleAllocations", False),
-                is_tainted=bool(each.get("taints")),
             )
 
 

@@ -21,7 +21,6 @@ class Selector(NamedTuple):
 class DeviceClass(NamedTuple):
     name: str
     selector: Selector
-    extended: str = ""
 
 
 def _of(driver: str, more: str = "", holds: Holds = lambda _: True) -> Selector:

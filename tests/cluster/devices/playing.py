@@ -51,8 +51,6 @@ def cluster() -> Iterator[Cluster]:
         install_quota_kind(plane.client())
         for each in DEVICE_CLASSES:
             spec: JSON = {"selectors": [{"cel": {"expression": each.selector.text}}]}
-            if each.extended:
-                spec["extendedResourceName"] = each.extended
             accepted(plane.client().post(CLASSES_PATH, {"metadata": {"name": each.name}, "spec": spec}))
         yield Cluster(plane, Recording(plane, KEPT))
 

@@ -21,8 +21,8 @@ from tests.cluster.quota.history import Event
 
 Step = tuple[float, str, Any]
 """When something was stored, where, and what: None if it was deleted."""
-ONE_G, LARGE = meanings.profile("1g.10gb"), meanings.memory_at_least("19Gi")
-MEANINGS = {each.text: each for each in [*(each.selector for each in DEVICE_CLASSES), ONE_G, LARGE]}
+ONE_G = meanings.profile("1g.10gb")
+MEANINGS = {each.text: each for each in [*(each.selector for each in DEVICE_CLASSES), ONE_G]}
 SLICE, CARD = "gpu-0-mig-1g10gb-19-{}", "gpu-{}"
 
 
@@ -313,7 +313,6 @@ def test_a_pool_counts_by_its_newest_complete_generation() -> None:
     assert (names(*old), names(*old, new[0]), names(*old, *new)) == (1, 0, 26)
 
 
-SHARED = {shares: of(*slices.shared(cards.L4, "n", 1, shares)) for shares in ("memory", "unlimited", "4")}
 PART = Fraction(-(-5040 * 5120 // 23034), 5040)
 """5 GiB of an L4's memory, rounded up."""
 
@@ -358,6 +357,7 @@ PART = Fraction(-(-5040 * 5120 // 23034), 5040)
     ),
     a_shared_card_without_an_amount=(slices.shared(cards.L4, "n", 1, "memory"), ONE_CARD, 1, 1),
     a_share_that_consumes_no_memory=(slices.shared(cards.L4, "n", 1, "4"), ONE_CARD, 1, 1),
+    an_unlimited_share=(slices.shared(cards.L4, "n", 1, "unlimited"), ONE_CARD, 1, 1),
 )
 def test_the_bound_of_a_claim(
     parts: list[slices.Slice], wanted: JSON, least: Fraction, most: Fraction
