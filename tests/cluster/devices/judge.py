@@ -16,7 +16,6 @@ another. Where a device that was published later is allocated, or makes a bound 
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -118,8 +117,6 @@ class Judge:
         self._bounds: dict[str, tuple[int, Charge]] = {}
         self._at_creation: dict[str, tuple[int, Fraction]] = {}
         """By uid of a claim: the version of the devices when it was stored, and its bound by these."""
-        self._of_claims: dict[str, list[tuple[float, Fraction]]] = defaultdict(list)
-        """By uid of a claim: when it was charged how much, at least."""
         self._changes: list[float] = []
         """When slices changed."""
         self._row = _Row()
@@ -194,25 +191,25 @@ class Judge:
         hard = self._row.hard
         if hard is None or self._row.used is None or self._charge.least <= hard:
             return
-        lately = any(at - WITHIN - AFTER_CHANGES < each for each in self._changes)
-        held = sum((self._owed(uid, at, lately=lately) for uid in self._claims), self._pods_cost())
+        held = sum(map(self._owed, self._claims), self._pods_cost())
         if held > hard:
-            self.verdict.admitted_over.append(f"{_named(event)}: {held} of {hard}")
-        elif lately:
-            self.verdict.by_changes.append(f"{_named(event)}: {self._charge.least} of {hard}")
+            over = self.verdict.by_changes if self._has_changed(at) else self.verdict.admitted_over
+            over.append(f"{_named(event)}: {held} of {hard}")
 
-    def _owed(self, uid: str, at: float, *, lately: bool) -> Fraction:
-        """Return what the claim has or may still get. `lately`: by the slices of some seconds before, which a ledger may have."""
-        if has_lost_its_pod(self._claims[uid], self._pods):
-            return self.devices.exact(_results(self._claims[uid]))
-        known = self._of_claims[uid]
-        since = at - WITHIN - AFTER_CHANGES if lately else at
-        first = max((number for number, (began, _) in enumerate(known) if began <= since), default=0)
-        return min(amount for _, amount in known[first:])
+    def _owed(self, uid: str) -> Fraction:
+        """Return what the claim has or may still get."""
+        claim = self._claims[uid]
+        if has_lost_its_pod(claim, self._pods):
+            return self.devices.exact(_results(claim))
+        return self._claim_charge(uid).least
+
+    def _has_changed(self, at: float) -> bool:
+        """Whether slices changed lately, so claims may be charged by the devices before."""
+        return any(at - WITHIN - AFTER_CHANGES < each for each in self._changes)
 
     def _judge_denial(self, denial: Denial) -> None:
         hard, since = self._row.hard, denial.at - (RESERVED if "being created" in denial.message else LAG)
-        if hard is None:
+        if hard is None or self._has_changed(denial.at):
             return
         known = [charge.most for at, charge, _ in self._charges if at > since]
         before = [charge.most for at, charge, _ in self._charges if at <= since][-1:]
@@ -245,10 +242,7 @@ class Judge:
 
     def _recount(self, at: float, event: Event) -> None:
         pods = self._pods_cost()
-        claims = {uid: self._claim_charge(uid) for uid in self._claims}
-        for uid, charge in claims.items():
-            self._of_claims[uid].append((at, charge.least))
-        self._charge = sum(claims.values(), Charge(pods, pods))
+        self._charge = sum(map(self._claim_charge, self._claims), Charge(pods, pods))
         if not self._charges or self._charges[-1][1] != self._charge:
             self._charges.append((at, self._charge, _named(event)))
 
