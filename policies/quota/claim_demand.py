@@ -165,6 +165,22 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
     )
 
 
+def lost_owner(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
+    """Deny an update that takes a claim from the pod for which it was made, also by the garbage collector.
+
+    Such a claim counts the devices that its pod got, and ends with the pod. A claim that outlives its pod could get larger ones.
+    """
+    was, now = (owner_pod(each.metadata or Metadata()) for each in (before, after))
+    if not was or was == now:
+        return None
+    return Finding(
+        reason=PROTECTED_CLAIM,
+        path="metadata.ownerReferences",
+        message="must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it",
+        remedy="delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share devices",
+    )
+
+
 def marked_for(metadata: Metadata) -> str:
     """Return the uid of the pod for which the scheduler made the claim, or "" for another claim."""
     is_marked = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true"

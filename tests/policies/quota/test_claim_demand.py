@@ -24,6 +24,7 @@ from policies.quota.claim_demand import (
     beyond_pod,
     claim_demand,
     forged_mark,
+    lost_owner,
     lost_protection,
     marked_for,
 )
@@ -225,6 +226,36 @@ def test_an_allocated_claim_keeps_its_finalizer(
         assert found.sentence() == (
             "metadata.finalizers: delete the pods that use the claim; its controller then removes the finalizer; must "
             f"keep {FINALIZER} while the claim is allocated: pods may be using its devices"
+        )
+
+
+POD_OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "train-0", "uid": "p", "controller": True}
+OTHER_POD = {**POD_OWNER, "name": "train-1", "uid": "q"}
+
+
+@cases(
+    ("before", "after", "is_refused"),
+    orphaned=([POD_OWNER], [], True),
+    given_to_another_pod=([POD_OWNER], [OTHER_POD], True),
+    no_controller_any_more=([POD_OWNER], [{**POD_OWNER, "controller": False}], True),
+    kept_beside_another_owner=([POD_OWNER], [{**OTHER_POD, "controller": False}, POD_OWNER], False),
+    of_no_pod=([{**POD_OWNER, "kind": "Job", "apiVersion": "batch/v1"}], [], False),
+    made_by_hand=([], [], False),
+)
+def test_a_claim_that_was_made_for_a_pod_stays_that_pods(
+    before: list[JSON], after: list[JSON], is_refused: bool
+) -> None:
+    old, new = (
+        decode_claim(json.dumps({"metadata": {"name": "a", "ownerReferences": owners}}).encode())
+        for owners in (before, after)
+    )
+    found = lost_owner(old, new)
+
+    assert (found is not None) is is_refused
+    if found is not None:
+        assert found.sentence() == (
+            "metadata.ownerReferences: delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share "
+            "devices; must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it"
         )
 
 
