@@ -86,7 +86,8 @@ def _share(kind: DeviceKind, consumed: Mapping[str, QuantityText]) -> Fraction:
         shares = [_capacity_share(amounts.get(name), each) for name, each in weighed if each is not None]
     except QuantityError:
         return WHOLE
-    return min(WHOLE, max(shares, default=WHOLE) or WHOLE)
+    largest = max(shares, default=WHOLE)
+    return min(WHOLE, largest) if largest > 0 else WHOLE
 
 
 def _capacity_share(raw: QuantityText, capacity: DeviceCapacity) -> Fraction:

@@ -27,6 +27,7 @@ from policies.quota.demand import (
     Catalogue,
     Demand,
     UnclassifiedPods,
+    is_countable,
     unknown_device_class,
 )
 
@@ -164,6 +165,22 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
     )
 
 
+def lost_owner(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
+    """Deny an update that takes a claim from the pod for which it was made, also by the garbage collector.
+
+    Such a claim counts the devices that its pod got, and ends with the pod. A claim that outlives its pod could get larger ones.
+    """
+    was, now = (owner_pod(each.metadata or Metadata()) for each in (before, after))
+    if not was or was == now:
+        return None
+    return Finding(
+        reason=PROTECTED_CLAIM,
+        path="metadata.ownerReferences",
+        message="must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it",
+        remedy="delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share devices",
+    )
+
+
 def marked_for(metadata: Metadata) -> str:
     """Return the uid of the pod for which the scheduler made the claim, or "" for another claim."""
     is_marked = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true"
@@ -257,6 +274,10 @@ def _device_demand(request: DeviceRequest, path: str, counted: ClaimedKinds) -> 
         return _denied(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
     if count < 1 and not is_all:
         return _denied(f"{path}.count", "must be at least 1", str(count))
+    for capacity, raw in ((request.capacity and request.capacity.requests) or {}).items():
+        if not is_countable(raw):  # the API server does not check it
+            where = f"{path}.capacity.requests[{capacity}]"
+            return _denied(where, "must not be negative", str(raw), remedy="set an amount such as 10Gi")
     demand = counted.demand(request, None if is_all else count)
     field = {"path": f"{path}.deviceClassName", "value": name}
     unknown = unknown_device_class(IMPLICIT_DEVICE_CLASS + name, mapping)

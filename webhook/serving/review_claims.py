@@ -2,7 +2,7 @@
 
 from policies.finding import Finding
 from policies.gpus.claimed_devices import decode_claim
-from policies.quota.claim_demand import forged_mark, lost_protection
+from policies.quota.claim_demand import forged_mark, lost_owner, lost_protection
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from webhook.evaluation.decision import Decision
@@ -26,8 +26,9 @@ def review_claim(review: Review) -> ReviewResult:
 def review_changed_claim(review: Review) -> ReviewResult:
     """Refuse a change by which a stored ResourceClaim would count in no quota; its spec never changes.
 
-    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer. Users who may clear it, such as
-    the resource-claim controller and administrators, are not reviewed (`matchConditions` of the registration).
+    Only the scheduler marks claims as its own. A claim that was made for a pod stays that pod's. An allocated claim keeps its
+    finalizer. Users who may clear it, such as the resource-claim controller and administrators, are not reviewed for that
+    (`matchConditions` of the registration).
     """
     request = review.request
     claim = review.decode(decode_claim, request.object)
@@ -36,6 +37,7 @@ def review_changed_claim(review: Review) -> ReviewResult:
     objections = (
         forged_mark(before.metadata, claim.metadata, request.user_info.username),
         lost_protection(before, claim),
+        lost_owner(before, claim),
     )
     if findings := [each for each in objections if each is not None]:
         return _refused_claim(review, name, findings)

@@ -49,7 +49,7 @@ ALL = {A100, H100, SLICE, AMD}
         pytest.param("false", set(), id="never"),
         pytest.param(f"{ATTRIBUTES}.productName.lowerAscii().matches('^.*a100.*$')", {A100}, id="product"),
         pytest.param(f'{ATTRIBUTES}["profile"] == "1g.10gb"', {SLICE}, id="an-attribute-that-others-lack"),
-        pytest.param(f'{ATTRIBUTES}.type == "mig" || {ATTRIBUTES}.major > 8', {SLICE}, id="one-of-two"),
+        pytest.param(f'{ATTRIBUTES}.type == "mig" || {ATTRIBUTES}.major > 8', {SLICE, AMD}, id="one-of-two"),
         pytest.param(f'{ATTRIBUTES}.type in ["gpu", "vgpu"]', {A100, H100}, id="in-a-list"),
         pytest.param(
             f"{ATTRIBUTES}.ready && device.driver == 'gpu.nvidia.com'", {A100, H100, SLICE}, id="a-bool"
@@ -103,7 +103,7 @@ ALL = {A100, H100, SLICE, AMD}
             ALL,
             id="an-error-of-ours-only",
         ),
-        pytest.param(f"[1, 2].exists(n, n == {ATTRIBUTES}.major)", set(), id="a-macro"),
+        pytest.param(f"[1, 2].exists(n, n == {ATTRIBUTES}.major)", {AMD}, id="a-macro"),
     ],
 )
 def test_a_selector_selects_the_kinds_of_which_a_device_may_satisfy_it(
@@ -136,6 +136,10 @@ LONG = f'{ATTRIBUTES}.type == "{"x" * MAX_LENGTH}"'
         pytest.param("has(device.attributes.gpu)", id="has-of-a-domain"),
         pytest.param('"%s".format([1]) == "2"', id="a-function-that-was-not-compared"),
         pytest.param(f'{ATTRIBUTES}.type.matches("(x{{9}}){{9}}")', id="a-pattern-that-repeats"),
+        pytest.param(f"{ATTRIBUTES}.type.matches('{'[^k]?' * 13}')", id="a-long-pattern"),
+        pytest.param(f"{ATTRIBUTES}.type.matches({ATTRIBUTES}.type)", id="a-pattern-that-is-no-text"),
+        pytest.param("['a'].all(a, a.matches('b'))", id="a-pattern-in-a-loop"),
+        pytest.param(" || ".join([f"{ATTRIBUTES}.type.matches('a')"] * 5), id="five-patterns"),
         pytest.param(LONG, id="too-long"),
         pytest.param(f"[{'1, ' * (MAX_LOOP_LENGTH // 3)}1].all(n, n == 2)", id="too-long-for-a-macro"),
         pytest.param("[1].all(a, [1].all(b, a == 2))", id="two-macros"),

@@ -151,6 +151,7 @@ def test_a_device_weighs_what_its_class_says_or_else_its_part_of_the_card(
             id="only-of-what-does-not-weigh",
         ),
         pytest.param(shared(memory={"value": "0"}), {"memory": "0"}, 1, id="of-nothing"),
+        pytest.param(shared(memory={"value": "40Gi"}), {"memory": "-800Gi"}, 1, id="less-than-nothing"),
         pytest.param(shared(memory={"value": "40Gi"}), {"memory": "much"}, 1, id="an-unreadable-amount"),
         pytest.param(
             kind(is_shared=True, capacity={}, unknown=("gpu.nvidia.com/memory",)),

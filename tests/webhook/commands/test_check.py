@@ -309,7 +309,7 @@ def test_what_exceeds_a_limit_is_refused_whatever_the_mode(
 
     assert result.exit_code == 1
     assert path in result.stdout
-    assert "must name at most 32 GPU resources in all containers" in words(result)
+    assert "must name at most 16 GPU resources in all containers" in words(result)
 
 
 def test_labels_are_those_of_the_namespaces_that_are_checked(tmp_path: Path) -> None:
