@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import msgspec
 
+from policies.pods.quantity import QuantityText
+
 PARTS = 5040
 """Shares of a card are whole numbers of 1/5040, which 1 to 10 divide. Odd numbers of bytes would make a ledger's sums long."""
 
@@ -24,21 +26,21 @@ class DeviceAttribute(msgspec.Struct, frozen=True, omit_defaults=True):
 class CapacityRange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Quantities. Amounts from `min` to `max`, in whole multiples of `step` above `min`."""
 
-    min: str
-    max: str | None = None
-    step: str | None = None
+    min: QuantityText = None
+    max: QuantityText = None
+    step: QuantityText = None
 
 
 class RequestPolicy(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """How an amount of a shared device is rounded up. `default` is what a request without an amount consumes."""
 
-    default: str | None = None
-    valid_values: tuple[str, ...] = ()
+    default: QuantityText = None
+    valid_values: tuple[QuantityText, ...] = ()
     valid_range: CapacityRange | None = None
 
 
 class DeviceCapacity(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    value: str
+    value: QuantityText = None
     request_policy: RequestPolicy | None = None
 
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
-from policies.pods.quantity import parse_quantity
+from policies.pods.quantity import QuantityText, parse_quantity
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
@@ -221,9 +221,9 @@ def _value(attribute: DeviceAttribute) -> bool | int | str | bytes:
 # ---- quantities and versions, as bytes that start with q and v
 
 
-def _quantity(text: str) -> bytes:
+def _quantity(amount: QuantityText) -> bytes:
     """Return the amount in nano units. Raises QuantityError."""
-    return b"q%d" % parse_quantity(text).nano
+    return b"q%d" % parse_quantity(amount).nano
 
 
 def _version(text: str) -> bytes:

@@ -19,12 +19,10 @@ from msgspec.structs import replace
 
 from policies.gpus.device_kinds import (
     PARTS,
-    CapacityRange,
     DeviceAttribute,
     DeviceCapacity,
     DeviceKind,
     DeviceKinds,
-    RequestPolicy,
 )
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration, View
@@ -58,23 +56,6 @@ class CounterSet(View, frozen=True):
     name: str = ""
     counter_set: str = ""
     counters: dict[str, CounterValue] = msgspec.field(default_factory=dict)
-
-
-class _Range(View, frozen=True):
-    min: QuantityText = None
-    max: QuantityText = None
-    step: QuantityText = None
-
-
-class _Policy(View, frozen=True):
-    default: QuantityText = None
-    valid_values: tuple[QuantityText, ...] | None = None
-    valid_range: _Range | None = None
-
-
-class Capacity(View, frozen=True):
-    value: QuantityText = None
-    request_policy: _Policy | None = None
 
 
 class DeviceTaint(Toleration, frozen=True):
@@ -119,7 +100,7 @@ class ResourceSlice(View, frozen=True):
 
 
 _SLICE = msgspec.json.Decoder(ResourceSlice).decode
-_CAPACITY = msgspec.json.Decoder(dict[str, Capacity] | None).decode
+_CAPACITY = msgspec.json.Decoder(dict[str, DeviceCapacity] | None).decode
 _CONSUMES = msgspec.json.Decoder(tuple[CounterSet, ...] | None).decode
 
 
@@ -130,7 +111,7 @@ class DeviceShape(msgspec.Struct, frozen=True, cache_hash=True):
     """The fields that are kept of a device. Devices of one shape share it. `unknown` are the names that are left out."""
 
     attributes: tuple[tuple[str, DeviceAttribute], ...]
-    capacity: tuple[tuple[str, Capacity], ...]
+    capacity: tuple[tuple[str, DeviceCapacity], ...]
     unknown: tuple[str, ...]
     consumes: tuple[tuple[str, Counters], ...]
     """By name of a card's counters."""
@@ -163,7 +144,7 @@ class SliceReader:
 
     def __init__(self) -> None:
         self.left_out: frozenset[str] = frozenset()
-        self._values: defaultdict[str, set[DeviceAttribute | Capacity]] = defaultdict(set)
+        self._values: defaultdict[str, set[DeviceAttribute | DeviceCapacity]] = defaultdict(set)
         self._shapes: dict[object, DeviceShape] = {}
         self._layouts: dict[SliceLayout, SliceLayout] = {}
         self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
@@ -224,7 +205,7 @@ class SliceReader:
             tuple((each.counter_set, _items(each)) for each in _CONSUMES(device.consumes_counters) or ()),
             is_shared,
         )
-        named: Iterable[tuple[str, DeviceAttribute | Capacity]] = (*shape.attributes, *shape.capacity)
+        named: Iterable[tuple[str, DeviceAttribute | DeviceCapacity]] = (*shape.attributes, *shape.capacity)
         for name, value in named:
             values = self._values[qualified(driver, name)]
             values.add(value)
@@ -285,7 +266,7 @@ def _kind(
     left_out: Collection[str],
 ) -> DeviceKind:
     attributes = {qualified(driver, name): value for name, value in sorted(shape.attributes)}
-    capacity = {qualified(driver, name): _capacity(value) for name, value in sorted(shape.capacity)}
+    capacity = {qualified(driver, name): value for name, value in sorted(shape.capacity)}
     kind = DeviceKind(
         driver=driver,
         attributes=attributes,
@@ -298,29 +279,6 @@ def _kind(
     # Lists of values (alpha in 1.37), and types of later versions.
     unread = (name for name, value in attributes.items() if value == DeviceAttribute())
     return without(kind, {*left_out, *unread})
-
-
-def _capacity(stored: Capacity) -> DeviceCapacity:
-    policy = stored.request_policy
-    if policy is None:
-        return DeviceCapacity(str(stored.value))
-    limits = policy.valid_range
-    return DeviceCapacity(
-        str(stored.value),
-        RequestPolicy(
-            default=_text(policy.default),
-            valid_values=tuple(str(each) for each in policy.valid_values or ()),
-            valid_range=None if limits is None else _range(limits),
-        ),
-    )
-
-
-def _range(stored: _Range) -> CapacityRange:
-    return CapacityRange(str(stored.min), _text(stored.max), _text(stored.step))
-
-
-def _text(amount: QuantityText) -> str | None:
-    return None if amount is None else str(amount)
 
 
 def _share(

@@ -118,8 +118,8 @@ def _in_range(amount: int, valid: CapacityRange) -> int:
 def _largest(capacity: DeviceCapacity) -> int:
     """Return the most that one request can take, in nano units. Raises QuantityError."""
     policy, total = capacity.request_policy, parse_quantity(capacity.value).nano
-    limits = [policy.valid_range.max] if policy and policy.valid_range and policy.valid_range.max else []
-    limits.extend(policy.valid_values[-1:] if policy else ())
+    stated = [policy.valid_range.max] if policy and policy.valid_range and policy.valid_range.max else []
+    limits: list[QuantityText] = [*stated, *(policy.valid_values[-1:] if policy else ())]
     return min([total, *(parse_quantity(each).nano for each in limits)])
 
 

@@ -102,6 +102,7 @@ def kinds_are_known(plane: ControlPlane, nodes: list[Node]) -> bool:
     """Wait until a claim for a part of a card is charged less than a card; return whether that came."""
     lightest, client = light_claim(nodes), plane.client()
     if lightest is None:
+        time.sleep(AFTER_CHANGES)  # no claim tells
         return True
     probe = Namespace(plane, f"probe-{nodes[0].name}")
     probe.quota({"gpus": "9/10"})

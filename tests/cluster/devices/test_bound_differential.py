@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import msgspec
 import pytest
-from policies.gpus.device_pools import DevicePools
 
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.device_classes import ClusterDevices, decode_device_class
+from policies.gpus.device_pools import DevicePools
 from policies.quota.amounts import GPUS
 from policies.quota.claim_demand import claim_demand
 from policies.quota.demand import UnclassifiedPods

@@ -120,3 +120,40 @@ def test_what_may_be_a_card_is_charged_a_card(team: Namespace, device_class: str
     assert claim(team, "card", requests({"deviceClassName": device_class}))[0] == 201
     assert eventually(lambda: gpus(team) == 1)
     assert claim(team, "slice", ONE_G)[0] == 403
+
+
+def test_a_claim_that_gave_quota_back_is_not_kept_for_larger_devices(team: Namespace) -> None:
+    """Without its owner it would outlive the pod, and the next pod would get a whole card for what a slice costs."""
+    in_force(team, {"gpus": "1"})
+    either = {
+        "devices": {
+            "requests": [
+                {
+                    "name": "gpu",
+                    "firstAvailable": [
+                        {"name": "small", **wanted(SLICES.name, profile("1g.10gb"))},
+                        {"name": "card", **wanted(CARDS.name)},
+                    ],
+                }
+            ]
+        }
+    }
+    template = {"metadata": {"name": "either"}, "spec": {"spec": either}}
+    accepted(team.client.post(path(team.name, "resourceclaimtemplates"), template))
+    accepted(
+        team.client.post(
+            path(team.name, "pods"), pod("first", {"name": "gpu", "resourceClaimTemplateName": "either"})
+        )
+    )
+    assert eventually(lambda: is_bound(team, "first"))
+    assert used_is(team, Fraction(1, 7)), gpus(team)
+    (made,) = team.client.get(path(team.name, "resourceclaims"))[1]["items"]
+    claims = path(team.name, "resourceclaims", made["metadata"]["name"])
+
+    status, answer = team.client.patch(claims, {"metadata": {"ownerReferences": None}})
+    assert (status, "must keep the Pod that is its controller" in answer["message"]) == (403, True)
+    orphan = {"propagationPolicy": "Orphan", "gracePeriodSeconds": 0}
+    accepted(team.client.delete(path(team.name, "pods", "first"), orphan))
+    assert not eventually(
+        lambda: not team.client.get(claims)[1]["metadata"].get("ownerReferences"), seconds=5
+    ), "the garbage collector took the claim from its pod"

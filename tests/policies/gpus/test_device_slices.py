@@ -156,7 +156,7 @@ def test_a_shared_device_keeps_how_amounts_are_rounded() -> None:
     kind = one(device(None, allowMultipleAllocations=True, capacity=capacity))
     assert kind.is_shared
     assert msgspec.to_builtins(kind.capacity) == {
-        f"{DRIVER}/cores": {"value": "4"},
+        f"{DRIVER}/cores": {"value": 4},
         f"{DRIVER}/memory": {"value": "80Gi", "requestPolicy": policy},
     }
 
