@@ -135,6 +135,7 @@ class ClaimName(NamedTuple):
 class ClaimRecord(msgspec.Struct, frozen=True):
     """A cached claim or template. `is_generated`: a controller made it from a template, for a pod or a PodGroup.
 
+    `is_made_for_pod`: for a pod.
     `devices` is None if the claim may be for any device: it has an unknown kind of request, or too many choices.
     """
 
@@ -142,6 +143,7 @@ class ClaimRecord(msgspec.Struct, frozen=True):
     key: ClaimName
     devices: RequestedDevices | None
     is_generated: bool = False
+    is_made_for_pod: bool = False
 
     @property
     def namespace(self) -> str:
@@ -158,6 +160,7 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
         ClaimName(kind, metadata.namespace or "", metadata.name or ""),
         requested_devices(claim.spec if claim else None),
         is_generated(metadata),
+        any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
     )
 
 

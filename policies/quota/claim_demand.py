@@ -15,9 +15,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Reason, Severity, together, truncate
-from policies.gpus.claimed_devices import ClaimSpec, DeviceRequest, Devices, ResourceClaim
+from policies.gpus.claimed_devices import CLAIM, ClaimName, ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
-from policies.pods.pod import Metadata
+from policies.pods.pod import Metadata, Pod
 from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector
 from policies.quota.amounts import GPUS, Vector
@@ -179,6 +179,30 @@ def lost_owner(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
         message="must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it",
         remedy="delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share devices",
     )
+
+
+def borrowed_claims(
+    pod: Pod, namespace: str, is_made_for_pod: Callable[[ClaimName], bool | None]
+) -> Iterator[Finding]:
+    """Deny a new pod that names a claim which was made for another pod. The scheduler could give it larger devices there.
+
+    is_made_for_pod: None for a claim that could not be read.
+    """
+    for index, claim in enumerate(pod.spec.resource_claims or ()):
+        name = claim.resource_claim_name
+        made = is_made_for_pod(ClaimName(CLAIM, namespace, name)) if name else False
+        if made is False:
+            continue
+        finding = Finding(
+            reason=PROTECTED_CLAIM,
+            path=f"spec.resourceClaims[{index}].resourceClaimName",
+            value=name,
+            message="must not name a claim that was made from a template: it counts the devices of its own pod alone",
+            remedy="name a ResourceClaim that you create for several pods, or the template",
+        )
+        if made is None:
+            finding = replace(finding, message="could not be read", remedy="create the pod again")
+        yield finding
 
 
 def marked_for(metadata: Metadata) -> str:

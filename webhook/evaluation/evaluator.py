@@ -35,6 +35,7 @@ from policies.pods.pod import Metadata, Pod
 from policies.pods.quantity import QuantityText
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
+from policies.quota.claim_demand import borrowed_claims
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
@@ -103,6 +104,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if not findings and before is None:
             findings = too_many_resources(pod, self.configuration.resource_mapping)
         return Decision.of_findings(policy, findings[:MAX_FINDINGS], Mode.ENFORCE) if findings else None
+
+    def borrows_claim(self, policy: EffectivePolicy, pod: Pod) -> Decision | None:
+        """Return the denial of a new pod that names a claim of another pod. No mode or exemption lifts it."""
+        findings = tuple(borrowed_claims(pod, policy.namespace, self.facts.is_made_for_pod))[:MAX_FINDINGS]
+        return Decision.of_findings(policy, findings, Mode.ENFORCE) if findings else None
 
     def _rules(
         self,

@@ -32,6 +32,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     claims: Callable[[ClaimName], RequestedDevices | None] | None = None
+    is_made_for_pod: Callable[[ClaimName], bool | None] = lambda _name: False
+    """Whether a claim was made from a template for one pod; None if it could not be read."""
     owner_deadline: OwnerLookup | None = None
     budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""

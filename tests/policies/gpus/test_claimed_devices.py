@@ -53,7 +53,8 @@ def test_records_of_claims_and_templates(owner: JSON, is_generated: bool) -> Non
     for kind, written in ((CLAIM, spec), (TEMPLATE, {"spec": spec})):
         found = claim_record(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
         name = ClaimName(kind, "team", "c")
-        assert found == ClaimRecord("u", name, classes("gpu.example.com"), is_generated)
+        is_made_for_pod = owner.get("kind") == "Pod" and is_generated
+        assert found == ClaimRecord("u", name, classes("gpu.example.com"), is_generated, is_made_for_pod)
         assert found.namespace == "team"
     assert claim_record(TEMPLATE, b"{}") == ClaimRecord("", ClaimName(TEMPLATE, "", ""), classes())
 

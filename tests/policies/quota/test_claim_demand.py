@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.claimed_devices import ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import CLAIM, ClaimName, ResourceClaim, decode_claim
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
     ResourceMapping,
@@ -22,6 +22,7 @@ from policies.quota.claim_demand import (
     FINALIZER,
     SCHEDULER,
     beyond_pod,
+    borrowed_claims,
     claim_demand,
     forged_mark,
     lost_owner,
@@ -30,7 +31,7 @@ from policies.quota.claim_demand import (
 )
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.quota_request import quota_request_for_claim
-from tests.builders import JSON, container, context, pod, view
+from tests.builders import JSON, container, context, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
 from tests.policies.quota.claims import ANY, GPU, H100, LARGE, claim, devices, exactly
@@ -361,3 +362,21 @@ def test_a_negative_amount_says_what_to_write() -> None:
     assert denial.sentence() == (
         'spec.devices.requests[0].exactly.capacity.requests[memory] = "-1": set an amount such as 10Gi; must not be negative'
     )
+
+
+def test_a_pod_that_names_a_claim_of_another_pod_is_denied() -> None:
+    claims = [
+        {"name": "gpu", "resourceClaimName": "made"},
+        {"name": "own", "resourceClaimTemplateName": "made"},
+    ]
+    made = {ClaimName(CLAIM, "ml", "made"): True}
+    (found,) = borrowed_claims(view(pod(gpu_container(), resourceClaims=claims)), "ml", made.get)
+    (unread,) = borrowed_claims(
+        view(pod(gpu_container(), resourceClaims=claims)), "ml", lambda name: None if name in made else False
+    )
+
+    assert [found.sentence(), unread.sentence()] == [
+        'spec.resourceClaims[0].resourceClaimName = "made": name a ResourceClaim that you create for several pods, or the '
+        "template; must not name a claim that was made from a template: it counts the devices of its own pod alone",
+        'spec.resourceClaims[0].resourceClaimName = "made": create the pod again; could not be read',
+    ]

@@ -168,3 +168,30 @@ def test_a_pod_without_claims_costs_no_lookup(served: Admission, lookups: Lookup
     added(served, document)
 
     assert [name for names in lookups.requested for name in names] == []
+
+
+@cases(
+    ("made", "operation", "want"),
+    for_another_pod=(
+        True,
+        "CREATE",
+        'spec.resourceClaims[0].resourceClaimName = "link": name a ResourceClaim that you create for several pods, or the '
+        "template; must not name a claim that was made from a template: it counts the devices of its own pod alone",
+    ),
+    that_could_not_be_read=(
+        None,
+        "CREATE",
+        'spec.resourceClaims[0].resourceClaimName = "link": create the pod again; could not be read',
+    ),
+    by_hand=(False, "CREATE", ""),
+    of_a_stored_pod=(True, "UPDATE", ""),
+)
+def test_a_pod_that_names_a_claim(made: bool | None, operation: str, want: str) -> None:
+    served = admission(POLICY, facts=lambda _deadline: Facts(is_made_for_pod=lambda _name: made))
+    document = pod(gpu_container(), resourceClaims=[{"name": "link", "resourceClaimName": "link"}])
+    old = {"oldObject": document} if operation == "UPDATE" else {}
+
+    response = served.validate(request(document, operation=operation, **old), monotonic() + 20)
+
+    assert response.allowed is not bool(want)
+    assert want in str(response.status)

@@ -36,7 +36,7 @@ from webhook.configuration.loader import Configuration
 from webhook.tools.export.cel import any_pattern, fits, is_gpu_name, text, texts
 from webhook.workloads import creators
 
-MOST_TOLD = 500
+MOST_NAMED = 500
 """Variables, mounts, volumes and annotations of a pod of which a message tells each that is wrong: of more it would be cut."""
 PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
@@ -82,7 +82,7 @@ def _of_limits() -> dict[str, str]:
         "POD_LIMITS": f"{{{lists}}}",
         "TERMS": limits.REQUIRED_TERMS,
         "MAX_GPU_RESOURCES": str(MAX_RESOURCES),
-        "most-told": str(MOST_TOLD),
+        "most-named": str(MOST_NAMED),
     }
 
 
