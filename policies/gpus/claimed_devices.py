@@ -107,6 +107,9 @@ decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
 CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
 
+_OWNERS = frozenset({("Pod", "v1"), ("PodGroup", "scheduling.k8s.io")})
+"""Kind, and version or group, of what claims are made for. The garbage collector keeps claims of owners of unknown groups."""
+
 MAX_CHOICES = 8
 """Different choices of one claim that are read. Real claims have one or two; the API server accepts 256."""
 MAX_SELECTORS = 4_096
@@ -167,7 +170,9 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
 def is_generated(metadata: Metadata) -> bool:
     """Whether a controller made the claim from a template, for a pod or a PodGroup, if its metadata can be believed."""
     owners = metadata.owner_references or ()
-    return any(each.controller and each.kind in {"Pod", "PodGroup"} for each in owners)
+    return any(
+        each.controller and (each.kind, each.api_version.partition("/")[0]) in _OWNERS for each in owners
+    )
 
 
 def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:

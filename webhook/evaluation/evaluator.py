@@ -18,9 +18,8 @@ from policies.gpus.cards import too_many_resources
 from policies.gpus.claimed_devices import (
     RequestedDevices,
     ResourceClaim,
-    decode_claim_template,
+    ResourceClaimTemplate,
     devices_by_claim,
-    is_generated,
     with_accelerator_claims_only,
 )
 from policies.gpus.refused_limit_ranges import refused_amounts
@@ -31,7 +30,7 @@ from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range
 from policies.pods.limits import excesses
 from policies.pods.owner import NO_OWNER, Owner
-from policies.pods.pod import Metadata, Pod
+from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityText
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
@@ -52,7 +51,7 @@ from webhook.evaluation.decision import (
 )
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
+from webhook.evaluation.kinds import LIMIT_RANGE
 from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
@@ -338,9 +337,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def advise(
         self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
-        """Warn, in every mode, of quota keys that limit nothing, claims that can never fit, and GPUs that a LimitRange gives.
-
-        Rules may deny a ResourceClaimTemplate.
+        """Warn, in every mode, of quota keys that limit nothing, and of GPUs that a LimitRange gives.
 
         The API server rejects an object that cannot be read.
         """
@@ -350,12 +347,6 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 findings = [*refused_amounts(limit_range, mapping)]
                 findings = findings or [*default_gpus.limit_range_findings(limit_range, mapping)]
                 return Decision.of_findings(policy, findings, Mode.WARN)
-            if kind == CLAIM_TEMPLATE:
-                template = decode_claim_template(document)
-                rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
-                rules.check_claim(template.spec.spec if template.spec else None, "spec.spec")
-                rules.check_claim_template(template)
-                return rules.decision()
             fields = islice(fields_of(document, "spec", "hard").items(), MAX_KEYS)
             hard = {key: _AMOUNT.decode(amount) for key, amount in fields}
         except msgspec.ValidationError:
@@ -371,10 +362,25 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         exemption, paused_until = policy.exemption_in_force(self.now), policy.paused_until_at(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
-    def check_claim(self, policy: EffectivePolicy, claim: ResourceClaim, request: QuotaRequest) -> Decision:
-        """Return the decision on a new ResourceClaim. Of one from a template, the template and the pod were checked."""
+    def check_claim_template(self, policy: EffectivePolicy, template: ResourceClaimTemplate) -> Decision:
+        """Return the decision on a template, of which claims are made that no rule checks again.
+
+        In every mode it warns of claims that can never fit.
+        """
+        rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
+        rules.check_claim(template.spec.spec if template.spec else None, "spec.spec")
+        rules.check_claim_template(template)
+        return rules.decision()
+
+    def check_claim(
+        self, policy: EffectivePolicy, claim: ResourceClaim, request: QuotaRequest, *, by_cluster: bool
+    ) -> Decision:
+        """Return the decision on a new ResourceClaim.
+
+        by_cluster: Kubernetes made it for a pod. Then the pod and the template, if there is one, were checked.
+        """
         rules = self._rules(policy, Phase.VALIDATE)
-        if not is_generated(claim.metadata or Metadata()):
+        if not by_cluster:
             rules.check_claim(claim.spec, "spec")
         return self.reserve(rules.decision(), request)
 

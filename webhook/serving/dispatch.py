@@ -24,13 +24,12 @@ from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.audit import Recorder
 from webhook.serving.cluster_state import ClusterState
 from webhook.serving.handler import Handler, Review, ReviewResult, UnreadableObject, allow
-from webhook.serving.review_claims import review_changed_claim, review_claim
+from webhook.serving.review_claims import review_changed_claim, review_claim, review_claim_template
 from webhook.serving.review_documents import review_document
 from webhook.serving.review_pods import restore_pod, review_pod
 from webhook.serving.review_workloads import (
     review_autoscaler,
     review_budget,
-    review_claim_template,
     review_for_warnings,
     review_templates,
 )

@@ -1,4 +1,4 @@
-"""The review of workloads, autoscalers, ResourceQuotas and LimitRanges: it warns, and denies only templates."""
+"""The review of workloads, autoscalers, ResourceQuotas and LimitRanges: it warns, and denies only pod templates."""
 
 from itertools import chain
 
@@ -91,22 +91,9 @@ def review_budget(review: Review) -> ReviewResult:
 
 def review_for_warnings(review: Review) -> ReviewResult:
     """Review an object that is always admitted, at most with warnings."""
-    decision = _advice(review)
-    return allow(review) if decision is None else advised(review.request, [decision])
-
-
-def review_claim_template(review: Review) -> ReviewResult:
-    """Review a ResourceClaimTemplate: its claims may get devices that the namespace may not use, or never fit the quota."""
-    request, decision = review.request, _advice(review)
-    if decision is None:
-        return allow(review)
-    return ReviewResult(responses.decided(request.uid, [decision], subject=subject_of(request)), [decision])
-
-
-def _advice(review: Review) -> Decision | None:
-    """Return the decision on an object that makes no pods; None if it cannot be read in time."""
     try:
         document = review.document(review.request.object)
     except (msgspec.ValidationError, DeadlineExceeded):
-        return None
-    return review.evaluator.advise(review.policy(), review.request.kind.key, document)
+        return allow(review)
+    decision = review.evaluator.advise(review.policy(), review.request.kind.key, document)
+    return advised(review.request, [decision])

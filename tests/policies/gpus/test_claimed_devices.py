@@ -41,11 +41,17 @@ def classes(*names: str) -> RequestedDevices:
 
 @cases(
     ("owner", "is_generated"),
-    of_a_pod=({"kind": "Pod", "controller": True}, True),
-    of_a_pod_group=({"kind": "PodGroup", "controller": True}, True),
-    of_a_pod_that_does_not_control_it=({"kind": "Pod"}, False),
-    of_a_job=({"kind": "Job", "controller": True}, False),
-)
+    of_a_pod=({"apiVersion": "v1", "kind": "Pod", "controller": True}, True),
+    of_a_pod_group=(
+        {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "controller": True}, True,
+    ),
+    of_a_pod_that_does_not_control_it=({"apiVersion": "v1", "kind": "Pod"}, False),
+    of_a_job=({"apiVersion": "batch/v1", "kind": "Job", "controller": True}, False),
+    of_a_pod_of_an_unknown_group=({"apiVersion": "example.com/v1", "kind": "Pod", "controller": True}, False),
+    of_a_pod_group_of_another_project=(
+        {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "controller": True}, False,
+    ),
+)  # fmt: skip
 def test_records_of_claims_and_templates(owner: JSON, is_generated: bool) -> None:
     metadata = {"name": "c", "namespace": "team", "uid": "u", "ownerReferences": [{"name": "o", **owner}]}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}

@@ -4,6 +4,7 @@ from time import monotonic
 from typing import Any
 
 import msgspec
+import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, claim_record
@@ -16,7 +17,7 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
-from webhook.serving.admission_review import AdmissionResponse
+from webhook.serving.admission_review import OUT_OF_TIME, AdmissionResponse
 from webhook.serving.audit import Recorder
 from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission
@@ -62,9 +63,15 @@ def spec(*expressions: str) -> JSON:
 
 
 def reviewed(
-    document: JSON, kind: str, mode: str = "enforce", stored: JSON | None = None, **more: Any
+    document: JSON,
+    kind: str,
+    mode: str = "enforce",
+    stored: JSON | None = None,
+    user: str = "ada",
+    seconds: float = 20,
+    **more: Any,
 ) -> AdmissionResponse:
-    """Review an object. stored: the spec of the template that a pod names."""
+    """Review an object. stored: the spec of the template that a pod names. user: who creates it. seconds: until the deadline."""
     by = [gpu_class(SMALL, "Small"), gpu_class(LARGE, "Large"), policy(mode, **more)]
     cache = DecisionCache(load_objects(by, DEVICES))
     name = ClaimName(TEMPLATE, NAMESPACE, "one")
@@ -78,7 +85,8 @@ def reviewed(
     )
     group = "" if kind == "Pod" else "resource.k8s.io"
     of_kind = {"group": group, "version": "v1", "kind": kind}
-    return served.validate(request(document, kind=of_kind), monotonic() + 20)
+    by_user = request(document, kind=of_kind, userInfo={"username": user})
+    return served.validate(by_user, monotonic() + seconds)
 
 
 def claim(*expressions: str, kind: str = CLAIM, **metadata: Any) -> JSON:
@@ -95,7 +103,9 @@ FROM_TEMPLATE = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "c
     ("kind", "document", "mode", "want"),
     a_claim=(CLAIM, claim(), "enforce", (False, [])),
     a_claim_that_selects_the_class=(CLAIM, claim(IS_SMALL), "enforce", (True, [])),
-    a_claim_from_a_template=(CLAIM, claim(ownerReferences=FROM_TEMPLATE), "enforce", (True, [])),
+    a_claim_that_claims_to_be_from_a_template=(
+        CLAIM, claim(ownerReferences=FROM_TEMPLATE), "enforce", (False, []),
+    ),
     a_claim_in_mode_warn=(CLAIM, claim(), "warn", (True, [f"resourceclaim {NAMESPACE}/one: spec."])),
     a_claim_in_mode_audit=(CLAIM, claim(), "audit", (True, [])),
     a_template=(TEMPLATE, claim(kind=TEMPLATE), "enforce", (False, [])),
@@ -119,6 +129,33 @@ def test_claims_and_templates(kind: str, document: JSON, mode: str, want: tuple[
         assert response.status.message.endswith(f"spec.{sentence}")
         assert response.status.details is not None
         assert [each.reason for each in response.status.details.causes] == ["ClassNotAllowed"]
+
+
+@cases(
+    ("user",),
+    the_controller_of_claims=("system:serviceaccount:kube-system:resource-claim-controller",),
+    controllers_with_one_identity=("system:kube-controller-manager",),
+    the_scheduler_for_an_extended_resource=("system:kube-scheduler",),
+)
+def test_a_claim_that_kubernetes_makes_for_a_pod_is_not_checked_again(user: str) -> None:
+    assert reviewed(claim(ownerReferences=FROM_TEMPLATE), CLAIM, user=user).allowed
+
+
+@pytest.mark.parametrize("kind", [CLAIM, TEMPLATE])
+def test_what_cannot_be_checked_is_refused(kind: str) -> None:
+    def refusal(document: JSON, **more: Any) -> tuple[bool, int, str]:
+        response = reviewed(document, kind, **more)
+        assert response.status is not None
+        return response.allowed, response.status.code, response.status.message
+
+    assert refusal(claim(kind=kind), seconds=-1) == (False, 504, f"gpu-admission {OUT_OF_TIME}; try again")
+    unreadable = "gpu-admission cannot read the object: "
+    allowed, code, message = refusal(claim(IS_SMALL, kind=kind, annotations={"a": "," * 20_001}))
+    assert (allowed, code) == (False, 400)
+    assert message.startswith(f"{unreadable}must have at most 20000 values, not ")
+    allowed, code, message = refusal({"metadata": {"name": "one"}, "spec": 3})
+    assert (allowed, code) == (False, 400)
+    assert message.startswith(f"{unreadable}Expected `object | null`, got `int` - at `$.spec`")
 
 
 def test_an_exempt_namespace_may_claim_any_device() -> None:

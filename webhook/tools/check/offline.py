@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.gpus.claimed_devices import decode_claim
+from policies.gpus.claimed_devices import decode_claim, decode_claim_template, is_generated
 from policies.placement.named_nodes import NO_NODES
+from policies.pods.pod import Metadata
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.fit import demands, existing
@@ -252,7 +253,7 @@ class Run:
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
-            decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
+            decisions.append(_advice(manifest, policy, by))
             if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
@@ -392,13 +393,24 @@ def _naming(decision: Decision, runtime: str) -> Decision:
     return replace(decision, violations=tuple(map(named, decision.violations)))
 
 
+def _advice(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
+    document = msgspec.json.encode(manifest.data)
+    if manifest.group_kind != CLAIM_TEMPLATE:
+        return by.advise(policy, manifest.group_kind, document)
+    try:
+        return by.check_claim_template(policy, decode_claim_template(document))
+    except msgspec.ValidationError:  # the API server rejects it
+        return Decision(policy=policy)
+
+
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
     """Decide on a ResourceClaim, and count its demand; the API server rejects one that cannot be read."""
     try:
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:
         return Decision(policy=policy)
-    return by.check_claim(policy, claim, quota_request_for_claim("check", claim, "", by.configuration))
+    request = quota_request_for_claim("check", claim, "", by.configuration)
+    return by.check_claim(policy, claim, request, by_cluster=is_generated(claim.metadata or Metadata()))
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
