@@ -146,7 +146,7 @@ def test_what_cannot_be_checked_is_refused(kind: str) -> None:
     def refusal(document: JSON, **more: Any) -> tuple[bool, int, str]:
         response = reviewed(document, kind, **more)
         assert response.status is not None
-        return response.allowed, response.status.code, response.status.message
+        return bool(response.allowed), response.status.code, response.status.message
 
     assert refusal(claim(kind=kind), seconds=-1) == (False, 504, f"gpu-admission {OUT_OF_TIME}; try again")
     unreadable = "gpu-admission cannot read the object: "
