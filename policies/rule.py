@@ -4,9 +4,9 @@
 and `check` runs before it if `check_before_mutation`. At /validate `check` runs, and `mutate` on a scratch copy: a change that it
 still makes there was lost. On a pod template both run, `mutate` on a scratch copy, and only the findings count.
 
-`check_claim_template` advises on a ResourceClaimTemplate, `check_workload` once on an object that is not a pod, such as a
-Deployment. Their findings are warnings in every mode. No rule asks the quota: the evaluator does, if no rule denies, and
-`check_reservation` reports its answer.
+`check_claim` checks ResourceClaims and their templates. `check_claim_template` advises on a ResourceClaimTemplate,
+`check_workload` once on an object that is not a pod, such as a Deployment. Findings of these two are warnings in every mode. No
+rule asks the quota: the evaluator does, if no rule denies, and `check_reservation` reports its answer.
 
 A rule declares in its own file its id, its reasons, and what it needs. No finding names its rule: the evaluation fills it in.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding, Reason
-from policies.gpus.claimed_devices import ResourceClaimTemplate
+from policies.gpus.claimed_devices import ClaimSpec, ResourceClaimTemplate
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
@@ -96,6 +96,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     resource_mapping: ResourceMapping
     claimed: tuple[str, ...] = ()
     """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claimed_devices` removes other claims."""
+    claim_classes: Mapping[str, frozenset[str]] = {}
+    """By name of a claim in the pod, the classes that its devices may be of (`policies.placement.claim_classes`), if known."""
     made_by_daemonset: bool = False
     """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
     owner: Owner = NO_OWNER
@@ -132,6 +134,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     options: type[RuleOptions] = RuleOptions
     mutate: Callable[[PodPatch, Any, Context], Iterator[Finding]] | None = None
     check: Callable[[Pod, Any, Context], Iterator[Finding]] | None = None
+    check_claim: Callable[[ClaimSpec | None, str, Any, Context], Iterator[Finding]] | None = None
+    """Check what a ResourceClaim, or a template of claims, requests. The text is the path of the spec in the object."""
     check_claim_template: Callable[[ResourceClaimTemplate, Context], Iterator[Finding]] | None = None
     check_workload: Callable[[Workload, Any, Context], Iterator[Finding]] | None = None
     """Advise on an object as a whole; paths start at the object. `check` reports the problems of its pods."""

@@ -32,6 +32,7 @@ TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
     "one cluster with workloads": ("tests/cluster/status/",),
+    "one cluster with devices of DRA drivers": ("tests/cluster/devices/",),
     "a plane without other nodes": (
         "tests/cluster/test_cuda_and_spot.py",
         "tests/cluster/test_no_node.py",

@@ -43,6 +43,13 @@ SAID: dict[str, frozenset[str]] = {
     "ask {} for the rights that are named below": frozenset({ASKS}),
     "wait until then, and set a {} if later updates must be faster": frozenset({AWAITS}),
     "name a class that has nodes ({})": frozenset({EDITS}),
+    "wait until Kueue admits it": frozenset({AWAITS}),
+    "wait until it is None, or ask {} why it is set": frozenset({AWAITS}),
+    "set spec.active: true of Workload {}": frozenset({ASKS}),
+    "set label {}: {}": frozenset({EDITS}),
+    "ask {} for a LocalQueue of the namespace": frozenset({ASKS}),
+    "wait until a node with such devices is added": frozenset({AWAITS}),
+    "wait until another claim is deleted": frozenset({AWAITS}),
     "request less {}, or wait until it is free": frozenset({AWAITS}),  # only the author knows how much less
 }
 
@@ -101,17 +108,20 @@ UNFOLLOWED = {
     "run gpu-admission export --static again for its control plane node; its log says what is wrong": (
         "tests/webhook/tools/doctor/test_exported.py"
     ),
-    "run gpu-admission export again, and apply what it writes": "tests/webhook/tools/doctor/test_exported.py",
-    "set spec.tolerations: [{}]{}": "tests/webhook/tools/doctor/test_nodes.py",
+    "run gpu-admission export again, and apply what it writes": "tests/cluster/doctor/test_followed.py",
+    "set spec.tolerations: [{}]{}": "tests/webhook/tools/doctor/test_kueue.py",
+    "set hard.gpus of the GPUQuota to {} or more, or waitForPodsReady in Kueue's configuration": (
+        "tests/webhook/tools/doctor/test_kueue.py"
+    ),
     "create patch": "verbs of a right",
     "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs": (
         "tests/webhook/tools/doctor/test_devices.py"
     ),
-    "is unknown to version {}: remove it": "tests/webhook/tools/doctor/test_chart_values.py",
-    "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/webhook/tools/doctor/test_callers.py",
+    "is unknown to version {}: remove it": "tests/cluster/doctor/test_followed.py",
+    "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication": "tests/cluster/doctor/test_faults.py",
     "pods of {} that request GPUs are reviewed, and start only while the webhook answers: name it in "
     "webhooks.excludedNamespaces of the chart where only administrators create pods in it": (
-        "tests/webhook/tools/doctor/test_excluded_namespaces.py"
+        "tests/cluster/doctor/test_followed.py"
     ),
     **dict.fromkeys(
         (

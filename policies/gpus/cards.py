@@ -22,7 +22,7 @@ from policies.pods.requests import at_one_time
 
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
-MAX_RESOURCES = 32
+MAX_RESOURCES = 16
 """GPU resources of one pod. Demand is computed for each resource on every class. Real pods name one or two."""
 
 Amounts = dict[GPUResource, Fraction]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from policies.gpus.device_classes import DeviceSelector
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Container, Metadata, Pod, View
+from policies.pods.pod import Container, Metadata, Pod, Toleration, View
 from policies.pods.quantity import QuantityText
 
 
@@ -32,9 +32,15 @@ class DeviceRequest(View, frozen=True):
     count: int | None = None
     admin_access: bool | None = None
     selectors: tuple[DeviceSelector, ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
     capacity: CapacityRequirements | None = None
     exactly: "DeviceRequest | None" = None
     first_available: "tuple[DeviceRequest, ...] | None" = None
+
+    @property
+    def alternatives(self) -> "tuple[DeviceRequest, ...]":
+        """The requests of which one is allocated."""
+        return self.first_available or (self.exactly or self,)
 
     @property
     def expressions(self) -> Iterator[str]:
@@ -55,11 +61,31 @@ class Consumer(View, frozen=True):
 
     api_group: str = ""
     resource: str = ""
+    name: str = ""
     uid: str = ""
 
 
+class DeviceResult(View, frozen=True):
+    """A device, or a share of one, that the scheduler chose for a request (`gpus`) or an alternative of it (`gpus/small`)."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    consumed_capacity: dict[str, QuantityText] | None = None
+
+
+class DeviceAllocation(View, frozen=True):
+    results: tuple[DeviceResult, ...] | None = None
+
+
+class Allocation(View, frozen=True):
+    devices: DeviceAllocation | None = None
+
+
 class ClaimStatus(View, frozen=True):
-    allocation: dict[str, msgspec.Raw] | None = None
+    allocation: Allocation | None = None
     reserved_for: tuple[Consumer, ...] | None = None
 
 
@@ -81,11 +107,24 @@ decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
 CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
 
-DeviceClassNames = frozenset[str]
-"""The DeviceClasses that one claim requests."""
+_OWNERS = frozenset({("Pod", "v1"), ("PodGroup", "scheduling.k8s.io")})
+"""Kind, and version or group, of what claims are made for. The garbage collector keeps claims of owners of unknown groups."""
 
-MAX_DEVICE_CLASSES = 8
-"""DeviceClasses of one claim that are read. Real claims name one or two; the API server accepts 256."""
+MAX_CHOICES = 8
+"""Different choices of one claim that are read. Real claims have one or two; the API server accepts 256."""
+MAX_SELECTORS = 4_096
+"""Characters of the selectors of one claim that are kept. Real ones have some hundred; the API server accepts 2.5 million."""
+
+
+class DeviceChoice(NamedTuple):
+    """Devices of one DeviceClass that all `expressions` (CEL) select."""
+
+    device_class: str
+    expressions: tuple[str, ...] = ()
+
+
+RequestedDevices = frozenset[DeviceChoice]
+"""The devices that one claim requests, with alternatives."""
 
 
 class ClaimName(NamedTuple):
@@ -97,15 +136,17 @@ class ClaimName(NamedTuple):
 
 
 class ClaimRecord(msgspec.Struct, frozen=True):
-    """A cached claim or template. `made_for_pod`: a controller made it for one pod from a template.
+    """A cached claim or template. `is_generated`: a controller made it from a template, for a pod or a PodGroup.
 
-    `device_classes` is None if the claim may be for any device: it has an unknown kind of request, or too many DeviceClasses.
+    `is_made_for_pod`: for a pod.
+    `devices` is None if the claim may be for any device: it has an unknown kind of request, or too many choices.
     """
 
     uid: str
     key: ClaimName
-    device_classes: DeviceClassNames | None
-    made_for_pod: bool = False
+    devices: RequestedDevices | None
+    is_generated: bool = False
+    is_made_for_pod: bool = False
 
     @property
     def namespace(self) -> str:
@@ -120,66 +161,80 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
     return ClaimRecord(
         metadata.uid or "",
         ClaimName(kind, metadata.namespace or "", metadata.name or ""),
-        device_class_names(claim.spec if claim else None),
+        requested_devices(claim.spec if claim else None),
+        is_generated(metadata),
         any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
     )
 
 
-def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
-    """Return the DeviceClasses that a claim requests, with alternatives. None if it may be for any device."""
-    requests = (spec and spec.devices and spec.devices.requests) or ()
-    names = frozenset(
-        alternative.device_class_name
-        for request in requests
-        for alternative in request.first_available or (request.exactly or request,)
+def is_generated(metadata: Metadata) -> bool:
+    """Whether a controller made the claim from a template, for a pod or a PodGroup, if its metadata can be believed."""
+    owners = metadata.owner_references or ()
+    return any(
+        each.controller and (each.kind, each.api_version.partition("/")[0]) in _OWNERS for each in owners
     )
-    return None if "" in names or len(names) > MAX_DEVICE_CLASSES else _interned(names)
+
+
+def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
+    """Return the devices that a claim requests, with alternatives. None if it may be for any device.
+
+    Selectors that are too long are left out: more devices are possible then.
+    """
+    requests = (spec and spec.devices and spec.devices.requests) or ()
+    every = [each for request in requests for each in request.alternatives]
+    are_short = sum(len(text) for each in every for text in each.expressions) <= MAX_SELECTORS
+    choices = frozenset(
+        DeviceChoice(each.device_class_name, tuple(each.expressions) if are_short else ()) for each in every
+    )
+    is_unknown = any(not each.device_class for each in choices)
+    return None if is_unknown or len(choices) > MAX_CHOICES else _interned(choices)
 
 
 @lru_cache(maxsize=1024)
-def _interned(names: DeviceClassNames) -> DeviceClassNames:
-    """Return the first equal set: thousands of claims request the same classes."""
-    return names
+def _interned(devices: RequestedDevices) -> RequestedDevices:
+    """Return the first equal set: thousands of claims request the same devices."""
+    return devices
 
 
-def device_classes_by_claim(
-    pod: Pod, namespace: str, classes_of: Callable[[ClaimName], DeviceClassNames | None]
-) -> dict[str, DeviceClassNames]:
-    """Return the DeviceClasses of the pod's claims that `classes_of` knows, by the claim's name in the pod."""
-    requested: dict[str, DeviceClassNames] = {}
+def devices_by_claim(
+    pod: Pod, namespace: str, devices_of: Callable[[ClaimName], RequestedDevices | None]
+) -> dict[str, RequestedDevices]:
+    """Return what the pod's claims that `devices_of` knows request, by the claim's name in the pod."""
+    requested: dict[str, RequestedDevices] = {}
     for claim in pod.spec.resource_claims or ():
         kind = TEMPLATE if claim.resource_claim_template_name else CLAIM
         name = claim.resource_claim_template_name or claim.resource_claim_name
-        names = classes_of(ClaimName(kind, namespace, name)) if name else None
-        if names is not None:
-            requested[claim.name] = names
+        devices = devices_of(ClaimName(kind, namespace, name)) if name else None
+        if devices is not None:
+            requested[claim.name] = devices
     return requested
 
 
 def with_accelerator_claims_only(
-    pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
+    pod: Pod, known: Mapping[str, RequestedDevices], resource_mapping: ResourceMapping
 ) -> tuple[Pod, tuple[str, ...]]:
     """Return the pod without claims for other devices than accelerators.
 
     Also return the DeviceClasses of the remaining claims that are known to have accelerators, sorted by name.
 
-    known: the DeviceClasses of the pod's claims, by the claim's name in the pod. A claim that is not known may be for an
-      accelerator, so it remains.
+    known: what the pod's claims request, by the claim's name in the pod. A claim that is not known may be for an accelerator,
+      so it remains.
     """
     claims = pod.spec.resource_claims
     if not claims:
         return pod, ()
-    requested: dict[str, DeviceClassNames | None] = {claim.name: known.get(claim.name) for claim in claims}
+    requested = {claim.name: known.get(claim.name) for claim in claims}
     removed = frozenset(
         name
-        for name, classes in requested.items()
-        if classes is not None and not any(map(resource_mapping.device_class, classes))
+        for name, devices in requested.items()
+        if devices is not None
+        and not any(resource_mapping.device_class(each.device_class) for each in devices)
     )
-    every = frozenset[str]().union(*filter(None, requested.values()))
+    names = {each.device_class for devices in requested.values() for each in devices or ()}
     # A DeviceClass of which nothing is known counts as accelerators, but is not returned as one.
     accelerators = (
         name
-        for name in every
+        for name in names
         if resource_mapping.device_class(name) and not resource_mapping.is_unknown(name)
     )
     return _without(pod, removed) if removed else pod, tuple(sorted(accelerators))

@@ -19,17 +19,17 @@ from policies.finding import (
 )
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.field_paths import path_parts
 from policies.pods.limit_ranger import (
     KINDS,
     POD_LEVEL,
-    RATIO,
     Default,
     Refusal,
     effective,
     given_amounts,
     refusals,
 )
-from policies.pods.limit_ranges import CONTAINER, LimitRange, LimitRangeItem, NamespaceLimits
+from policies.pods.limit_ranges import CONTAINER, RATIO, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import QuantityError, QuantityText, readable
@@ -66,16 +66,15 @@ def has_no_other_gpus(pod: Pod, defaults: Sequence[Default], mapping: ResourceMa
     )
 
 
-def without_gpus(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> Pod | None:
-    """Return the pod that requests 0 in place of what it was given; None where a LimitRange refuses that."""
+def can_be_0(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> bool:
+    """Whether LimitRanges accept 0 in place of what they gave."""
     for default in defaults:
         pod = with_amounts(pod, default.place, KINDS, default.resource, _NONE)
     names = {default.resource for default in defaults}
     try:
-        is_refused = any(refusal.resource in names for refusal in refusals(pod, limits))
+        return not any(refusal.resource in names for refusal in refusals(pod, limits))
     except QuantityError:
-        return None  # reported where it is written
-    return None if is_refused else pod
+        return False  # reported where it is written
 
 
 def with_amounts(
@@ -96,13 +95,13 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
         last = defaults[-1]
         path, container, value = last.path, last.place.container.name, str(last.amount)
         finding = _warning(path=path, container=container, value=value, message=_origin(defaults))
-        if without_gpus(pod, defaults, limits) is None:
-            yield _with_contact_edits(finding, [last], limits)
-        else:
-            edits = _edits(defaults)
+        if can_be_0(pod, defaults, limits):
+            edits = set_to_0(defaults)
             yield replace(
                 finding, choices=(edits,), remedy=f"{in_words([edits])}{_IN_LIMITS} if it needs none"
             )
+        else:
+            yield _with_contact_edits(finding, [last], limits)
 
 
 def explained(
@@ -125,7 +124,7 @@ def explained(
     if not removes:
         is_for_contact = removes is None and all_of_pod and not finding.ask_contact
         return _with_contact_edits(finding, own or defaults, limits) if is_for_contact else finding
-    edits = _edits(defaults)
+    edits = set_to_0(defaults)
     words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
         finding,
@@ -135,7 +134,7 @@ def explained(
     )
 
 
-def _edits(defaults: Sequence[Default]) -> Edits:
+def set_to_0(defaults: Sequence[Default]) -> Edits:
     amounts = dict.fromkeys((default.place.path, default.resource) for default in defaults)
     return tuple(Edit(f"{path}.resources.{kind}[{name}]", _NONE) for path, name in amounts for kind in KINDS)
 
@@ -156,15 +155,25 @@ def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: N
     Where one gives no longer, another would give, or refuse the pod for it.
     """
     resources = sorted({each.resource for each in defaults})
-    edits: dict[str, list[ContactEdit]] = {}
-    for limit_range in limits.limit_ranges:
-        for at, item in enumerate(limit_range.items):
-            bounds = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
-            if any(resource in (amounts or {}) for amounts in bounds for resource in resources):
-                edits.setdefault(limit_range.name, []).append(ContactEdit(LIMIT_RANGE, f"spec.limits[{at}]"))
-    names = " and ".join(f"{LIMIT_RANGE} {name}" for name in edits)
+    edits = {
+        limit_range.name: [
+            ContactEdit(LIMIT_RANGE, f"spec.limits[{at}].{field}[{resource}]")
+            for at, item in enumerate(limit_range.items)
+            for field, amounts in item.fields.items()
+            for resource in resources
+            if resource in amounts
+        ]
+        for limit_range in limits.limit_ranges
+    }
+    names = " and ".join(f"{LIMIT_RANGE} {name}" for name, of_it in edits.items() if of_it)
     words = f"to take {' and '.join(resources)} out of {names}"
     return replace(finding, ask_contact=words, contact_choices=(tuple(chain.from_iterable(edits.values())),))
+
+
+def taken_out(finding: Finding) -> frozenset[str]:
+    """Return the resources that the finding asks to take out of LimitRanges."""
+    asked = (each for change in finding.contact_choices for each in change if isinstance(each, ContactEdit))
+    return frozenset(str(path_parts(each.path)[-1]) for each in asked if each.kind == LIMIT_RANGE)
 
 
 # ---- what refuses it
@@ -188,11 +197,13 @@ def refusal_findings(
 def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     field = f"spec.limits[{refusal.item}].{refusal.bound}[{refusal.resource}]"
     edits, place = _accepted_edits(pod, refusal, limits), _place_of(pod, refusal)
-    written = place.amount_paths(refusal.resource) if place else []
+    missing = f"{refusal.path}.resources.requests[{refusal.resource}]" if refusal.place else refusal.path
+    is_about_place = refusal.place or refusal.seen is not None
+    written = place.amount_paths(refusal.resource) if place and is_about_place else []
     return Finding(
         rule=ID,
         reason=LIMIT_RANGE_REFUSES,
-        path=next(iter(written), refusal.path),
+        path=next(iter(written), missing),
         container=refusal.place.container.name if refusal.place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
         choices=together(*edits),
@@ -242,10 +253,8 @@ def limit_range_findings(limit_range: LimitRange, mapping: ResourceMapping) -> I
 
 def _misspelt(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iterator[Finding]:
     """Warn of amounts of resources whose names nearly equal those of GPU resources."""
-    fields = ("max", "min", "default", "defaultRequest", RATIO)
-    of_fields = (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
-    for field, amounts in zip(fields, of_fields, strict=True):
-        for resource, amount in (amounts or {}).items():
+    for field, amounts in item.fields.items():
+        for resource, amount in amounts.items():
             meant, at = mapping.misspelt(resource), f"{path}.{field}[{resource}]"
             if meant is not None:
                 yield Finding(

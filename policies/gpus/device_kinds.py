@@ -52,6 +52,8 @@ class DeviceKind(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
       reads one may select any of the devices.
     parts: the part of its card that a device takes, in 1/PARTS, rounded up: PARTS for a whole card.
     is_shared: several claims may have shares of one device (`allowMultipleAllocations`).
+    weighed: of a shared device, the qualified names of the capacities by which a share weighs; if it takes none of them, it
+      weighs the device.
     """
 
     driver: str
@@ -60,6 +62,7 @@ class DeviceKind(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     unknown: tuple[str, ...] = ()
     parts: int = PARTS
     is_shared: bool = False
+    weighed: tuple[str, ...] = ()
 
     @property
     def share(self) -> Fraction:

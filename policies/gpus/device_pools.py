@@ -99,6 +99,9 @@ class DevicePools:
             self.inventory = self._counted()
         return bool(due)
 
+    def slices(self) -> list[PoolSlice]:
+        return [each for of_pool in self._slices.values() for each in of_pool.values()]
+
     def key_of(self, driver: str, pool: str, device: str) -> bytes | None:
         """Return the key of the device's kind. None if there is no such device, or its driver has no GPUs."""
         return self._pools.get((driver, pool), ("", _NOTHING))[1].kinds.get(device)

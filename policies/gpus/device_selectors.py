@@ -6,7 +6,8 @@ its devices. Tenants write the selectors, so this must hold for selectors that a
 
 - An expression is evaluated only if it is of a form in which both agree: few functions, no floating-point numbers, no maps, no
   bytes, no comments. Other expressions, and costly ones, allow every kind.
-- An error allows the kind, because cel-go may have a value. It does not if an attribute is surely missing.
+- An error allows the kind, because cel-go may have a value. It does not if a missing attribute is read in a chain of `&&`, where
+  no other value makes up for the error.
 - An attribute in `DeviceKind.unknown` is left out, so that reading it is an error, which `&&` and `||` may make irrelevant.
 
 Quantities and versions are bytes in cel-cpp. An expression cannot tell, because it has neither bytes nor `type()`.
@@ -30,27 +31,29 @@ MAX_LOOP_LENGTH = 256
 """Characters of an expression with a macro. Its cost grows with the square of the length."""
 
 _MACROS = frozenset({"all", "bind", "exists", "exists_one", "filter", "map"})
-_MAY_FAIL = frozenset({"matches", "quantity", "semver"})
-"""Functions that may be an error here and have a value in Kubernetes: for larger numbers, or by another syntax of patterns."""
-_FUNCTIONS = _MACROS | _MAY_FAIL
-_FUNCTIONS |= {"compareTo", "contains", "endsWith", "has", "hasValue", "in", "isGreaterThan", "isLessThan"}
-_FUNCTIONS |= {"lowerAscii", "orValue", "size", "startsWith", "upperAscii"}
+_FUNCTIONS = _MACROS | {"compareTo", "contains", "endsWith", "has", "hasValue", "in", "isGreaterThan"}
+_FUNCTIONS |= {"isLessThan", "lowerAscii", "matches", "orValue", "quantity", "semver", "size", "startsWith"}
+_FUNCTIONS |= {"upperAscii"}
 _TEXT = r"""[rR]?"[^"\\\n]*"|[rR]?'[^'\\\n]*'"""
 _READ = (
     rf"device\.(?P<field>attributes|capacity)\[(?P<domain>{_TEXT})\]"
     rf"(?:\.(?P<optional>\??)(?P<id>\w+)|\[(?P<quoted>{_TEXT})\])(?!\w|\s*\()"
 )
 """The read of one attribute or capacity by its name."""
+_TEST = rf"(?P<tested>{_TEXT})\s+in\s+device\.(?:attributes|capacity)\[(?P<within>{_TEXT})\](?!\s*[.\[])"
+"""The test whether a device has one attribute or capacity."""
 _TOKEN = re.compile(
-    rf"""(?<![\w.]){_READ}|\b[rR](?:"[^"\n]*"|'[^'\n]*')|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
+    rf"""{_TEST}|(?<![\w.]){_READ}|\b[rR](?:"[^"\n]*"|'[^'\n]*')|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
 )
-_CALL = re.compile(r"(\w+)\s*\(")
+_CALL = re.compile(r"\b(\w+)\s*\(")
 _REFUSED = re.compile(
     r"""//|\d[uU]\b|\{|'|(?<!")"(?!")|\w""|""\s*""|(?<![\w.])\d+[.eE]|(?<![\w\])])\s*\.\d"""
 )
 """Comments, unsigned and floating-point numbers, maps, unfinished strings and bytes, in an expression with empty strings."""
-_COSTLY_PATTERN = re.compile(r"\{|\\[pPuUxX0-7]")
-"""Repetitions, Unicode classes, and characters that may be one of these."""
+_MATCHES = re.compile(r"\bmatches\s*\(")
+_SHORT_PATTERN = re.compile(r"""\bmatches\s*\(\s*(?:"[^"\\\n{]{0,64}"|'[^'\\\n{]{0,64}')\s*\)""")
+"""A call with a pattern that costs little: each evaluation compiles it. It has neither repetitions nor escapes."""
+_MAX_MATCHES = 4
 _OTHER_USE = re.compile(r"\bdevice\b(?!\.(?:driver|allowMultipleAllocations)\b)")
 
 _VERSION = re.compile(
@@ -62,13 +65,13 @@ _VERSION = re.compile(
 class _Selector(NamedTuple):
     """A compiled expression.
 
-    reads: the qualified names of the attributes and capacities that it reads. None if it uses `device` in another way.
+    reads: the domains and names of the attributes and capacities that it reads. None if it uses `device` in another way.
     is_guarded: it may test whether an attribute exists.
-    may_recover: it may have a value in Kubernetes although the read of a missing attribute is an error here.
+    may_recover: it may be true although the read of a missing attribute is an error.
     """
 
     program: "cel.Expression"
-    reads: frozenset[str] | None
+    reads: frozenset[tuple[str, str]] | None
     is_guarded: bool
     may_recover: bool
 
@@ -110,12 +113,13 @@ def _evaluated(expression: str, kinds: DeviceKinds) -> frozenset[int]:
 
 def _may_select(selector: _Selector, kind: DeviceKind, device: dict[str, Any] | None) -> bool:
     reads = selector.reads
-    unknown = bool(kind.unknown) if reads is None else not reads.isdisjoint(kind.unknown)
+    names = None if reads is None else {f"{domain}/{name}" for domain, name in reads}
+    unknown = bool(kind.unknown) if names is None else not names.isdisjoint(kind.unknown)
     if device is None or (unknown and (reads is None or selector.is_guarded)):
         return True
     if reads is not None:
         # In Kubernetes, `device.attributes` has an empty map for every other domain. `in` and size() do not tell.
-        domains: dict[str, dict[str, Any]] = {name.partition("/")[0]: {} for name in reads}
+        domains: dict[str, dict[str, Any]] = {domain: {} for domain, _ in reads}
         device = {**device, **{field: {**domains, **device[field]} for field in ("attributes", "capacity")}}
     try:
         value = selector.program.eval(data={"device": device}).value()
@@ -130,26 +134,31 @@ def _may_select(selector: _Selector, kind: DeviceKind, device: dict[str, Any] | 
 @lru_cache(maxsize=1024)
 def _compiled(expression: str) -> _Selector | None:
     """Return None if the expression is not evaluated."""
-    reads: set[str] = set()
+    if len(expression) > MAX_LENGTH:
+        return None
+    reads = set[tuple[str, str]]()
+    tests = set[tuple[str, str]]()
 
     def emptied(token: re.Match[str]) -> str:
+        if token["tested"] is not None:
+            tests.add((_unquoted(token["within"]), _unquoted(token["tested"])))
+            return '"" in device.driver'
         if token["field"] is None:
             return '""'
-        domain, quoted = (text and text.strip("rR")[1:-1] for text in (token["domain"], token["quoted"]))
-        reads.add(f"{domain}/{token['id'] or quoted}")
+        reads.add((_unquoted(token["domain"]), token["id"] or _unquoted(token["quoted"])))
         return f"device.driver{token['optional'] or ''}"
 
     rest = _TOKEN.sub(emptied, expression)
     calls = _CALL.findall(rest)
     macros = sum(each in _MACROS for each in calls)
-    is_guarded = "has" in calls or "?" in rest
+    is_guarded = "has" in calls or "?" in rest or bool(tests)
     is_other = _OTHER_USE.search(rest) is not None
     if (
-        len(expression) > (MAX_LOOP_LENGTH if macros else MAX_LENGTH)
+        (macros and len(expression) > MAX_LOOP_LENGTH)
         or macros > 1
         or not _FUNCTIONS.issuperset(calls)
         or _REFUSED.search(rest)
-        or ("matches" in calls and _COSTLY_PATTERN.search(expression))
+        or (_MATCHES.search(rest) and (macros or not _has_short_patterns(expression)))
         or (is_guarded and is_other)  # they find every domain in `device.attributes`
     ):
         return None
@@ -157,8 +166,27 @@ def _compiled(expression: str) -> _Selector | None:
         program = _environment().compile(expression)
     except (RuntimeError, TypeError, UnicodeError):
         return None
-    may_recover = not _MAY_FAIL.isdisjoint(calls) and ("?" in rest or "||" in rest or macros > 0)
-    return _Selector(program, None if is_other else frozenset(reads), is_guarded, may_recover)
+    may_recover = "?" in rest or "||" in rest or macros > 0 or _has_inner_and(rest)
+    return _Selector(program, None if is_other else frozenset(reads | tests), is_guarded, may_recover)
+
+
+def _has_short_patterns(expression: str) -> bool:
+    patterns = len(_SHORT_PATTERN.findall(expression))
+    return patterns <= _MAX_MATCHES and patterns == len(_MATCHES.findall(expression))
+
+
+def _has_inner_and(text: str) -> bool:
+    """Whether an `&&` is in parentheses, brackets or arguments, where its value may be turned around or compared."""
+    depth = 0
+    for index, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if depth and text.startswith("&&", index):
+            return True
+    return False
+
+
+def _unquoted(text: str) -> str:
+    return text.lstrip("rR")[1:-1]
 
 
 def _device(kind: DeviceKind) -> dict[str, Any] | None:

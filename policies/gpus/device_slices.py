@@ -8,7 +8,9 @@ consume its counters; a whole card consumes all of them.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from fractions import Fraction
+from functools import partial
 from math import ceil
 from sys import intern
 
@@ -23,7 +25,7 @@ from policies.gpus.device_kinds import (
     DeviceKinds,
 )
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import View
+from policies.pods.pod import Toleration, View
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
 
 _IDENTITY = re.compile(
@@ -56,6 +58,16 @@ class CounterSet(View, frozen=True):
     counters: dict[str, CounterValue] = msgspec.field(default_factory=dict)
 
 
+class DeviceTaint(Toleration, frozen=True):
+    """A taint of a device. Effects besides NoSchedule and NoExecute keep no claim away."""
+
+    time_added: datetime | None = None
+
+    @property
+    def keeps_away(self) -> bool:
+        return self.effect in {"NoSchedule", "NoExecute"}
+
+
 class SliceDevice(View, frozen=True):
     name: str = ""
     attributes: dict[str, DeviceAttribute] | None = None
@@ -64,6 +76,7 @@ class SliceDevice(View, frozen=True):
     """Both are read once for all devices that have the same."""
     node_name: str = ""
     allow_multiple_allocations: bool | None = None
+    taints: tuple[DeviceTaint, ...] | None = None
 
 
 class SlicePool(View, frozen=True):
@@ -122,6 +135,8 @@ class PoolSlice(msgspec.Struct, frozen=True):
     """The number of slices of this generation."""
     node_name: str
     layout: SliceLayout
+    taints: tuple[tuple[str, DeviceTaint], ...] = ()
+    """Those that keep claims from a device, with its name. They come and go, and no kind depends on them."""
 
 
 class SliceReader:
@@ -151,6 +166,12 @@ class SliceReader:
             spec.pool.resource_slice_count,
             intern(spec.node_name),
             self._layouts.setdefault(layout, layout),
+            tuple(
+                (each.name, taint)
+                for each in spec.devices or ()
+                for taint in each.taints or ()
+                if taint.keeps_away
+            ),
         )
 
     def _shape(self, driver: str, device: SliceDevice) -> DeviceShape:
@@ -253,6 +274,7 @@ def _kind(
         unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
         parts=ceil(_share(shape, sets, weighed) * PARTS),
         is_shared=shape.is_shared,
+        weighed=tuple(filter(partial(_is_weighed, weighed), capacity)) if shape.is_shared else (),
     )
     # Lists of values (alpha in 1.37), and types of later versions.
     unread = (name for name, value in attributes.items() if value == DeviceAttribute())
@@ -283,17 +305,26 @@ def _share_of_card(
     return max(shares, default=Fraction(0))
 
 
+def _is_weighed(weighed: Collection[str], name: str) -> bool:
+    """Whether shares weigh by the capacity of this qualified name: by all without patterns."""
+    return not weighed or any(_matches(pattern, name.rpartition("/")[2]) for pattern in weighed)
+
+
 def _summed(counters: Iterable[tuple[str, CounterValue]], weighed: Collection[str]) -> Mapping[str, Fraction]:
     """Add up the amounts of the counters that match a pattern. Without patterns, each counter is weighed alone."""
     amounts = defaultdict[str, Fraction](Fraction)
     for name, counter in counters:
         for pattern in weighed or (name,):
-            before, star, after = pattern.partition("*")
-            if name == pattern or (
-                star and len(name) >= len(pattern) and name.startswith(before) and name.endswith(after)
-            ):
+            if _matches(pattern, name):
                 amounts[pattern] += Fraction(parse_quantity(counter.value).nano)
     return amounts
+
+
+def _matches(pattern: str, name: str) -> bool:
+    before, star, after = pattern.partition("*")
+    if not star:
+        return name == pattern
+    return len(name) >= len(pattern) and name.startswith(before) and name.endswith(after)
 
 
 def kind_key(kind: DeviceKind) -> bytes:

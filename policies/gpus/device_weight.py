@@ -2,7 +2,8 @@
 
 A share takes from every capacity of its device what the scheduler subtracts (`GetConsumedCapacityFromRequest` in
 k8s.io/dynamic-resource-allocation v0.37.2): the requested amount, rounded up as `requestPolicy` says, or else the default of the
-policy, or else all of it.
+policy, or else all of it. It weighs by the largest part of a capacity that `DeviceKind.weighed` names. A driver that lets any
+number of claims share a card has a default of 0: nothing bounds what they use, so each weighs the card.
 """
 
 from collections.abc import Iterator, Mapping
@@ -73,15 +74,20 @@ def _profiles(kind: DeviceKind, classes: GPUClasses) -> Iterator[tuple[GPUClass,
 
 
 def _share(kind: DeviceKind, consumed: Mapping[str, QuantityText]) -> Fraction:
-    """Return the largest share of a capacity; a whole device if an amount cannot be read or devices have differing capacities."""
+    """Return the largest share of a weighed capacity.
+
+    It is the whole device if none is taken, if an amount cannot be read, or if devices have differing capacities.
+    """
     amounts = {_qualified(name, kind): raw for name, raw in consumed.items()}
-    if not kind.capacity or any(name in kind.unknown for name in amounts):
+    weighed = [(name, kind.capacity.get(name)) for name in kind.weighed]
+    if any(capacity is None for _, capacity in weighed) or any(name in kind.unknown for name in amounts):
         return WHOLE
     try:
-        shares = [_capacity_share(amounts.get(name), each) for name, each in kind.capacity.items()]
+        shares = [_capacity_share(amounts.get(name), each) for name, each in weighed if each is not None]
     except QuantityError:
         return WHOLE
-    return min(WHOLE, max(shares))
+    largest = max(shares, default=WHOLE)
+    return min(WHOLE, largest) if largest > 0 else WHOLE
 
 
 def _capacity_share(raw: QuantityText, capacity: DeviceCapacity) -> Fraction:

@@ -11,13 +11,13 @@ from policies.finding import LIMIT_RANGE_REFUSES, Edit, Finding, either, togethe
 from policies.gpus.default_gpus import ID
 from policies.gpus.near_names import REFUSED
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
-from policies.pods.limit_ranger import RATIO
-from policies.pods.limit_ranges import LimitRange, LimitRangeItem
+from policies.pods.limit_ranges import RATIO, LimitRange, LimitRangeItem
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ResourceList
 from policies.pods.quantity import NANO, Quantity, readable
 
 POD = "Pod"
+DEFAULTS = ("default", "defaultRequest")
 _AT_MOST = (
     ("min", "max"),
     ("min", "default"),
@@ -41,8 +41,8 @@ def refused_amounts(limit_range: LimitRange, mapping: ResourceMapping) -> Iterat
 
 
 def _defaults_of_pod(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iterator[Finding]:
-    for field, amounts in _defaults(item).items() if item.type == POD else ():
-        if any(mapping.resource(name) is not None for name in amounts):
+    for field in DEFAULTS if item.type == POD else ():
+        if any(mapping.resource(name) is not None for name in item.fields[field]):
             yield _refused(
                 path=f"{path}.{field}",
                 message="must not be set where type is Pod: only containers get defaults",
@@ -51,16 +51,8 @@ def _defaults_of_pod(path: str, item: LimitRangeItem, mapping: ResourceMapping) 
 
 
 def _fields(item: LimitRangeItem) -> dict[str, ResourceList]:
-    return {
-        "min": item.min or {},
-        "max": item.max or {},
-        **({} if item.type == POD else _defaults(item)),
-        RATIO: item.max_limit_request_ratio or {},
-    }
-
-
-def _defaults(item: LimitRangeItem) -> dict[str, ResourceList]:
-    return {"default": item.default or {}, "defaultRequest": item.default_request or {}}
+    ignored = DEFAULTS if item.type == POD else ()
+    return {field: amounts for field, amounts in item.fields.items() if field not in ignored}
 
 
 def _of_resource(

@@ -1,6 +1,6 @@
 """A GPU pod and its classes: its own pin, the class chosen for it, and other classes to suggest."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from policies.finding import ContactEdit, Edit, Edits, Finding, Severity, either, together
@@ -8,6 +8,7 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
 from policies.placement.availability import NO_NODE
+from policies.placement.claim_classes import NO_CLASS, in_words
 from policies.placement.class_advice import (
     AUTOSCALED_PATH,
     ClassAdvice,
@@ -16,7 +17,7 @@ from policies.placement.class_advice import (
     nodes_of,
     or_autoscaled,
 )
-from policies.placement.class_choice import choose
+from policies.placement.class_choice import CLASS_CONTRADICTION, choose, warning
 from policies.placement.class_selection import (
     REQUIRED_AFFINITY,
     Choice,
@@ -63,6 +64,35 @@ class ClassCase:
         chosen = choose(self.selection, self.need, is_pinned=self.pinned is not None)
         self.choice = chosen if isinstance(chosen, Choice) else None
         self.refusal = chosen if isinstance(chosen, Finding) else None
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """The classes that the devices of its claims may be of. Empty if not known, or if it requests GPUs otherwise, too."""
+        of_claims = self.selection.claim_classes
+        names = [claim.name for claim in self.pod.spec.resource_claims or ()]
+        if any(name not in of_claims for name in names) or self.selection.resources:
+            return frozenset()
+        return frozenset[str]().union(*(of_claims[name] for name in names))
+
+    @property
+    def claims_are_allowed(self) -> bool:
+        """Whether the classes of its devices are known by its claims, and the namespace may use all of them."""
+        allowed = {each.name for each in self.selection.allowed_of(self.selection.gpu_classes)}
+        return bool(self.claimed) and self.claimed <= allowed
+
+    def contradicted_claims(self) -> Iterator[Finding]:
+        """Warn of a pod that pins itself to other classes than its claims have devices of."""
+        pinned, claimed = self.pinned, self.claimed
+        if pinned is None or not (pinned.classes and claimed) or claimed & {*pinned.classes, NO_CLASS}:
+            return
+        yield warning(
+            reason=CLASS_CONTRADICTION,
+            path="spec",
+            message=f"no device of its claims ({in_words(claimed)}) is on the nodes of {', '.join(pinned.classes)}, to which the "
+            f"pod pins itself ({'; '.join(pinned.because)}): the pod stays pending",
+            choices=together(*self.without_pins()),
+            remedy="remove the pod's own constraint, or name a claim with other devices",
+        )
 
     @property
     def is_requested(self) -> bool:

@@ -17,6 +17,9 @@ from policies.pods.field_paths import annotation_path
 
 UNKNOWN_CLASS = Reason("UnknownClass", "a pod names a GPU class that does not exist")
 CLASS_NOT_OFFERED = Reason("ClassNotOffered", "a class does not have the resources that the pod requests")
+CLASS_CONTRADICTION = Reason(
+    "ClassContradiction", "constraints of a pod contradict each other, its annotation, or its claims"
+)
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
 

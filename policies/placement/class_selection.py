@@ -67,6 +67,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     """The GPU resources that the pod requests, also from a fraction scheduler, each once."""
     others: tuple[str, ...] = ()
     """Those of other vendors, which it cannot have beside them."""
+    claim_classes: Mapping[str, frozenset[str]] = {}
+    """By name of a claim of the pod, the classes that its devices may be of; "" for devices of no class."""
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None
@@ -81,13 +83,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
 
     def offers(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class can have all requested resources."""
-        return all(offers(gpu_class, resource, self.gpu_classes) for resource in self.resources)
+        """Whether nodes of the class can have all requested resources, and devices for the claims."""
+        can_be_claimed = all({gpu_class.name, ""} & names for names in self.claim_classes.values())
+        return can_be_claimed and all(offers(gpu_class, each, self.gpu_classes) for each in self.resources)
 
     def may_offer(self, gpu_class: GPUClass) -> bool:
         """Whether `offers` holds when MIG profiles that no class lists are ignored. Rule gpu-requests warns about those."""
-        listed = [each for each in self.resources if not self.gpu_classes.is_unlisted(each.profile)]
-        return all(offers(gpu_class, each, self.gpu_classes) for each in listed)
+        listed = tuple(each for each in self.resources if not self.gpu_classes.is_unlisted(each.profile))
+        return replace(self, resources=listed).offers(gpu_class)
 
     def has_own_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes have the label of the class itself, or are created on demand. False if the nodes are not known."""
@@ -197,7 +200,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         allowed = self.allowed_of(self.gpu_classes)
         if self._knows_classes_of_nodes:
             allowed = tuple(filter(self._surely_has_nodes, allowed))
-        alternatives = {each.resource for each in allowed} - {resource.name for resource in self.resources}
+        resources = {resource.name for resource in self.resources}
+        # Nothing says which claims have devices of an allowed class.
+        alternatives = {each.resource for each in allowed} - resources if resources else set[str]()
         having = [gpu_class for gpu_class in self.gpu_classes if self.may_offer(gpu_class)]
         offering = [each for each in having if node_label_values(each, self.label_key)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
@@ -282,8 +287,9 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     @property
     def requested_words(self) -> str:
-        """What nodes of the class must have. A pod that requests devices only by claims names no resource."""
-        return ", ".join(dict.fromkeys(resource.name for resource in self.resources)) or "nodes"
+        """What nodes of the class must have."""
+        claims = (f"devices for claim {name}" for name in self.claim_classes)
+        return ", ".join(dict.fromkeys((*(each.name for each in self.resources), *claims))) or "nodes"
 
     @property
     def none_usable_message(self) -> str:

@@ -15,6 +15,7 @@ from policies.pods.limit_ranges import (
     CONTAINER,
     DEFAULTS_ANNOTATION,
     PREFIX,
+    RATIO,
     LimitRangeItem,
     NamespaceLimits,
     default_of,
@@ -27,7 +28,7 @@ from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
 from policies.pods.quantity import NANO, Quantity, QuantityText, parse_quantity, readable
 from policies.pods.requests import at_one_time
 
-POD, RATIO = "Pod", "maxLimitRequestRatio"
+POD = "Pod"
 POD_LEVEL = ("cpu", "memory")
 """The resources of which `spec.resources` replaces the sum of the containers."""
 KINDS: tuple[ResourceMap, ResourceMap] = ("requests", "limits")

@@ -5,7 +5,7 @@ webhooks, lists them in an annotation, and checks the final pod. Anyone can writ
 is in `policies.pods.limit_ranger`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 
@@ -20,14 +20,15 @@ LONGEST_DEFAULTS = 16 * 1024
 """Characters of the annotation that is read: 200 containers with CPU and memory."""
 PREFIX = "LimitRanger plugin set: "
 CONTAINER = "Container"
+RATIO = "maxLimitRequestRatio"
 MAX_RESOURCES = 128
 """Resources of one map of a LimitRange that are read: twice what one map of a container may have."""
 
 
 class LimitRangeItem(View, frozen=True):
     type: str = ""
-    max: ResourceList | None = None
     min: ResourceList | None = None
+    max: ResourceList | None = None
     default: ResourceList | None = None
     default_request: ResourceList | None = None
     max_limit_request_ratio: ResourceList | None = None
@@ -39,6 +40,16 @@ class LimitRangeItem(View, frozen=True):
         default = {**(self.max or {}), **(self.default or {})}
         request = {**(self.min or {}), **default, **(self.default_request or {})}
         return replace(self, default=first_of(default), default_request=first_of(request))
+
+    @property
+    def fields(self) -> dict[str, ResourceList]:
+        """The amounts that it states, by field as in JSON."""
+        names = zip(self.__struct_fields__[1:], self.__struct_encode_fields__[1:], strict=True)
+        return {field: getattr(self, name) or {} for name, field in names}
+
+    def without(self, resources: Collection[str]) -> "LimitRangeItem":
+        kept = ({name: each[name] for name in each if name not in resources} for each in self.fields.values())
+        return LimitRangeItem(self.type, *kept)
 
 
 class LimitRangeSpec(View, frozen=True):
@@ -115,6 +126,12 @@ class NamespaceLimits(msgspec.Struct, frozen=True):
     def __hash__(self) -> int:
         # One object is made for each version of the LimitRanges, and decisions are cached by it.
         return id(self)
+
+    def without(self, resources: Collection[str]) -> "NamespaceLimits":
+        """Return what they say once the resources are taken out of them."""
+        items = (tuple(item.without(resources) for item in each.items) for each in self.limit_ranges)
+        ranges = zip(self.limit_ranges, items, strict=True)
+        return namespace_limits(replace(each, spec=LimitRangeSpec(left)) for each, left in ranges)
 
     def of(self, resource: str) -> ResourceBounds | None:
         return self.cpu if resource == "cpu" else self.memory

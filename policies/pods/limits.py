@@ -1,7 +1,8 @@
 """Limits of the lengths of a pod's lists and strings, which keep an admission review within milliseconds.
 
 The API server calls mutating webhooks before it validates a pod, so lists can have any length up to 3 MiB of request. The limits
-apply before all rules and under every policy. Real pods are far below them.
+apply before all rules and under every policy. Real pods are far below them. The exported policies refuse larger pods by the same
+limits: a pod within them costs less than half of what CEL may cost.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +20,22 @@ ID = "limits"
 MAX_VALUES = 20_000
 """Commas in the JSON of an object: an estimate of its values without decoding. The largest of 220 real manifests has 330."""
 MAX_CONTAINERS = 128
+MAX_INIT_CONTAINERS = 64
+"""Each runs together with the sidecars before it, so what they need is quadratic."""
 MAX_IN_CONTAINER = 1_000
-"""Items of each list of one container, such as env. MAX_VALUES bounds the total."""
+"""Items of each list of one container, such as env."""
+MAX_ITEMS = 4_000
+"""Items of env, envFrom and volumeMounts of all containers."""
 MAX_RESOURCES = 64
 """Resource names in one map, such as limits."""
 MAX_AMOUNTS = 1_024
 """Resource amounts in all containers: 8 for each of MAX_CONTAINERS."""
 MAX_IN_POD = 500
 """Items of each list of the pod that has no limit of its own below, such as volumes."""
+MAX_HOST_PATHS = 64
+"""Volumes with a hostPath. Each path is compared with those that lead to GPUs, and with each volumeMount."""
+MAX_PATH_CHARACTERS = 32_768
+"""Characters of these paths. Linux opens none of more than 4,096."""
 MAX_COMPARED = 256
 """Tolerations, entries of the nodeSelector, and terms. Rules compare each one with every taint or label of the GPU classes."""
 MAX_REQUIREMENTS = 512
@@ -35,16 +44,22 @@ MAX_AFFINITY_VALUES = 2_000
 """Values of these requirements. Some requirements list node names."""
 LONGEST_NAME = 253 + 1 + 63
 """Characters of a resource name: prefix, slash, name."""
+MAX_NAME_CHARACTERS = 32_768
+"""Characters of the resource names in all containers: 32 for each of MAX_AMOUNTS."""
+REQUIRED_TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+PREFERRED_TERMS = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
 LONGEST_ANNOTATION = 4_096
 """Characters of an annotation that a rule parses."""
 
 
-_POD_LIMITS = {
-    **dict.fromkeys(("containers", "init_containers", "ephemeral_containers"), MAX_CONTAINERS),
+POD_LIMITS = {
+    **dict.fromkeys(("containers", "ephemeral_containers"), MAX_CONTAINERS),
+    "init_containers": MAX_INIT_CONTAINERS,
     **dict.fromkeys(("volumes", "resource_claims", "scheduling_gates"), MAX_IN_POD),
     **dict.fromkeys(("tolerations", "node_selector"), MAX_COMPARED),
     "overhead": MAX_RESOURCES,
 }
+"""Of the lists and maps of a PodSpec, by the name of the field in `policies.pods.pod.PodSpec`."""
 _IN_CONTAINER = dict.fromkeys(("env", "env_from", "volume_mounts"), MAX_IN_CONTAINER)
 _CONTAINER_LIMITS = {"name": LONGEST_NAME, **_IN_CONTAINER}
 _RESOURCE_LIMITS = {"limits": MAX_RESOURCES, "requests": MAX_RESOURCES, "claims": MAX_IN_CONTAINER}
@@ -83,16 +98,18 @@ def _list_excesses(path: str, view: View, limits: Mapping[str, int]) -> list[Fin
 
 def _pod_excesses(pod: Pod) -> list[Finding]:
     spec = pod.spec
-    found = _list_excesses("spec", spec, _POD_LIMITS)
+    found = _list_excesses("spec", spec, POD_LIMITS)
     if spec.resources is not None:
         found += _list_excesses("spec.resources", spec.resources, _RESOURCE_LIMITS)
         found += _name_excesses(
             "spec.resources", (*(spec.resources.limits or ()), *(spec.resources.requests or ()))
         )
+    paths = [each.host_path.path for each in spec.volumes or () if each.host_path]
+    found += _excess("spec.volumes", len(paths), MAX_HOST_PATHS, "with a hostPath")
+    found += _excess("spec.volumes", sum(map(len, paths)), MAX_PATH_CHARACTERS, "characters in all hostPaths")
     preferred = [each.preference for each in pod.node_affinity.preferred or () if each.preference]
-    for name, terms in (("required", pod.required_terms), ("preferred", preferred)):
-        path = f"spec.affinity.nodeAffinity.{name}DuringSchedulingIgnoredDuringExecution"
-        found += _term_excesses(f"{path}.nodeSelectorTerms" if name == "required" else path, terms)
+    found += _term_excesses(REQUIRED_TERMS, pod.required_terms)
+    found += _term_excesses(PREFERRED_TERMS, preferred)
     for key, value in pod.annotations.items():
         # INJECTED is longer for a larger pod, and rules only split it into words.
         if len(value) > LONGEST_ANNOTATION and key.startswith(DOMAIN) and key != INJECTED:
@@ -118,13 +135,20 @@ def _name_excesses(path: str, names: Iterable[str]) -> list[Finding]:
 
 def _container_excesses(pod: Pod) -> list[Finding]:
     found: list[Finding] = []
-    amounts = 0
+    amounts = characters = items = 0
     for place in pod.places:
         container = place.container
         found += _list_excesses(place.path, container, _CONTAINER_LIMITS)
+        items += sum(len(getattr(container, field) or ()) for field in _IN_CONTAINER)
         if container.resources is not None:
             found += _list_excesses(f"{place.path}.resources", container.resources, _RESOURCE_LIMITS)
             names = [*container.limits, *container.requests]
             amounts += len(names)
+            characters += sum(map(len, names))
             found += _name_excesses(f"{place.path}.resources", names)
-    return found + _excess("spec", amounts, MAX_AMOUNTS, "amounts of resources in all containers")
+    return [
+        *found,
+        *_excess("spec", items, MAX_ITEMS, "items of env, envFrom and volumeMounts in all containers"),
+        *_excess("spec", amounts, MAX_AMOUNTS, "amounts of resources in all containers"),
+        *_excess("spec", characters, MAX_NAME_CHARACTERS, "characters of resource names in all containers"),
+    ]

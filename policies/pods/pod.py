@@ -244,8 +244,15 @@ class ExtendedResourceClaimStatus(View, frozen=True):
     resource_claim_name: str = ""
 
 
+class ResourceClaimStatus(View, frozen=True):
+    """`resource_claim_name` is the name of the claim that the resource-claim controller made for the pod."""
+
+    resource_claim_name: str | None = None
+
+
 class PodStatus(View, frozen=True):
     phase: str = ""
+    resource_claim_statuses: tuple[ResourceClaimStatus, ...] | None = None
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 

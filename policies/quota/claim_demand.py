@@ -6,23 +6,28 @@ Three differences are intended: a request of an unknown kind or mode is denied; 
 device away; and only devices count that are GPUs or may be GPUs.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
+from operator import itemgetter
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Reason, Severity, together, truncate
-from policies.gpus.claimed_devices import ClaimSpec, DeviceRequest, Devices, ResourceClaim
+from policies.gpus.claimed_devices import CLAIM, ClaimName, ClaimSpec, DeviceRequest, Devices, ResourceClaim
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
-from policies.pods.pod import Metadata
+from policies.pods.pod import Metadata, Pod
+from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector
-from policies.quota.amounts import Vector
+from policies.quota.amounts import GPUS, Vector
 from policies.quota.claimed_kinds import ClaimedKinds
 from policies.quota.demand import (
     UNCOUNTABLE_DEVICES,
     Catalogue,
     Demand,
     UnclassifiedPods,
+    is_countable,
     unknown_device_class,
 )
 
@@ -78,6 +83,51 @@ def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> 
         )
 
 
+class AllocatedDevice(NamedTuple):
+    """A device, or a share of one, that a claim has.
+
+    request: the name of the request, or of the request and its alternative (`gpus/small`).
+    kind: the index of its kind in the catalogue; None if it is not known. consumed: amounts of its capacity by name.
+    """
+
+    request: str
+    kind: int | None
+    consumed: tuple[tuple[str, QuantityText], ...] = ()
+
+
+def allocated_demand(
+    claim: ResourceClaim,
+    devices: Collection[AllocatedDevice],
+    catalogue: Catalogue,
+    unclassified_pods: UnclassifiedPods,
+) -> Vector | None:
+    """Return the demand of the devices that the scheduler chose for the claim. None if one is missing, or of no known kind.
+
+    devices: without those of administrative access. If a request asks for fewer (`beyond_pod`), the most expensive ones count.
+    """
+    requests = (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ()
+    counted = ClaimedKinds(requests, catalogue, unclassified_pods)
+    of_request = defaultdict[str, list[AllocatedDevice]](list)
+    for device in devices:
+        of_request[device.request].append(device)
+    demands: list[Vector] = []
+    for request in requests:
+        named = [(f"{request.name}/{each.name}", each) for each in request.first_available or ()]
+        named = [each for each in named if each[0] in of_request] or [
+            (request.name, request.exactly or request)
+        ]
+        for name, each in named:
+            if not each.admin_access and counted.mapping.device_class(each.device_class_name) is not None:
+                vectors = [
+                    counted.allocated(each, device.kind, device.consumed) for device in of_request[name]
+                ]
+                count = len(vectors) if each.allocation_mode == "All" else each.count or 1
+                if len(vectors) < count or not vectors or {} in vectors:
+                    return None
+                demands += sorted(vectors, key=itemgetter(GPUS), reverse=True)[:count]
+    return vector.total(demands)
+
+
 def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:
     """Deny a claim that a user other than the scheduler marks as made by the scheduler.
 
@@ -115,10 +165,54 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
     )
 
 
+def lost_owner(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
+    """Deny an update that takes a claim from the pod for which it was made, also by the garbage collector.
+
+    Such a claim counts the devices that its pod got, and ends with the pod. A claim that outlives its pod could get larger ones.
+    """
+    was, now = (owner_pod(each.metadata or Metadata()) for each in (before, after))
+    if not was or was == now:
+        return None
+    return Finding(
+        reason=PROTECTED_CLAIM,
+        path="metadata.ownerReferences",
+        message="must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it",
+        remedy="delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share devices",
+    )
+
+
+def borrowed_claims(
+    pod: Pod, namespace: str, is_made_for_pod: Callable[[ClaimName], bool | None]
+) -> Iterator[Finding]:
+    """Deny a new pod that names a claim which was made for another pod. The scheduler could give it larger devices there.
+
+    is_made_for_pod: None for a claim that could not be read.
+    """
+    for index, claim in enumerate(pod.spec.resource_claims or ()):
+        name = claim.resource_claim_name
+        made = is_made_for_pod(ClaimName(CLAIM, namespace, name)) if name else False
+        if made is False:
+            continue
+        finding = Finding(
+            reason=PROTECTED_CLAIM,
+            path=f"spec.resourceClaims[{index}].resourceClaimName",
+            value=name,
+            message="must not name a claim that was made from a template: it counts the devices of its own pod alone",
+            remedy="name a ResourceClaim that you create for several pods, or the template",
+        )
+        if made is None:
+            finding = replace(finding, message="could not be read", remedy="create the pod again")
+        yield finding
+
+
 def marked_for(metadata: Metadata) -> str:
     """Return the uid of the pod for which the scheduler made the claim, or "" for another claim."""
-    if (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
-        return ""
+    is_marked = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true"
+    return owner_pod(metadata) if is_marked else ""
+
+
+def owner_pod(metadata: Metadata) -> str:
+    """Return the uid of the pod that is the controller of the claim, or ""."""
     owners = (owner for owner in metadata.owner_references or () if owner.controller)
     return next((each.uid for each in owners if (each.kind, each.api_version) == ("Pod", "v1")), "")
 
@@ -204,6 +298,10 @@ def _device_demand(request: DeviceRequest, path: str, counted: ClaimedKinds) -> 
         return _denied(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
     if count < 1 and not is_all:
         return _denied(f"{path}.count", "must be at least 1", str(count))
+    for capacity, raw in ((request.capacity and request.capacity.requests) or {}).items():
+        if not is_countable(raw):  # the API server does not check it
+            where = f"{path}.capacity.requests[{capacity}]"
+            return _denied(where, "must not be negative", str(raw), remedy="set an amount such as 10Gi")
     demand = counted.demand(request, None if is_all else count)
     field = {"path": f"{path}.deviceClassName", "value": name}
     unknown = unknown_device_class(IMPLICIT_DEVICE_CLASS + name, mapping)

@@ -14,14 +14,14 @@ from math import lcm
 from msgspec.structs import replace
 
 from policies.gpus.cards import cards
-from policies.gpus.claimed_devices import DeviceRequest
+from policies.gpus.claimed_devices import CapacityRequirements, DeviceRequest
 from policies.gpus.classes import GPUClass
 from policies.gpus.device_selectors import not_evaluated, possible_kinds
 from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weights, device_weight
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
 from policies.pods.quantity import QuantityText
-from policies.quota.amounts import GPUS, RESOURCES, total
+from policies.quota.amounts import GPUS, RESOURCES, Vector, total
 from policies.quota.demand import (
     Catalogue,
     Demand,
@@ -34,7 +34,7 @@ from policies.quota.demand import (
 MAX_RESULTS = 32
 """Devices that one claim can get (`AllocationResultsMaxSize` of the API server), also by `allocationMode: All`."""
 
-MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 1536, 1600
+MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 1024, 1600
 """Characters of the different selectors of a claim, and their number times the kinds of devices. A claim with more counts without
 its own selectors, so the work of one claim is bounded."""
 
@@ -49,6 +49,7 @@ class ClaimedKinds:
         self._catalogue, self._unclassified_pods = catalogue, unclassified_pods
         self._requests, self._kinds = requests, self.mapping.device_kinds
         self._cards: dict[str, Demand] = {}
+        self._possible: dict[int, tuple[DeviceRequest, frozenset[int]]] = {}
         expressions = {text for each in _alternatives(requests) for text in each.expressions}
         self._reads_selectors = (
             sum(map(len, expressions)) <= MAX_SELECTOR_TEXT
@@ -57,11 +58,14 @@ class ClaimedKinds:
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
         """Return the indexes of the present kinds of which a device may serve the request."""
+        if id(request) in self._possible:
+            return self._possible[id(request)][1]
         possible = frozenset(self.mapping.kinds_by_class.get(request.device_class_name, ()))
         if possible and self._reads_selectors:
             possible &= possible_kinds(request.expressions, self._kinds)
         if amounts := _amounts(request):
             possible = frozenset(each for each in possible if can_serve(self._kinds.kinds[each], amounts))
+        self._possible[id(request)] = request, possible  # an object that is kept keeps its id
         return possible
 
     def ignored_selectors(self) -> Iterator[tuple[str, str]]:
@@ -87,6 +91,16 @@ class ClaimedKinds:
         amounts = {key: amount * number for key, amount in card.vector.items()}
         return replace(card, vector=total((amounts, {resource: number})))
 
+    def allocated(
+        self, request: DeviceRequest, kind: int | None, consumed: Iterable[tuple[str, QuantityText]]
+    ) -> Vector:
+        """Return the demand of one device of the kind, or of a share with these amounts of its capacity. Empty if it is None."""
+        if kind is None:
+            return {}
+        resource = RESOURCES + IMPLICIT_DEVICE_CLASS + request.device_class_name
+        share = replace(request, capacity=CapacityRequirements(requests=dict(consumed)))
+        return self._of_kinds(share, frozenset({kind}), 1, resource).vector
+
     def _of_kinds(
         self, request: DeviceRequest, possible: frozenset[int], count: int | None, resource: str
     ) -> Demand:
@@ -104,7 +118,7 @@ class ClaimedKinds:
                 by_class[gpu_class.name].add(index)
             if not classes[-1]:
                 of_any_class.add(index)
-        nodes = [node for node in self._kinds.nodes if not possible.isdisjoint(node)]
+        nodes = [node for node in self._kinds.nodes if count is None and not possible.isdisjoint(node)]
 
         # Whole numbers add up ten times as fast as fractions.
         scale = lcm(*(each.denominator for each in weights.values()))
@@ -112,7 +126,7 @@ class ClaimedKinds:
 
         def most(amounts: Mapping[int, int]) -> int:
             """Return the largest sum for the devices that the request may get, each of a kind with an amount."""
-            if count is None and nodes:
+            if nodes:
                 return max(_sum_of_largest(amounts, node) for node in nodes)
             return max(amounts.values(), default=0) * (MAX_RESULTS if count is None else count)
 

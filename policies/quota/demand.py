@@ -248,7 +248,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
     lists.append(("spec.overhead", pod.spec.overhead or {}, None))
     for path, requested, container in lists:
         for name, raw in requested.items():
-            if resource_mapping.resource(name) is not None and not _is_countable(raw):
+            if resource_mapping.resource(name) is not None and not is_countable(raw):
                 yield Finding(
                     reason=INVALID_QUANTITY,
                     path=f"{path}[{name}]",
@@ -276,7 +276,8 @@ def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterat
         )
 
 
-def _is_countable(raw: str | float | None) -> bool:
+def is_countable(raw: str | float | None) -> bool:
+    """Whether it is a quantity, and not negative."""
     try:
         return parse_quantity(raw).nano >= 0
     except QuantityError:

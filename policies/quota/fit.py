@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.pinning import named_nodes
+from policies.placement.pinning import named_nodes, pinning
 from policies.pods.conditions import has_ended
 from policies.pods.field_paths import value_at
 from policies.pods.workload import PodCount, PodNumber, Workload
@@ -189,7 +189,8 @@ def demands(
 ) -> tuple[TemplateDemand, ...]:
     """Return the demand of the workload's pods, for each template whose pods have a demand.
 
-    A pod that would be denied has no demand. The class of a pod that names a node is not known here, so it demands none.
+    A pod that would be denied has no demand. The class of a pod that names a node is not known here, so it demands none, unless
+    it pins one beside a node that its affinity names.
     The result is empty for an object with more than MAX_TEMPLATES.
     """
     mapping = catalogue.resource_mapping
@@ -206,7 +207,8 @@ def demands(
     for pods in requesting:
         demand = pod_demand(pods.admitted, catalogue, unclassified_pods)
         amounts = demand.vector
-        if named_nodes(pods.admitted):
+        pinned = None if pods.admitted.spec.node_name else pinning(pods.admitted, catalogue.classes)
+        if named_nodes(pods.admitted) and (pinned is None or len(pinned.classes) != 1):
             amounts = {key: amount for key, amount in amounts.items() if not key.startswith(CLASSES)}
         if amounts and not demand.denials:
             demanded.append(TemplateDemand(pods.path, amounts, pods.count))
@@ -274,13 +276,14 @@ def _too_large(requested: Sequence[TemplateDemand], hard: Vector) -> FitResult |
     single_pods = [(FitFailure.POD_TOO_LARGE, [(each, 1)]) for each in requested]
     for failure, pods in (*single_pods, (FitFailure.GANG_TOO_LARGE, gangs)):
         if over := exceeds(total(each.times(count) for each, count in pods), hard):
+            scarcest = min(over, key=lambda each: _scarcity(each.hard / each.amount, each.key))
             return FitResult(
                 failure=failure,
                 path=_path(each for each, _ in pods),
-                key=over[0].key,
-                needed=over[0].amount,
-                left=over[0].hard,
-                hard=over[0].hard,
+                key=scarcest.key,
+                needed=scarcest.amount,
+                left=scarcest.hard,
+                hard=scarcest.hard,
                 pods=sum(count for _, count in pods),
                 fewer=_fewer(pods, hard, hard),
             )
@@ -297,8 +300,7 @@ def _shortage(
     over = [key for key in left if needed.get(key, NOTHING) > left[key]]
     if not over:
         return None
-    # Of equally scarce dimensions prefer a class or a resource: it says more than `gpus`.
-    key = min(over, key=lambda key: (left[key] / needed[key], key == GPUS, key))
+    key = min(over, key=lambda key: _scarcity(left[key] / needed[key], key))
     return FitResult(
         failure=failure,
         path=_path(each for each, _ in wanted),
@@ -312,6 +314,11 @@ def _shortage(
         held=held.get(key, NOTHING),
         missing={key: held.get(key, NOTHING) + needed[key] - hard[key] for key in over},
     )
+
+
+def _scarcity(part: Fraction, key: str) -> tuple[Fraction, bool, str]:
+    """Return what sorts dimensions by the part that there is. Equally scarce, a class or a resource says more than `gpus`."""
+    return part, key == GPUS, key
 
 
 def _fitting(

@@ -267,14 +267,15 @@ def _cheaper_class(
 def edits_to_request_part(pod: Pod, mapping: ResourceMapping, part: Fraction) -> tuple[Edit, ...]:
     """Return the edits by which a pod requests only this part of its GPUs, each amount rounded down.
 
-    An amount that would become zero is 1, and the largest less by so much. Empty if an amount becomes zero, or is not counted
-    in whole amounts.
+    An amount of the only resource that would become zero is 1, and the largest less by so much. Empty if an amount becomes zero,
+    or is not counted in whole amounts.
     """
     requested = tuple(mapping.requests(pod))
     if not all(each.resource.measure.is_count for each in requested):
         return ()
     written = [each.quantity.value for each in requested]
-    amounts = [max(floor(amount * part), 1) for amount in written]
+    least = 1 if len({each.resource for each in requested}) == 1 else 0  # resources weigh differently
+    amounts = [max(floor(amount * part), least) for amount in written]
     if amounts and (beyond := sum(amounts) - floor(sum(written) * part)) > 0:
         amounts[amounts.index(max(amounts))] -= beyond
     return tuple(

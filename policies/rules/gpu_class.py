@@ -20,11 +20,13 @@ from functools import partial
 
 from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Severity, either, together
 from policies.gpus.cards import domain, requested_of_nodes
+from policies.gpus.claimed_devices import ClaimSpec
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.models.memory import enough_cards, enough_in_words
 from policies.placement.availability import NO_NODE
+from policies.placement.claim_classes import ClaimJudge
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
     ClassAdvice,
@@ -34,6 +36,7 @@ from policies.placement.class_advice import (
 )
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
 from policies.placement.class_choice import (
+    CLASS_CONTRADICTION,
     CLASS_NOT_ALLOWED,
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
@@ -63,9 +66,6 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod, Toleration
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 
-CLASS_CONTRADICTION = Reason(
-    "ClassContradiction", "constraints of a pod contradict each other, or its annotation"
-)
 CLASS_NOT_PINNED = Reason("ClassNotPinned", "a pod cannot be pinned to its class")
 
 ID = "gpu-class"
@@ -168,6 +168,7 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         label_key=options.label_key,
         resources=tuple(sorted(kept, key=lambda resource: resource.name)),
         others=tuple(sorted(others)),
+        claim_classes=context.claim_classes,
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,
@@ -260,6 +261,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             choices=together(*case.without_pins()),
             remedy="remove the constraint that contradicts the others",
         )
+    yield from case.contradicted_claims()
 
 
 def _contradiction(case: ClassCase) -> Iterator[Finding]:
@@ -355,6 +357,15 @@ def _too_small(case: ClassCase) -> Iterator[Finding]:
         )
 
 
+def check_claim(
+    spec: ClaimSpec | None, path: str, options: GPUClassOptions, context: Context
+) -> Iterator[Finding]:
+    """Deny requests for devices of classes that the namespace may not use."""
+    if ANY not in options.allowed:
+        judge = ClaimJudge(context.namespace, options.allowed, context.resource_mapping, context.classes)
+        yield from judge.findings(spec, path)
+
+
 def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Yield only the warning of `check` about a class without nodes."""
     yield from class_without_nodes(_case(pod, options, context))
@@ -400,6 +411,8 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
             return
         message = f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "
         message += f"not allowed in namespace {namespace}"
+    elif case.claims_are_allowed:
+        return
     elif (case.refusal is not None and case.refusal.severity is Severity.DENIAL) or case.pod.is_gated:
         return  # what lifts the gate has to pin the pod, and that update is checked again
     elif case.added_values() and not is_certain:
@@ -431,6 +444,7 @@ RULE = Rule(
     options=GPUClassOptions,
     mutate=mutate,
     check=check,
+    check_claim=check_claim,
     metadata_keys=HARDWARE_ANNOTATIONS,
     on_update=True,
     exported_without={

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,9 @@ from tests.bench.before import Version
 from tests.bench.pods import JSON, is_placed, model_server
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook, apply_all, manifests
+from webhook.configuration.loader import load_directory
+from webhook.tools.export.admission_policies import ExportOptions, export_policies
+from webhook.tools.export.static import ADMISSION, MOUNTED_AT, static_files, write
 
 FOLDER = Path(__file__).parent
 NAMESPACE = "bench"
@@ -96,6 +100,16 @@ def register(
                 if not has_conditions and webhook["name"] in OUR_CALLS:
                     del webhook["matchConditions"]
             apply_all(plane, [document])
+
+
+def static_policies(folder: Path, policy: Path, *namespaces: str) -> tuple[str, ...]:
+    """Write what this tree exports for pods of these namespaces, and return the API server's arguments to read it from files."""
+    chosen = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    options = ExportOptions(now=datetime.now(UTC), selector={"matchExpressions": [chosen]})
+    write(folder, static_files(export_policies(load_directory(policy), options), None))
+    admission = folder / ADMISSION
+    admission.write_text(admission.read_text().replace(MOUNTED_AT, str(folder)))
+    return (f"--admission-control-config-file={admission}",)
 
 
 def _direct(webhook: dict[str, Any], address: str, namespaces: Sequence[str]) -> None:

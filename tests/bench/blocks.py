@@ -9,11 +9,22 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from tests.bench import bursts
-from tests.bench.admissions import FOLDER, NAMESPACE, OUR_CALLS, Admission, State, register, serve
+from tests.bench.admissions import (
+    FOLDER,
+    NAMESPACE,
+    OUR_CALLS,
+    Admission,
+    State,
+    register,
+    serve,
+    static_policies,
+)
 from tests.bench.before import Version
 from tests.bench.clients import NUMBER
 from tests.bench.figures import API_SERVER, CONTROLLER, ETCD, WEBHOOK, Progress
@@ -36,6 +47,7 @@ EQUAL, DIFFER, CPU = "", ", differ", ", CPU pod"
 """Pods of a block: with a GPU, with an argument of their own besides, without a GPU."""
 OURS = State(calls=OUR_CALLS, refuses=True, places=True)
 NOTHING, CEL, ALONE, INSTALLED = "nothing", "2 CEL policies", "gpu-admission", "installed"
+STATIC = "policies in files"
 
 
 class Row(NamedTuple):
@@ -78,14 +90,18 @@ class Bench:
 
     def __init__(self, stack: ExitStack, version: Version) -> None:
         self.version = version
-        self.plane = plane = stack.enter_context(ControlPlane())
-        names = ("nothing", "noop", "cel", "installed", "never", "quota")
+        files = Path(stack.enter_context(TemporaryDirectory()))
+        in_files = (f"{NAMESPACE}-static", f"{NAMESPACE}-both")
+        arguments = static_policies(files, POLICY, *in_files)
+        self.plane = plane = stack.enter_context(ControlPlane(apiserver_args=arguments))
+        names = ("nothing", "noop", "cel", "static", "both", "installed", "never", "quota")
         for name in (NAMESPACE, *(f"{NAMESPACE}-{name}" for name in names)):
             plane.client().post("/api/v1/namespaces", {"metadata": {"name": name}})
         self._installed = stack.enter_context(Installation(plane, version))
         alone = serve(stack, plane, version, host=30)
-        register(plane, version, alone.address, alone.certificates / "ca.crt", NAMESPACE)
-        in_alone = Admission(ALONE, NAMESPACE, {WEBHOOK: [plane.pids[alone.name]]}, OURS)
+        register(plane, version, alone.address, alone.certificates / "ca.crt", NAMESPACE, in_files[1])
+        ours = {WEBHOOK: [plane.pids[alone.name]]}
+        in_alone = Admission(ALONE, NAMESPACE, ours, OURS)
         in_alone.await_force(plane)
         floor = stack.enter_context(NoopServer(plane, host=21, answers=answers(alone, capture(plane))))
         register(plane, version, floor.address, floor.ca_file, f"{NAMESPACE}-noop")
@@ -99,7 +115,9 @@ class Bench:
                 State(calls=OUR_CALLS, places=True),
             ),
             Admission(CEL, f"{NAMESPACE}-cel", {}, State(refuses=True, places=True)),
+            Admission(STATIC, in_files[0], {}, State(refuses=True)),
             in_alone,
+            Admission(f"{ALONE}, {STATIC}", in_files[1], ours, OURS),
         ]
         serving = self._serve(stack)
         self.installed = [

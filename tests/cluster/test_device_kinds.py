@@ -62,9 +62,9 @@ def test_kinds_are_published_and_in_force(counted: Counting) -> None:
     assert sorted(by_profile.values()) == [630, 630, 1260, 1260, 2520, 2520, 5040, 5040]
     slices = counted.running.manager.informers.slices
     part = (DRIVER, "kinds-a", "gpu-1-mig-1g10gb-3")
-    assert eventually(lambda: slices.kind_of(*part) is not None)
-    assert kinds[slices.kind_of(*part) or 0].parts == PARTS // 8
-    assert slices.kind_of(DRIVER, "kinds-a", "gpu-7") is None
+    assert eventually(lambda: slices.kind_of(in_force(counted), *part) is not None)
+    assert kinds[slices.kind_of(in_force(counted), *part) or 0].parts == PARTS // 8
+    assert slices.kind_of(in_force(counted), DRIVER, "kinds-a", "gpu-7") is None
 
 
 def test_a_pool_counts_once_its_newest_generation_is_complete(counted: Counting) -> None:
@@ -109,6 +109,6 @@ def test_a_kind_without_a_device_stays_published_and_in_force(counted: Counting)
         accepted(plane.client().delete(f"{SLICES}/{each['metadata']['name']}"))
     slices = counted.running.manager.informers.slices
     assert eventually(lambda: "NVIDIA L4" not in products(plane))
-    assert slices.kind_of(DRIVER, "kinds-d", "gpu-0") is None
+    assert slices.kind_of(in_force(counted), DRIVER, "kinds-d", "gpu-0") is None
     name = qualified(DRIVER, "productName")
     assert "NVIDIA L4" in {kind.attributes[name].string for kind in in_force(counted).kinds}

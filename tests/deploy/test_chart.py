@@ -248,6 +248,7 @@ def test_only_what_concerns_gpu_pods_and_claims_can_be_refused_while_we_are_away
         "pods.validate.gpu-admission.dev",
         "pod-placement.validate.gpu-admission.dev",
         "resourceclaims.validate.gpu-admission.dev",
+        "resourceclaimtemplates.validate.gpu-admission.dev",
     }
     assert set(policies.values()) == {"Fail", "Ignore"}
 

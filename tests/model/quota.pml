@@ -202,6 +202,36 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifndef VERSIONS_ARE_COUNTED
 #define VERSIONS_ARE_COUNTED 1
 #endif
+/* slices of devices have a fence of their own; without it: the same with ResourceSlices: what a claim's devices became is lost.
+   Replayed: slices_are_fenced_too */
+#ifndef FENCE_SLICES
+#define FENCE_SLICES 1
+#endif
+/* an allocated claim counts for its devices only once its pod is bound; without it: the binding fails, and the claim is allocated anew, and
+   larger: the quota is exceeded. Replayed: a_binding_fails */
+#ifndef EXACT_ONCE_BOUND
+#define EXACT_ONCE_BOUND 1
+#endif
+/* and only if it was generated for that pod; without it: the pod ends, and another one has the claim allocated anew, and larger: the quota
+   is exceeded. Replayed: a_claim_is_used_by_one_pod_after_another */
+#ifndef EXACT_IF_GENERATED
+#define EXACT_IF_GENERATED 1
+#endif
+/* by a list of claims that is not older than the binding; without it: it shows an allocation from before the binding failed once: the quota
+   is exceeded. Replayed: a_list_of_claims_from_before_the_binding */
+#ifndef ALLOCATION_IS_OF_THE_BINDING
+#define ALLOCATION_IS_OF_THE_BINDING 1
+#endif
+/* what an allocation gives back is given back by a count; without it: the scheduler's update is reviewed, and fails: the quota is exceeded.
+   Replayed: an_allocation_is_reviewed_and_fails */
+#ifndef SHRINKS_BY_LIST
+#define SHRINKS_BY_LIST 1
+#endif
+/* a claim that loses its allocation counts as it was admitted; without it: it counts as its last devices, and may have others. Replayed:
+   a_claim_loses_its_allocation */
+#ifndef GROWS_AT_DEALLOCATION
+#define GROWS_AT_DEALLOCATION 1
+#endif
 /* a claim from which a pod takes its devices counts for what it has beyond that pod; without it: it counts as part of the pod, whatever
    it has: the quota is exceeded. Replayed: a_claim_is_made_for_a_pod */
 #ifndef CLAIM_IS_CHARGED_BEYOND
@@ -266,6 +296,7 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #define PODS 0
 #define CLAIMS 1
 #define NODES 2
+#define SLICES 3
 
 #ifdef CORE              /* two pods of which one fits, deletions, terminal pods */
 #define OBJECTS 2
@@ -419,6 +450,39 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #define TAKEN 1
 #define DELETIONS 1
 #endif
+#ifdef ALLOCATED         /* object 1 is a claim that was generated for pod 0, and gets a small device or a large one; another pod wants the rest */
+#define SERVES 1
+#define CONTROLLERS 1
+#define OBJECTS 3
+#define CREATED(object) (object == 0 -> VECTOR(0, 1) : (object == 1 -> VECTOR(2, 0) : VECTOR(1, 0)))
+#define HARD(generation) VECTOR(2, UNLIMITED)
+#define COLLECTIONS 2
+#define COLLECTION(object) (object == 1 -> CLAIMS : PODS)
+#define ALLOCATES 1
+#define GENERATED 1
+#define DELETIONS 1
+#endif
+#ifdef STANDALONE        /* the same, of a claim that other pods may use after pod 0 */
+#define SERVES 1
+#define CONTROLLERS 1
+#define OBJECTS 3
+#define CREATED(object) (object == 0 -> VECTOR(0, 1) : (object == 1 -> VECTOR(2, 0) : VECTOR(1, 0)))
+#define HARD(generation) VECTOR(2, UNLIMITED)
+#define COLLECTIONS 2
+#define COLLECTION(object) (object == 1 -> CLAIMS : PODS)
+#define ALLOCATES 1
+#define GENERATED 0
+#define DELETIONS 1
+#endif
+#ifdef RESLICED          /* object 1 is what the devices of an allocated claim became more when slices changed: it passes no admission */
+#define SERVES 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(2, UNLIMITED)
+#define COLLECTIONS 4
+#define COLLECTION(object) (object == 1 -> SLICES : PODS)
+#define LABELLED 1
+#endif
 #ifdef MOVED             /* the ledger moves to a catalogue version by which the first pod costs more; the second serve knows only the old one */
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
@@ -437,6 +501,10 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #endif
 #ifndef TAKEN
 #define TAKEN 255            /* the claim whose devices pod 0 has once it is reserved for that */
+#endif
+#ifndef ALLOCATES
+#define ALLOCATES 255        /* the claim that is allocated for pod 0 */
+#define GENERATED 0          /* a controller made it for that pod */
 #endif
 #ifndef OF_ONE_NAME
 #define OF_ONE_NAME 0        /* so many of the first objects have one name */
@@ -545,6 +613,19 @@ bool reserved_for_pod;            /* the claim, for good: a controller that clea
 #else
 #define IS_TAKEN(o) 0
 #endif
+#if ALLOCATES < OBJECTS
+byte allocated;                   /* the demand of the devices that the claim has; 0: none */
+byte allocations;                 /* so often, at most twice */
+bool bound;                       /* pod 0, for good, */
+byte bound_at;                    /* when the claims were at this revision */
+#define SMALL VECTOR(1, 0)
+#define IS_FINAL (bound && (LIVE(0) || GENERATED))   /* nobody allocates it anew */
+#define TAKES(o) (((o) == ALLOCATES && IS_FINAL) -> allocated : (shows[o] -> shows[o] : CREATED(o)))
+#define CHARGED(o) (((o) == ALLOCATES && GENERATED && bound && LIVE(0)) -> allocated : (shows[o] -> shows[o] : CREATED(o)))
+#else
+#define TAKES(o) (shows[o] -> shows[o] : CREATED(o))
+#define CHARGED(o) TAKES(o)
+#endif
 bool stopped;                     /* nothing arrives any more; what was begun goes on */
 bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
 
@@ -595,6 +676,10 @@ typedef List {
   byte partial[OBJECTS];          /* what a list shows that is not complete yet */
   bool listing;
 #endif
+#if ALLOCATES < OBJECTS
+  byte allocated;                 /* the claim is shown with this allocation, */
+  bool bound;                     /* the pod as bound */
+#endif
 #if TAKEN < OBJECTS
   bool reserved;                  /* the claim is shown, or was shown last, as reserved for the pod */
   bool kept;                      /* it is gone, and it is not known that the pod has ended */
@@ -616,11 +701,11 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force
 #endif
 #define LIVE(o) (shows[o] != 0 && !terminal[o])
 #define HAS_DEVICES(o) (LIVE(o) || IS_TAKEN(o))   /* a claim that is gone, too, while its pod runs */
-#define DEMAND(o) (shows[o] -> shows[o] : CREATED(o))
+#define DEMAND(o) TAKES(o)
 #define LIMIT(k) AMOUNT(HARD(ledger.generation), k)
 #define CONSTRAINED(g, k) (AMOUNT(HARD(g), k) != UNLIMITED)
 #define UNCOUNTED (CONSTRAINED(ledger.generation, 1) && !ledger.second_key)
-#define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
+#define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes and slices store nothing that entries wait for */
 
 /* policies/quota/amounts.py: positive_difference */
 /* policies/quota/quota_request.py: QuotaRequest._demand */
@@ -1092,6 +1177,12 @@ inline list_collection(c, k) {
   :: else -> break
   od;
   keep_gone_claim(c, k);
+#if ALLOCATES < OBJECTS
+  if
+  :: k == CLAIMS -> list[c].allocated = allocated
+  :: else -> list[c].bound = bound
+  fi;
+#endif
   i = 0;
   do
   :: i < REQUESTS ->
@@ -1120,7 +1211,7 @@ inline is_told(c, o) {
 
 #define LISTED(c, k) (list[c].ledger_uid[k] != 0)
 #define ALL_LISTED(c) (LISTED(c, 0) && (COLLECTIONS < 2 || LISTED(c, (COLLECTIONS > 1 -> 1 : 0))) \
-                       && (COLLECTIONS < 3 || LISTED(c, (COLLECTIONS > 2 -> 2 : 0))))
+                       && (COLLECTIONS < 3 || LISTED(c, (COLLECTIONS > 2 -> 2 : 0))) && (COLLECTIONS < 4 || LISTED(c, (COLLECTIONS > 3 -> 3 : 0))))
 #define MATURED(c, q) (MATURED_NOW(c, q) && (list[c].matured[q] == ALL_COLLECTIONS || !EXPIRY_BY_LATER_LIST))
 
 /* policies/quota/ledger/reconcile.py: _is_confirmed */
@@ -1159,7 +1250,7 @@ inline reaches(c) {
   do
   :: key < COLLECTIONS ->
      if
-     :: FENCE && (key != CLAIMS || FENCE_CLAIMS) && (key != NODES || FENCE_NODES) &&
+     :: FENCE && (key != CLAIMS || FENCE_CLAIMS) && (key != NODES || FENCE_NODES) && (key != SLICES || FENCE_SLICES) &&
         (list[c].revision[key] < ledger.revision[key] ||
             (!FENCE_NOT_STRICT && list[c].revision[key] == ledger.revision[key])) -> ok = false
      :: else
@@ -1176,8 +1267,18 @@ inline reaches(c) {
 /* policies/quota/ledger/reconcile.py: _are_marked, catalogue_version_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
+/* webhook/controller/allocations.py: Allocations.kinds, Allocations.pod_changed, Allocations.reached */
+#if ALLOCATES < OBJECTS
+#define SHOWS_BINDING(c) ((POD_COUNTS(c) && list[c].bound) || !EXACT_ONCE_BOUND)
+#define IS_OF_BINDING(c) (list[c].revision[CLAIMS] >= bound_at || !ALLOCATION_IS_OF_THE_BINDING)
+#define IS_EXACT(c, o) ((o) == ALLOCATES && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && list[c].allocated && SHOWS_BINDING(c) && IS_OF_BINDING(c) && (GENERATED || !EXACT_IF_GENERATED))
+#define WAS_EXACT(o) ((o) == ALLOCATES && !GROWS_AT_DEALLOCATION && ledger.used[o])
+#define EXACTLY(c, o) (IS_EXACT(c, o) -> list[c].allocated : (WAS_EXACT(o) -> ledger.used[o] : list[c].shown[o]))
+#else
+#define EXACTLY(c, o) (list[c].shown[o])
+#endif
 /* webhook/quota/counted_records.py: RecordReader.demand_of_claim */
-#define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> list[c].shown[o] : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
+#define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> EXACTLY(c, o) : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
 
 inline count_used(c) {
   flips = (MOVES && ledger.moving && (ALL_MARKED || !FLIP_WAITS_FOR_MARKS));
@@ -1454,6 +1555,9 @@ end:
 #if COLLECTIONS > 2
   :: d_step { WORTH_LISTING(c, 2) -> list_collection(c, 2) }
 #endif
+#if COLLECTIONS > 3
+  :: d_step { WORTH_LISTING(c, 3) -> list_collection(c, 3) }
+#endif
   :: d_step { sight[c].stage[0] == 1 && (request[0] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[0] = 2 }
   :: d_step { sight[c].stage[1] == 1 && (request[1] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[1] = 2 }
 #if CHANGES || OBJECTS > 2
@@ -1522,7 +1626,29 @@ inline is_stored(q) {
 #else
 #define IS_SEEN_TAKEN(o) 1
 #endif
-#define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED && IS_SEEN_TAKEN(o))
+#if ALLOCATES < OBJECTS        /* the finalizer of a claim in use, without which VANISHED is */
+#define IS_PROTECTED(o) ((o) == ALLOCATES && allocated)
+#else
+#define IS_PROTECTED(o) 0
+#endif
+#define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED && IS_SEEN_TAKEN(o) && !IS_PROTECTED(o))
+
+#if ALLOCATES < OBJECTS
+#define CAN_BE_ALLOCATED (!stopped && shows[ALLOCATES] && !allocated && allocations < 2 && (LIVE(0) || !GENERATED) && !IS_FINAL)
+inline is_allocated(is_small) {
+  allocated = (is_small -> SMALL : CREATED(ALLOCATES));
+  allocations++;
+  revision[CLAIMS]++;
+  sum = allocated;
+  i = 0;
+  do
+  :: i < OBJECTS -> sum = sum + ((i != ALLOCATES && LIVE(i)) -> AMOUNT(shows[i], 0) : 0); i++
+  :: else -> break
+  od;
+  assert(!promised[ALLOCATES] || sum <= LIMIT(0));   /* S1: what is allocated fits */
+  check_everyone_is_covered()
+}
+#endif
 
 inline becomes_terminal(o) { terminal[o] = true; version[o]++; revision[COLLECTION(o)]++ }
 inline is_deleted(o, told) {
@@ -1559,7 +1685,16 @@ end:
   :: d_step { !stopped && LIVE(0) && shows[TAKEN] && !reserved_for_pod -> reserved_for_pod = true; version[TAKEN]++; revision[CLAIMS]++ }
 #endif
 #if LABELLED < OBJECTS
-  :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[NODES]++ }
+  :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[COLLECTION(LABELLED)]++ }
+#endif
+#if ALLOCATES < OBJECTS
+  :: d_step { CAN_BE_ALLOCATED -> is_allocated(true) }
+  :: d_step { CAN_BE_ALLOCATED -> is_allocated(false) }
+  :: d_step { allocated && !(bound && LIVE(0)) -> allocated = 0; revision[CLAIMS]++; check_everyone_is_covered() }
+  :: d_step { !stopped && allocated && LIVE(0) && !bound -> bound = true; bound_at = revision[CLAIMS]; revision[PODS]++ }
+#if SHRINKS_BY_LIST == 0
+  :: d_step { CAN_BE_ALLOCATED && ledger.used[ALLOCATES] -> ledger.used[ALLOCATES] = SMALL; written() }
+#endif
 #endif
 #if GENERATIONS > 1
   :: d_step { !stopped && uid && generation + 1 < GENERATIONS -> generation++ }
@@ -1585,7 +1720,7 @@ end:
   skip
 }
 
-#define BY_CATALOGUE(o) (MOVES && ledger.counted_by_next -> CREATED_BY_NEXT(o) : DEMAND(o))
+#define BY_CATALOGUE(o) (MOVES && ledger.counted_by_next -> CREATED_BY_NEXT(o) : CHARGED(o))
 #define TAKEN_OFF(o) ((o) == BESIDE && LIVE(0) -> shows[0] : 0)
 #define SETTLED(o) (!ledger.entry[o] && ledger.used[o] == (HAS_DEVICES(o) -> BY_CATALOGUE(o) - TAKEN_OFF(o) : 0))
 

@@ -25,11 +25,13 @@ from tests.builders import NOW, context, gpu_container, pod, quota_ledger, view,
 from tests.pages import ROOT
 
 PURE = frozenset({
-    "bisect", "collections", "contextlib", "copy", "datetime", "difflib",
+    "bisect", "cel_expr_python", "collections", "contextlib", "copy", "datetime", "difflib",
     "enum", "fnmatch", "fractions", "functools", "hashlib", "heapq", "itertools", "json", "math",
-    "msgspec", "operator", "policies", "posixpath", "re", "string", "types", "typing",
+    "msgspec", "operator", "policies", "posixpath", "re", "string", "types", "typing", "weakref",
 })  # fmt: skip
-"""What policies may import: msgspec, and modules of the standard library that do no I/O (of posixpath, `normpath`)."""
+"""What policies may import: msgspec, CEL, and modules of the standard library that do no I/O (of posixpath, `normpath`)."""
+INTERNED = ("sys", "intern")
+"""What they may import of sys."""
 IMPURE = frozenset(
     {"open", "print", "input", "exec", "eval", "breakpoint", "__import__", "now", "today", "utcnow"}
 )
@@ -85,6 +87,9 @@ def functions(rule: Rule) -> dict[str, Callable[[], Iterable[Any]]]:
         found["mutate"] = lambda: mutate(PodPatch(view(POD)), options, CONTEXT)
     if check := rule.check:
         found["check"] = lambda: check(view(POD), options, CONTEXT)
+    if check_claim := rule.check_claim:
+        spec = TEMPLATE.spec.spec if TEMPLATE.spec else None
+        found["check_claim"] = lambda: check_claim(spec, "spec.spec", options, CONTEXT)
     if check_template := rule.check_claim_template:
         found["check_claim_template"] = lambda: check_template(TEMPLATE, CONTEXT)
     if check_workload := rule.check_workload:
@@ -150,7 +155,7 @@ def test_policies_import_and_call_only_what_is_pure() -> None:
 def imported(node: ast.AST) -> Iterator[str]:
     """Yield the modules that the statement imports and that are not PURE."""
     names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-    if isinstance(node, ast.ImportFrom):
+    if isinstance(node, ast.ImportFrom) and (node.module, *(alias.name for alias in node.names)) != INTERNED:
         names.append(node.module or "")
     yield from (name for name in names if name.partition(".")[0] not in PURE)
 
@@ -158,5 +163,7 @@ def imported(node: ast.AST) -> Iterator[str]:
 def called(node: ast.AST) -> Iterator[str]:
     """Yield the function or method that is called, if it is IMPURE."""
     if isinstance(node, ast.Call):
-        name = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
+        # `eval` of a compiled CEL expression is a method.
+        method = getattr(node.func, "attr", "")
+        name = getattr(node.func, "id", "") or ("" if method == "eval" else method)
         yield from IMPURE & {name}

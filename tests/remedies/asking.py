@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.finding import Change, ContactEdit, Edit, Finding, plain
 from policies.gpus.classes import GPUClasses
-from policies.pods.field_paths import Parts, path_parts, value_at, with_edits
+from policies.pods.field_paths import path_parts, value_at, with_edits
 from policies.quota.amounts import GPUS
 from tests.oracle import JSON
 from tests.oracle.worlds import CORDON, ROOM
@@ -16,7 +16,6 @@ from tests.remedies.situations import Quota, Situation
 from tests.remedies.workloads import pod_of
 
 QUOTAS = ("GPUQuota", "ClusterGPUQuota")
-TAKEN_OUT = re.compile(r"to take (.+) out of LimitRange")
 REQUIRED = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 LARGE = {**ROOM, "cpu": "512", "memory": "8Ti"}
 MANY = "64"
@@ -68,13 +67,9 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Cont
             edited = with_edits({"spec": {"rules": situation.rules}}, [(path_parts(path), asked.value)])
             after = replace(situation, rules=edited["spec"]["rules"])
         case "LimitRange", path:
-            taken, named = (
-                TAKEN_OUT.search(finding.ask_contact),
-                re.findall(r"LimitRange (\S+)", finding.ask_contact),
-            )
-            resources = taken[1].split(" and ") if taken else []
+            named = re.findall(r"LimitRange (\S+)", finding.ask_contact)
             ranges = [
-                _without(each, path, resources) if each["metadata"]["name"] in named else each
+                _without(each, path) if each["metadata"]["name"] in named else each
                 for each in situation.limit_ranges
             ]
             after = replace(situation, limit_ranges=tuple(ranges))
@@ -169,20 +164,8 @@ def _stored(item: JSON) -> JSON:
     }
 
 
-def _without(limit_range: JSON, path: str, resources: list[str]) -> JSON:
-    """Return the LimitRange without the field, or without all that it says of resources."""
+def _without(limit_range: JSON, path: str) -> JSON:
+    """Return the LimitRange without the field."""
     stored = [_stored(item) for item in limit_range["spec"]["limits"]]
-    limit_range = {**limit_range, "spec": {"limits": stored}}
-    items = enumerate(stored)
-    fields: list[Parts] = [
-        ("spec", "limits", number, field, resource)
-        for number, item in items
-        for field in item
-        if field != "type"
-        for resource in resources
-        if resource in item[field]
-    ]
-    edited: JSON = with_edits(
-        limit_range, [(each, None) for each in (fields if resources else [path_parts(path)])]
-    )
+    edited: JSON = with_edits({**limit_range, "spec": {"limits": stored}}, [(path_parts(path), None)])
     return edited

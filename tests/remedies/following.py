@@ -13,13 +13,12 @@ from msgspec.structs import replace
 from policies.finding import Edit, Edits, Finding, plain
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import NO_NODE
-from policies.placement.class_choice import UNKNOWN_CLASS
+from policies.placement.class_choice import CLASS_CONTRADICTION, UNKNOWN_CLASS
 from policies.pods.field_paths import annotation_path, field_path, path_parts, value_at, with_edits
 from policies.pods.injected import INJECTION_REASONS
 from policies.pods.pod import Toleration
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import QUOTA_RULE
-from policies.rules.gpu_class import CLASS_CONTRADICTION
 from policies.rules.gpu_isolation import ID as GPU_ISOLATION
 from policies.rules.gpu_requests import DAEMONSET_HOLDS_GPUS
 from tests.oracle import JSON, Answer

@@ -1,7 +1,7 @@
 """The nodes, GPUs and free GPUs of a cluster by class.
 
-Free is what the scheduler finds free: allocatable less the requests of bound pods. Fraction annotations (KAI, Run:ai) and
-ResourceClaims are not in a node's extended resources, and not counted here.
+Free is what the scheduler finds free: allocatable less the requests of bound pods, and of cards in ResourceSlices (DRA) what
+allocated claims leave. Fraction annotations (KAI, Run:ai) are not counted here.
 """
 
 import logging
@@ -11,9 +11,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
-from policies.gpus.cards import amounts, is_limit, weight
+from policies.gpus.cards import amounts, domain, is_limit, weight
 from policies.gpus.classes import GPUClass, GPUClasses, HostShare
+from policies.gpus.free_cards import WHOLE, CardUse
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.placement.named_nodes import HOSTNAME, NamedNode
@@ -31,13 +33,15 @@ log = logging.getLogger("gpu_admission.cluster")
 class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The nodes of one class, and their GPUs in whole cards. Only nodes that take pods have free GPUs.
 
-    resources: (allocatable, free) by resource name, in its own units. `free` is None where the pods cannot be read.
+    resources: (allocatable, free) by resource name, in its own units, and by DRA driver in cards. `free` is None where the pods
+      cannot be read. blocked: cards of which no device is left that fits or that has no taint.
     """
 
     nodes: int = 0
     nodes_taking_pods: int = 0
     gpus: Fraction = NOTHING
     free: Fraction | None = NOTHING
+    blocked: Fraction = NOTHING
     resources: dict[str, tuple[Fraction, Fraction | None]] = {}
 
     @property
@@ -76,6 +80,8 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cpu: Fraction = NOTHING
     """Allocatable cores, and below bytes of memory."""
     memory: Fraction = NOTHING
+    blocked: Fraction = NOTHING
+    """Cards in ResourceSlices (DRA) that are used only in that nothing can be allocated of them."""
     mounts_images: bool = False
     stands_for: ClassTotals | None = None
     """Not None: it has no name, and stands for `number` nodes with its labels and taints; only labels of `known` are known."""
@@ -90,6 +96,11 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def takes_pods(self) -> bool:
         return self.is_ready and self.is_schedulable
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it has GPUs, or the labels of a class."""
+        return bool(self.allocatable or self.classes or self.stands_for)
 
     @property
     def free(self) -> dict[str, Fraction] | None:
@@ -132,6 +143,7 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
         nodes_taking_pods=sum(node.takes_pods for node in nodes),
         gpus=sum((node.cards(node.allocatable) for node in nodes), NOTHING),
         free=free,
+        blocked=sum((node.blocked for node in nodes if node.takes_pods), NOTHING),
         resources=dict(sorted(resources.items())),
     )
 
@@ -164,12 +176,48 @@ def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
     }
 
 
+def with_cards(node: GPUNode, cards: Iterable[CardUse], catalogue: Catalogue) -> GPUNode:
+    """Return the node with its cards in ResourceSlices, and with their class where its labels name none.
+
+    Cards that a device plugin offers, too, are left out: they are the same cards.
+    """
+    mapping, gpu_classes = catalogue.resource_mapping, catalogue.classes
+    offered = {domain(name) for name in node.allocatable}
+    by_driver: dict[str, list[CardUse]] = defaultdict(list)
+    for card in cards:
+        pattern = mapping.device_class(card.kind.driver)
+        if domain((pattern and pattern.resource) or card.kind.driver) not in offered:
+            by_driver[card.kind.driver].append(card)
+    if not by_driver:
+        return node
+    kinds = {id(card.kind): card.kind for of_driver in by_driver.values() for card in of_driver}
+    known = [gpu_classes.of_device(kind) for kind in kinds.values()]
+    of_cards = sorted({each.name for of_kind in known for each in of_kind}) if all(known) else ()
+    families = {each.family for each in gpu_classes.named(of_cards)}
+    used = {driver: sum((WHOLE - each.free for each in of), NOTHING) for driver, of in by_driver.items()}
+    return replace(
+        node,
+        classes=node.classes or tuple(of_cards),
+        family=node.family if node.classes else families.pop() if len(families) == 1 else "",
+        allocatable=node.allocatable | {driver: Fraction(len(of)) for driver, of in by_driver.items()},
+        used=None if node.used is None else node.used | used,
+        weights=node.weights | dict.fromkeys(by_driver, WHOLE),
+        blocked=sum((each.blocked for of_driver in by_driver.values() for each in of_driver), NOTHING),
+    )
+
+
 def gpu_node(document: bytes | msgspec.Raw, catalogue: Catalogue) -> GPUNode | None:
     """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
+    node = any_node(document, catalogue)
+    return node if node.has_gpus else None
+
+
+def any_node(document: bytes | msgspec.Raw, catalogue: Catalogue) -> GPUNode:
+    """Decode a node likewise. It may have GPUs only in ResourceSlices (`with_cards`)."""
     return _gpu_node(decode_node(document), catalogue)
 
 
-def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode | None:
+def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode:
     classes, mapping = catalogue.classes, catalogue.resource_mapping
     allocatable = {
         resource: amount
@@ -177,8 +225,6 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode | None:
         if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
     }
     possible = classes.named(classes_of_node(node.labels, classes))
-    if not allocatable and not possible:
-        return None
     families = {each.family for each in possible}
     cpu, memory = (readable(node.status.allocatable.get(name)) for name in ("cpu", "memory"))
     return GPUNode(
@@ -210,7 +256,8 @@ def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogue: Ca
 class CountedNode(NamedNode, frozen=True):
     """A node of the controller's informer.
 
-    gpus: with the labels of `published_keys` and the taints that keep pods away alone, without what is used; None without GPUs.
+    gpus: with the labels of `published_keys` and the taints that keep pods away alone, without what is used; None without GPUs,
+      in a cluster without ResourceSlices of GPUs.
     resources: the names of the extended resources that it has.
     """
 
@@ -225,6 +272,7 @@ def published_keys(classes: GPUClasses) -> LabelKeys:
 
 def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], CountedNode]:
     """Return a function that reads a node in JSON. Nodes with equal labels, taints or names of resources share them."""
+    may_have_cards = bool(catalogue.resource_mapping.device_kinds.kinds)
     is_published = lru_cache(4096)(published_keys(catalogue.classes).__contains__)
     read_identity = node_reader(catalogue.classes.label_keys)
     interned: dict[frozenset[str], frozenset[str]] = {}
@@ -235,7 +283,8 @@ def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], Counted
         gpus: GPUNode | None = None
         try:
             node = decode_node(raw)
-            gpus = _gpu_node(node, catalogue)
+            found = _gpu_node(node, catalogue)
+            gpus = found if found.has_gpus or may_have_cards else None
             names = frozenset(name for name, amount in node.resources.items() if amount != "0")
         except Exception:  # the quota counts by this informer, and a node's amounts must not end that
             log.exception("node %s: its resources cannot be read", identity.name)
@@ -243,7 +292,7 @@ def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], Counted
             labels = {key: value for key, value in gpus.labels.items() if is_published(key)}
             look = frozenset(labels.items()), gpus.taints
             labels, taints = looks.setdefault(look, (labels, gpus.taints))
-            gpus = msgspec.structs.replace(gpus, labels=labels, taints=taints)
+            gpus = replace(gpus, labels=labels, taints=taints)
         resources = interned.setdefault(names, names)
         return CountedNode(
             identity.uid, identity.name, identity.hostname, identity.labels, gpus=gpus, resources=resources

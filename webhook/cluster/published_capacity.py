@@ -89,6 +89,7 @@ class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gpus: Fraction = NOTHING
     free: Fraction = NOTHING
     pending: Fraction = NOTHING
+    blocked: Fraction = NOTHING
     resources: dict[str, ResourceCapacity] = {}
     alike: tuple[AlikeNodes, ...] = ()
     share: HostShare | None = None
@@ -104,6 +105,7 @@ class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             nodes_taking_pods=self.nodes_taking_pods,
             gpus=self.gpus,
             free=self.free,
+            blocked=self.blocked,
             resources={name: (each.allocatable, each.free) for name, each in self.resources.items()},
         )
 
@@ -176,6 +178,7 @@ def published_classes(
             gpus=capacity.gpus,
             free=capacity.free or NOTHING,
             pending=waited_for.get(kind, NOTHING),
+            blocked=capacity.blocked,
             resources={
                 name: ResourceCapacity(allocatable=has, free=free or NOTHING)
                 for name, (has, free) in capacity.resources.items()

@@ -39,7 +39,7 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.kinds import VALIDATED_ITSELF
+from webhook.evaluation.kinds import CLAIM, CLAIM_TEMPLATE, VALIDATED_ITSELF
 from webhook.tools.check import fixing
 from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.fixing import Fixes
@@ -341,14 +341,15 @@ def _what_becomes_of(result: ManifestResult) -> str:
     kind = result.manifest.kind
     if is_quota(result.manifest):
         return f"the API server rejects the {kind}: by its schema, or because the webhook denies it"
-    if result.manifest.group_kind in VALIDATED_ITSELF:
-        return f"the API server refuses the {kind} itself, in its own words"
+    if result.manifest.group_kind in {CLAIM, CLAIM_TEMPLATE}:
+        return f"the {kind} itself is denied"
     if any(violation.finding.path == "apiVersion" for violation in result.warnings):
         return f"the API server refuses the {kind} itself: {result.manifest.api_version} has no such kind"
     if any(pod.is_refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
         return f"the {kind} itself is denied (policy: templates: enforce)"
     reasons = {violation.finding.reason for pod in result.pods for violation in pod.violations}
-    if result.manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED):
+    is_validated = result.manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED)
+    if is_validated or result.manifest.group_kind in VALIDATED_ITSELF:
         return f"the API server refuses the {kind} itself, in its own words"
     return f"the {kind} itself is admitted with a warning; its pods are denied"
 

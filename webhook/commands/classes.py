@@ -105,6 +105,8 @@ def _notes(listed: ListedClass) -> list[str]:
     for name, (has, free) in listed.capacity.resources.items():
         if name != listed.resource:
             notes.append(f"{name}: {amount_or_unknown(free)} of {format_amount(has)} free")
+    if listed.capacity.blocked:
+        notes.append(f"{format_amount(listed.capacity.blocked)} blocked: no device fits that claims can get")
     if listed.capacity.nodes_away:
         notes.append(f"{counted(listed.capacity.nodes_away, 'node')} not Ready or cordoned")
     return notes

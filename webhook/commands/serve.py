@@ -47,7 +47,7 @@ from webhook.server.server import run
 from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import ClaimWatch, is_made_for_pod, may_name_claims, requested_by
 from webhook.serving.cluster_state import ClusterState
 from webhook.serving.denials import DenialReports
 from webhook.serving.dispatch import Admission
@@ -222,11 +222,13 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
     limit_ranges = LimitRanges(api, threading.Event())  # likewise
 
     def facts(deadline: float) -> Facts:
+        find = claims.lookup(deadline)
         return Facts(
             labels_of=partial(namespaces.labels_of, deadline=deadline),
             nodes=nodes.facts,
             named_nodes=nodes.index,
-            claims=claims.lookup(deadline),
+            claims=partial(requested_by, find),
+            is_made_for_pod=partial(is_made_for_pod, find),
             owner_deadline=owners.lookup(deadline),
             budgets=partial(budgets_by, api, deadline=deadline),
             referred=partial(read_reference, api, deadline=deadline),

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, RequestedDevices, claim_record
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from policies.gpus.resource_mapping import ResourceMapping
 from webhook.cluster import errors
@@ -59,18 +59,18 @@ def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
 
 def read_claims(
     api: ApiClient, namespace: str = CLUSTER, omitted: list[str] | None = None
-) -> dict[ClaimName, DeviceClassNames | None]:
-    """Return the DeviceClasses that the claims and templates of a namespace, or of all, request. Raises `errors.ApiError`.
+) -> dict[ClaimName, RequestedDevices | None]:
+    """Return the devices that the claims and templates of a namespace, or of all, request. Raises `errors.ApiError`.
 
     Kinds that are not served, or may not be read, are left out. The missing permissions are added to `omitted`.
     """
-    claims: dict[ClaimName, DeviceClassNames | None] = {}
+    claims: dict[ClaimName, RequestedDevices | None] = {}
     for kind, plural in CLAIM_PLURALS.items():
         try:
             resource = served_resource(api, plural)
             read = partial(claim_record, kind)
             records = api.list(resource.path(namespace), read).items if resource else []
-            claims |= {record.key: record.device_classes for record in records}
+            claims |= {record.key: record.devices for record in records}
         except errors.Forbidden:
             if omitted is not None:
                 omitted.append(f"list {plural}.{DRA_GROUP} -n {namespace}")

@@ -6,19 +6,21 @@ beside it. No decision depends on them.
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from policies.gpus.claimed_devices import DeviceResult
 from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector
 from policies.quota.granted import granted_together
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
-from webhook.cluster.capacity import gpus_by_dimension
+from webhook.cluster.capacity import GPUNode, gpus_by_dimension, with_cards
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.objects import CAPACITY, timestamp
 from webhook.cluster.published_capacity import (
@@ -31,6 +33,7 @@ from webhook.cluster.published_capacity import (
 from webhook.configuration.cluster_source import RESOURCES as KINDS
 from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
+from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.teams import TeamMembership
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import UsageCounter
@@ -50,6 +53,7 @@ class CapacityWriter:
     namespace: str
     usage_cache: UsageCache
     configuration: Callable[[], Configuration]
+    slices: DeviceSlices
     PERIOD_SECONDS = 10.0
     """Seconds between two counts. Each writes an object at most once. 2,000 nodes and 20,000 pods take some 0.1 s of CPU."""
 
@@ -76,7 +80,7 @@ class CapacityWriter:
         counter = self.usage_cache.own_counter
         if any(informer.age > STALE_SECONDS for informer in counter.informers.values()):
             return
-        classes = counted_classes(counter)
+        classes = counted_classes(counter, self.slices)
         path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY)
         self._write(path, classes, encode(PublishedCapacity(now, classes)), now)
         for name in [document.name for document in self.configuration().documents if document.kind == CLASS]:
@@ -100,8 +104,8 @@ def _shown(published: PublishedClass) -> dict[str, Any]:
     return {"nodes": published.nodes, **{name: str(amount) for name, amount in amounts.items()}}
 
 
-def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
-    """Return what to publish, by what the informers of a counter hold."""
+def counted_classes(counter: UsageCounter, slices: DeviceSlices) -> dict[str, PublishedClass]:
+    """Return what to publish, by what the informers of a counter hold, and by ResourceSlices (DRA)."""
     used: defaultdict[str, dict[str, Fraction]] = defaultdict(dict)
     pending: dict[str, Fraction] = {}
     vectors: dict[int, Vector] = {}
@@ -117,16 +121,32 @@ def counted_classes(counter: UsageCounter) -> dict[str, PublishedClass]:
             if key.startswith(prefix):
                 name = key.removeprefix(prefix)
                 sums[name] = sums.get(name, NOTHING) + amount * times
-    nodes = (
-        msgspec.structs.replace(each.gpus, used=used.get(each.name, {}))
-        for each in counter.nodes.all()
-        if each.gpus is not None
+    return published_classes(_gpu_nodes(counter, slices, used), pending, counter.catalogue.classes)
+
+
+def _gpu_nodes(
+    counter: UsageCounter, slices: DeviceSlices, used: Mapping[str, dict[str, Fraction]]
+) -> Iterator[GPUNode]:
+    """Yield the nodes with GPUs, those in ResourceSlices too. used: what pods use, by node and resource name."""
+    claims = counter.claims.all() if counter.claims else ()
+    allocated = (
+        DeviceResult(
+            driver=each.driver, pool=each.pool, device=each.name, consumed_capacity=dict(each.consumed)
+        )
+        for claim in claims
+        for each in claim.devices
     )
-    return published_classes(nodes, pending, counter.catalogue.classes)
+    catalogue = counter.catalogue
+    cards = slices.cards_by_node(catalogue, allocated)
+    for node in counter.nodes.all():
+        if node.gpus is not None:
+            of_pods = replace(node.gpus, used=used.get(node.name, {}))
+            found = with_cards(of_pods, cards.get(node.name, ()), catalogue)
+            yield from (found,) if found.has_gpus else ()
 
 
 def granted_and_allocatable(
-    usage_cache: UsageCache, teams: TeamMembership, quotas: Informer[QuotaRecord]
+    usage_cache: UsageCache, teams: TeamMembership, quotas: Informer[QuotaRecord], slices: DeviceSlices
 ) -> dict[str, tuple[Fraction, Fraction]]:
     """Return what ClusterGPUQuotas, and GPUQuotas outside teams, grant together, and what the nodes have of it.
 
@@ -136,6 +156,6 @@ def granted_and_allocatable(
     records, counter = teams.all(), usage_cache.own_counter
     outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
-    in_nodes = gpus_by_dimension(each.gpus for each in counter.nodes.all() if each.gpus) if granting else {}
+    in_nodes = gpus_by_dimension(_gpu_nodes(counter, slices, {})) if granting else {}
     granted = granted_together(granting, counter.catalogue.classes)
     return {key: (amount, in_nodes.get(key, NOTHING)) for key, amount in granted.items()}

@@ -1,13 +1,18 @@
 """Follows the ResourceSlices (DRA) of a cluster: the kinds of its devices, and which kind a device is."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from policies.gpus.claimed_devices import DeviceResult
 from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.device_pools import DevicePools, Inventory
 from policies.gpus.device_slices import PoolSlice, kind_key
+from policies.gpus.free_cards import CardUse
+from policies.gpus.stored_devices import StoredDevices
+from policies.quota.demand import Catalogue
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer
@@ -26,10 +31,18 @@ class SliceRecord(msgspec.Struct, frozen=True):
     namespace: str = CLUSTER
 
 
+class _Numbers(NamedTuple):
+    """The indexes of the present kinds in the kinds of a catalogue. While ledgers move, there are two catalogues."""
+
+    kinds: DeviceKinds
+    inventory: Inventory
+    by_key: Mapping[bytes, int]
+
+
 class DeviceSlices:
     """The devices of a cluster, as of the last `sync`.
 
-    configuration: says which drivers have GPUs, and what their partitions weigh by, and has the kinds in force.
+    configuration: says which drivers have GPUs, and what their partitions weigh by.
     revision: that up to which the slices are taken over; 0 until they were listed once.
     """
 
@@ -41,8 +54,8 @@ class DeviceSlices:
         self._differ = Subscribers[[]]("device kinds")
         self.subscribe = self._differ.subscribe
         """Calls a subscriber after each `sync` with which `kind_of` may answer otherwise."""
-        self._numbered: DeviceKinds | None = None
-        self._numbers: dict[bytes, int] = {}
+        self._numbers: dict[int, _Numbers] = {}
+        """By identity of the kinds of a catalogue."""
         self.revision = 0
 
     def run(self, stopping: threading.Event) -> None:
@@ -59,13 +72,32 @@ class DeviceSlices:
         """What to publish. None until the slices were listed once."""
         return self._pools.inventory if self.revision else None
 
-    def kind_of(self, driver: str, pool: str, device: str) -> int | None:
-        """Return the index of the device's kind in the kinds in force. None if it is not known, or not in force yet."""
+    def kind_of(self, kinds: DeviceKinds, driver: str, pool: str, device: str) -> int | None:
+        """Return the index of the device's kind in the kinds of a catalogue. None if it is not known, or not among them."""
         key = self._pools.key_of(driver, pool, device)
-        return None if key is None else self._numbers.get(key)
+        return None if key is None else self._numbers_in(kinds).get(key)
+
+    def refresh(self, since: float) -> None:
+        """List the slices again if their list began before, and take it over. Raises `errors.ApiError`."""
+        informer = self._watch.informer
+        if informer is not None and informer.synced and informer.position().list_started < since:
+            informer.refresh(since=since)
+            self.sync()
+
+    def cards_by_node(
+        self, catalogue: Catalogue, allocated: Iterable[DeviceResult]
+    ) -> dict[str, list[CardUse]]:
+        """Return the cards of each node, as allocated devices leave them. DeviceTaintRules are not read.
+
+        Of 5,000 nodes with 8 cards and all their placements it takes 0.6 s of CPU, and 1.4 s if 1,000 have slices allocated.
+        """
+        with self._lock:
+            slices, left_out = self._pools.slices(), self._pools.reader.left_out
+        mapping, gpu_classes = catalogue.resource_mapping, catalogue.classes
+        return StoredDevices(slices, mapping, gpu_classes, allocated, left_out=left_out).cards_by_node()
 
     def sync(self) -> None:
-        """Take over what the watch has shown, and the kinds in force."""
+        """Take over what the watch has shown."""
         informer = self._watch.informer
         if informer is None or not informer.synced:
             return
@@ -73,20 +105,24 @@ class DeviceSlices:
         with self._lock:
             revision = informer.position().revision
             differs = self._pools.count(mapping)
-        if differs or mapping.device_kinds is not self._numbered:
-            self._number(mapping.device_kinds)
+        if differs:
+            self._numbers = {}
             self._differ()
-        self.revision = revision
+        # A watch that has just started again has no revision.
+        self.revision = max(self.revision, revision)
 
-    def _number(self, in_force: DeviceKinds) -> None:
-        numbers = {kind_key(kind): number for number, kind in enumerate(in_force.kinds)}
-        self._numbers = {
-            key: numbers[each]
-            for key, kind in self._pools.inventory.published.items()
-            for each in (key, kind_key(kind))
-            if each in numbers
-        }
-        self._numbered = in_force
+    def _numbers_in(self, kinds: DeviceKinds) -> Mapping[bytes, int]:
+        inventory, known = self._pools.inventory, self._numbers.get(id(kinds))
+        if known is None or known.kinds is not kinds or known.inventory is not inventory:
+            numbers = {kind_key(kind): number for number, kind in enumerate(kinds.kinds)}
+            by_key = {
+                key: numbers[each]
+                for key, kind in inventory.published.items()
+                for each in (key, kind_key(kind))
+                if each in numbers
+            }
+            known = self._numbers[id(kinds)] = _Numbers(kinds, inventory, by_key)
+        return known.by_key
 
     def _record(self, raw: msgspec.Raw) -> SliceRecord:
         with self._lock:

@@ -77,6 +77,7 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
     ) -> None:
         super().__init__(api, informers.stale, is_ready_leader, events)
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
+        self._usage = informers.usage
         self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
         self._quotas.subscribe(self._quota_changed)
         self._ledger_objects.subscribe(self._ledger_object_changed)
@@ -143,10 +144,16 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
                 before.conditions,
                 stale=self.stale(),
                 unmapped_resources=self._unmapped_resources.names,
+                grown_claims=self._grown_claims(namespace, ledger),
                 now=now,
             ),
             observed_generation=ledger.generation,
         )
+
+    def _grown_claims(self, namespace: str, ledger: QuotaLedger) -> int:
+        if not exceeds(ledger.used or {}, ledger.hard):
+            return 0
+        return self._usage.own_counter.sums.grown_claims(namespace, ledger.unclassified_pods)
 
 
 def conditions(
@@ -155,17 +162,19 @@ def conditions(
     *,
     stale: str,
     unmapped_resources: Sequence[str] | None,
+    grown_claims: int = 0,
     now: datetime,
 ) -> tuple[Condition, ...]:
     """Return the conditions of a ledger. `before` are those in the status, and `stale` says why the count may lag.
 
     `unmapped_resources`: DeviceClasses and resource names that no GPUResourceMapping names. None leaves the condition
-    unchanged, because this process has not looked yet.
+    unchanged, because this process has not looked yet. `grown_claims`: the number of claims that count for more than they were
+    admitted with.
     """
     budget = _budget(ledger)
     spent = {kind: verdict for kind, verdict in budget.items() if kind == BUDGET_SPENT}
     other_verdicts = {
-        EXCEEDED: exceeded(ledger.used or {}, ledger.hard),
+        EXCEEDED: exceeded(ledger.used or {}, ledger.hard, grown_claims=grown_claims),
         **spent,
         STALE: stale_verdict(stale),
         **budget,
@@ -224,7 +233,9 @@ def _ready(ledger: QuotaLedger, other_verdicts: Mapping[str, Verdict]) -> Verdic
     return TRUE, "Ready", COUNTED
 
 
-def exceeded(used: Vector, hard: Vector, within: str = "used is within spec.hard") -> Verdict:
+def exceeded(
+    used: Vector, hard: Vector, within: str = "used is within spec.hard", *, grown_claims: int = 0
+) -> Verdict:
     """Return the condition Exceeded. `within`: its message if nothing is exceeded."""
     over = exceeds(used, hard)
     if not over:
@@ -235,7 +246,9 @@ def exceeded(used: Vector, hard: Vector, within: str = "used is within spec.hard
         for excess in over[:KEYS_SHOWN]
     ]
     more = f"; and {len(over) - KEYS_SHOWN} more" if len(over) > KEYS_SHOWN else ""
-    return TRUE, "OverQuota", "; ".join(parts) + more
+    claims = f"{grown_claims} ResourceClaim{'s have' if grown_claims > 1 else ' has'}"
+    grown = f"; ResourceSlices changed: {claims} larger devices than admitted" if grown_claims else ""
+    return TRUE, "OverQuota", "; ".join(parts) + more + grown
 
 
 def _budget(ledger: QuotaLedger) -> dict[str, Verdict]:

@@ -171,7 +171,7 @@ class QuotaReconciler:
         if isinstance(result, Refused):
             log.info("%s: %s; listing again", namespace, result.value)
             self.metrics.refused.labels(result.name.lower()).inc()
-        counting.plan.counter.refresh(namespace, since=started, nodes_since=started)
+        counting.plan.counter.refresh(namespace, since=started, nodes_since=started, slices_since=started)
         return revisions
 
     def _take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn:
@@ -268,6 +268,7 @@ class QuotaReconciler:
         ledger, counter = plan.ledger, plan.counter
         since = self.observed.spec_since(namespace) if plan.needs_full_count else EVER_LISTED
         counter.refresh(namespace, since=since, nodes_since=since)
+        self.usage_cache.refresh_claims(namespace)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
             counter.refresh(namespace, since=now, nodes_since=0.0)
@@ -288,8 +289,8 @@ class QuotaReconciler:
         return bool(overdue.intersection(ledger.reservations.ids).difference(shown))
 
     def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
-        if 0 in msgspec.structs.astuple(counted.listing.revisions):
-            # A watch has just started again, so the count mixes revisions. A ledger without a count would accept it.
+        if counted.listing.revisions.are_mixed:
+            # A ledger without a count would accept it.
             return Refused.OLDER
         expired = self.observed.expired(namespace, counted.list_started)
         if not plan.needs_full_count:
@@ -330,7 +331,8 @@ class QuotaReconciler:
             return SOON  # all reservations are counted by the next catalogue version, too
         expiry = self.observed.next_expiry(namespace)
         line = LINE_AGAIN if ledger.marks or self.line.has_waiting(namespace) else None
-        waits = [each for each in (expiry, line, self._budget_wait(ledger)) if each is not None]
+        claims = self.usage_cache.claims_wait(namespace)
+        waits = [each for each in (expiry, line, claims, self._budget_wait(ledger)) if each is not None]
         return max(SOON, min(waits)) + SOON if waits else None
 
     def _budget_wait(self, ledger: QuotaLedger) -> float | None:

@@ -20,6 +20,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
+from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_counter import UsageCounter, UsageEvents
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
@@ -44,16 +45,25 @@ class UsageCache:
         *,
         awaited: Callable[[], Iterable[str]] = tuple,
         clock: Callable[[], int] | None = None,
+        slices: DeviceSlices | None = None,
     ) -> None:
-        """`awaited` and `clock` are those of every UsageCounter."""
+        """`awaited`, `clock` and `slices` are those of every UsageCounter."""
         self.events = UsageEvents()
         self._new_counter = partial(
-            UsageCounter, api, events=self.events, history=ClaimHistory(), awaited=awaited, clock=clock
+            UsageCounter,
+            api,
+            events=self.events,
+            history=ClaimHistory(),
+            awaited=awaited,
+            clock=clock,
+            slices=slices,
         )
         self._lock = threading.Lock()
         self.own_counter = self._new_counter(catalogue)
         self._counters = {self.own_counter.digest: self.own_counter}
         self._published = PublishedCatalogues(api, namespace, self.own_catalogue)
+        if slices is not None:
+            slices.subscribe(self._slices_changed)
 
     def waiting(self, namespace: str) -> list[PodRecord]:
         """Return the pods of a namespace that wait for quota."""
@@ -87,6 +97,20 @@ class UsageCache:
         with self._lock:
             every = list(self._counters.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
+
+    def refresh_claims(self, namespace: str) -> None:
+        """List claims again whose pod was bound after what is held of them. Raises `errors.ApiError`."""
+        for counter in list(self._counters.values()):
+            counter.refresh_claims(namespace)
+
+    def claims_wait(self, namespace: str) -> float | None:
+        """Return the seconds until `refresh_claims` is due, None if it is not needed."""
+        waits = (each.claims_wait(namespace) for each in list(self._counters.values()))
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _slices_changed(self) -> None:
+        for counter in list(self._counters.values()):
+            counter.slices_changed()
 
     def recount(self, namespace: str, *, since: float, nodes_since: float) -> None:
         """Recount a namespace by lists that began at these times or later. Raises `errors.ApiError`."""

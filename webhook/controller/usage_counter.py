@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.node_informer import WHOLE_NODES
 from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import served_resource
+from webhook.controller.allocations import is_binding, unknown_kind
+from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.audit_fields import demand_fields
 from webhook.quota.counted_records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
@@ -33,6 +36,9 @@ log = logging.getLogger("gpu_admission.controller")
 
 DELETED = StoredObject({}, terminal=True)
 """A deleted object, which may never have been counted. It counts as terminal, so its reservation is removed at once."""
+
+CLAIMS_SECONDS = 1.0
+"""Minimum of seconds between two lists of the claims of a namespace for pods that were bound. A list has only metadata."""
 
 _Change = Callable[[Any, Any], frozenset[str]]
 
@@ -84,13 +90,17 @@ class UsageCounter:
         awaited: Callable[[], Iterable[str]] = tuple,
         history: ClaimHistory | None = None,
         clock: Callable[[], int] | None = None,
+        slices: DeviceSlices | None = None,
     ) -> None:
         self.catalogue = catalogue
         self.digest = catalogue_digest(catalogue)
         self._events = events
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
-        self.sums = UsageSums(catalogue, self._history, clock)
+        self._slices = slices
+        kinds = catalogue.resource_mapping.device_kinds
+        kind_of = partial(slices.kind_of, kinds) if slices else unknown_kind
+        self.sums = UsageSums(catalogue, self._history, clock, kind_of)
         self._lock = self.sums.lock
         claims, nodes = served_resource(api, "resourceclaims"), counted_node_reader(catalogue)
         reader = self.sums.reader
@@ -131,12 +141,38 @@ class UsageCounter:
         for informer in self.informers.values():
             informer.refresh(since=since)
 
-    def refresh(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """List the namespace and the nodes again if their lists began before these moments. Raises `errors.ApiError`."""
+    def refresh(self, namespace: str, *, since: float, nodes_since: float, slices_since: float = 0.0) -> None:
+        """List what is counted again if the lists began before these moments. Raises `errors.ApiError`."""
         self.pods.refresh(namespace, since=since)
         if self.claims is not None:
             self.claims.refresh(namespace, since=since)
         self.nodes.refresh(since=nodes_since)
+        if self._slices is not None:
+            self._slices.refresh(slices_since)
+
+    def claims_wait(self, namespace: str) -> float | None:
+        """Return the seconds until `refresh_claims` is due, because a pod was bound after what is held of its claims.
+
+        None if it is not needed. Events may show the same before.
+        """
+        bound = self.sums.last_binding(namespace)
+        if self.claims is None or not self.synced or not bound:
+            return None
+        position = self.claims.position(namespace)
+        if position.revision >= bound:
+            return None
+        return max(0.0, position.list_started + CLAIMS_SECONDS - monotonic())
+
+    def refresh_claims(self, namespace: str) -> None:
+        """List the claims of the namespace if that is due. Raises `errors.ApiError`.
+
+        The list shows every change from before the last binding that was seen, even if its revision is of another etcd.
+        """
+        if self.claims is not None and self.claims_wait(namespace) == 0:
+            bound = self.sums.last_binding(namespace)
+            self.claims.refresh(namespace, since=monotonic())
+            with self._lock:
+                self.sums.claims_reached(namespace, bound)
 
     def deleted(self, namespace: str) -> frozenset[str]:
         """Return the uids of the objects that the watches lately showed as deleted."""
@@ -158,6 +194,7 @@ class UsageCounter:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
             # If the API server does not serve claims, there are none at the revision of the pods.
             claims = self.claims.position(namespace) if self.claims else pods
+            self.sums.claims_reached(namespace, claims.revision)
             gone = self._gone_claims(namespace)
             used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone, idle)
             spending = ledger.spending
@@ -167,12 +204,18 @@ class UsageCounter:
             else:
                 spending = self.sums.spending(namespace, unclassified_pods, ledger)
             waiting = len(self.sums.waiting(namespace))
+            slices = self._slices.revision if self._slices else 0
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
             used=used,
             waiting=waiting,
             objects={**dict.fromkeys(settled, DELETED), **objects},
-            revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
+            revisions=Revisions(
+                pods=pods.revision,
+                resource_claims=claims.revision,
+                nodes=nodes.revision,
+                resource_slices=slices or ledger.revisions.resource_slices,
+            ),
             catalogue=str(CatalogueVersion(self.digest, unclassified_pods)),
             holders=holders,
             spending=spending,
@@ -232,12 +275,25 @@ class UsageCounter:
 
         return self._history.gone(namespace, has_ended)
 
+    def _with_pods_of_groups(self, claim: ClaimRecord) -> ClaimRecord:
+        """Return the claim as reserved for each pod of its PodGroups: the group may be deleted before its pods end."""
+        if not claim.groups:
+            return claim
+        users = (pod.uid for pod in self.pods.items(claim.namespace) if pod.is_in_group(claim.groups))
+        return msgspec.structs.replace(claim, reserved_for=(*claim.reserved_for, *users))
+
     # Called by the informers, with the lock held.
 
     def _claim_changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         if before is not None and after is None:
-            self._history.add_gone(before)
+            self._history.add_gone(self._with_pods_of_groups(before))
         self._object_changed(self.sums.claim_changed, before, after)
+
+    def slices_changed(self) -> None:
+        """Find the kinds of devices again. Takes the lock."""
+        with self._lock:
+            for namespace in self._summed(lambda *_: self.sums.slices_changed(), None, None):
+                self._events.changed(namespace, True)
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
         for namespace in self._summed(self.sums.node_changed, before, after):
@@ -247,8 +303,10 @@ class UsageCounter:
         self, change: _Change, before: CountedRecord | None, after: CountedRecord | None
     ) -> None:
         ends = _is_counted(before) and not _is_counted(after)
-        # A pod that waits may start at once. What the controller holds for it is free once it has ended.
-        frees = ends or _waits(after) or (_waits(before) and not _is_counted(after))
+        # A pod that waits may start at once. What the controller holds for it is free once it has ended. Claims of a pod that is
+        # bound count only for the devices that they have.
+        is_free = ends or _waits(after) or (_waits(before) and not _is_counted(after))
+        frees = is_free or is_binding(before, after)
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and ends else None
         namespaces = self._summed(change, before, after)

@@ -10,110 +10,30 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from fractions import Fraction
-from heapq import nsmallest
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
-from policies.quota.amounts import GPUS, NOTHING, Vector, key_order
+from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.budget import Spending, advance
 from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.cluster.objects import timestamp
+from webhook.controller.allocations import Allocations, KindOf, unknown_kind
+from webhook.controller.namespace_sum import NamespaceSum, largest_holders
 from webhook.controller.usage_history import Gap, Life, UsageHistory, anchored_clock
 from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 
-HOLDERS_SHOWN = 5
-"""Holders of one dimension that the ledger names: so many idle ones at most, and so many others."""
-HOLDERS_LIMIT = 16 * 1024
-"""Bytes of all holders as JSON at most; one takes some 55. The ledger is written often, so they must be few."""
-
 R = TypeVar("R", bound=CountedRecord)
-
-
-class _Sum:
-    """The sum of one namespace under one `unclassifiedPods`. `demands` has the holder and the demand of each object by uid."""
-
-    def __init__(
-        self, dimensions: Collection[str], demands: Mapping[str, tuple[str, Vector]], clock: Callable[[], int]
-    ) -> None:
-        self.dimensions = dimensions
-        self._clock = clock
-        self.history: UsageHistory | None = None
-        self.used: Vector = dict.fromkeys(dimensions, NOTHING)
-        self._held: dict[str, dict[str, Fraction]] = {key: {} for key in dimensions}
-        """The amount of each holder by dimension."""
-        self._counted = {uid: demand for uid, demand in demands.items() if demand[1]}
-        vectors = {id(vector): vector for _, vector in self._counted.values()}
-        equal = Counter((holder, id(vector)) for holder, vector in self._counted.values())
-        for (holder, identity), times in equal.items():
-            self._add(holder, vectors[identity], times=times)
-
-    def replace(self, uid: str, holder: str, vector: Vector) -> None:
-        """Count this demand of an object instead of its former one."""
-        before, after = self._counted.get(uid, ("", {})), (holder, vector)
-        if before == after:
-            return
-        if vector:
-            self._counted[uid] = after
-        else:
-            self._counted.pop(uid, None)
-        self._add(*before, times=-1)
-        self._add(*after)
-
-    def equals_full_count(self, demands: Mapping[str, tuple[str, Vector]]) -> bool:
-        other = _Sum(self.dimensions, demands, self._clock)
-        return (other._counted, other.used, other._held) == (self._counted, self.used, self._held)
-
-    def counted(self, uid: str) -> Vector:
-        return self._counted.get(uid, ("", {}))[1]
-
-    def elapse(self) -> int:
-        """Add the time until now to the history, and return now."""
-        now = self._clock()
-        if self.history is not None:
-            self.history.elapse(now, self.used)
-        return now
-
-    def _add(self, holder: str, vector: Vector, *, times: int = 1) -> None:
-        if self.history is not None:
-            self.elapse()
-        for key, amount in vector.items():
-            if key in self.used and amount:
-                added = amount if times == 1 else amount * times
-                self.used[key] += added
-                held = self._held[key]
-                held[holder] = held.get(holder, NOTHING) + added
-                if not held[holder]:
-                    del held[holder]
-
-    def largest(self, key: str, idle: Mapping[str, str]) -> tuple[Holder, ...]:
-        """Return the largest idle holders in a dimension and then the largest others, equal amounts by name.
-
-        `idle` has since when holders are idle. It takes 2 ms among 10,000 holders.
-        """
-        held = self._held[key]
-        # Whole amounts as an int: these compare ten times as fast as a Fraction.
-        ranked = (
-            (-(each.numerator if each.denominator == 1 else each), name)
-            for name, each in held.items()
-            if name not in idle
-        )
-        idle_ones = nsmallest(HOLDERS_SHOWN, ((-held[name], name) for name in idle if name in held))
-        return (
-            *(Holder(name, str(-negative), idle[name]) for negative, name in idle_ones),
-            *(Holder(name, str(-negative)) for negative, name in nsmallest(HOLDERS_SHOWN, ranked)),
-        )
 
 
 class _Namespace:
     """The stored pods and claims of one namespace by uid, and their sums.
 
-    `gone` has deleted claims by uid, while pods still use their devices. `made_for` has the uids of the claims that the scheduler
-    made for a pod, by the uid of the pod.
+    `gone` has deleted claims by uid, while pods still use their devices. `of_pods` has the uids of the claims that a pod owns, by
+    the uid of the pod.
     """
 
     def __init__(self) -> None:
@@ -124,8 +44,9 @@ class _Namespace:
         """By uid of a pod that holds quota and has no node: since when."""
         self.claims: dict[str, ClaimRecord] = {}
         self.gone: dict[str, ClaimRecord] = {}
-        self.made_for: dict[str, set[str]] = {}
-        self.sums: dict[UnclassifiedPods, _Sum] = {}
+        self.of_pods: dict[str, set[str]] = {}
+        self.allocations = Allocations()
+        self.sums: dict[UnclassifiedPods, NamespaceSum] = {}
         self.uids: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By resource and name."""
 
@@ -141,13 +62,13 @@ class _Namespace:
 
     def replace_claim(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         _replace(self.claims, self.uids["resourceclaims"], before, after)
-        if before is not None and before.made_for:
-            made = self.made_for.get(before.made_for, set())
-            made.discard(before.uid)
-            if not made:
-                self.made_for.pop(before.made_for, None)
-        if after is not None and after.made_for:
-            self.made_for.setdefault(after.made_for, set()).add(after.uid)
+        if before is not None and before.pod:
+            owned = self.of_pods.get(before.pod, set())
+            owned.discard(before.uid)
+            if not owned:
+                self.of_pods.pop(before.pod, None)
+        if after is not None and after.pod:
+            self.of_pods.setdefault(after.pod, set()).add(after.uid)
 
     def find(self, uid: str, name: str) -> Iterator[CountedRecord]:
         """Yield the objects with this uid or this name, such as `pods/train-0`."""
@@ -172,9 +93,14 @@ class UsageSums:
     """The sums of all namespaces. The caller holds `lock`, except for `demand` and for what takes it. `clock`: ms since 1970."""
 
     def __init__(
-        self, catalogue: Catalogue, history: ClaimHistory, clock: Callable[[], int] | None = None
+        self,
+        catalogue: Catalogue,
+        history: ClaimHistory,
+        clock: Callable[[], int] | None = None,
+        kind_of: KindOf = unknown_kind,
     ) -> None:
         self.reader = RecordReader(catalogue, history)
+        self._kind_of = kind_of
         self.lock: AbstractContextManager[bool] = threading.RLock()
         """Shared with the three informers: the demand of an object in one depends on the others."""
         self._history = history
@@ -194,6 +120,7 @@ class UsageSums:
         space = self._namespaces[record.namespace]
         _replace(space.pods, space.uids["pods"], before, after)
         space.note_unbound(before, after)
+        space.allocations.pod_changed(before, after)
         (space.waiting.add if after is not None and after.waits else space.waiting.discard)(record.uid)
         self._refer(before, after)
         self._count(space, record)
@@ -211,6 +138,7 @@ class UsageSums:
             return frozenset()
         space = self._namespaces[record.namespace]
         space.replace_claim(before, after)
+        space.allocations.find_kinds(record.uid, after.devices if after is not None else (), self._kind_of)
         self._count(space, record)
         if after is None:
             # A change of the claim may have come after its pod was forgotten.
@@ -227,6 +155,39 @@ class UsageSums:
         self._nodes.replace(gone, None)
         self._nodes.replace(before, after)
         return self._count_again(each for each in (gone, before, after) if each is not None)
+
+    def slices_changed(self) -> frozenset[str]:
+        """Find the kinds of all allocated devices again."""
+        namespaces = set[str]()
+        for namespace, space in self._namespaces.items():
+            for claim in (*space.gone.values(), *space.claims.values()):
+                if space.allocations.find_kinds(claim.uid, claim.devices, self._kind_of):
+                    self._count(space, claim)
+                    namespaces.add(namespace)
+        return frozenset(namespaces)
+
+    def claims_reached(self, namespace: str, revision: int) -> None:
+        """Note the revision at which the claims of a namespace are held. Pods that were bound before have the devices shown."""
+        if (space := self._namespaces.get(namespace)) is not None:
+            for pod in space.allocations.reached(revision):
+                self._count(space, space.pods[pod])
+
+    def last_binding(self, namespace: str) -> int:
+        """Return the revision of the last binding of a pod that the claims do not reach; 0 if they reach all."""
+        space = self._namespaces.get(namespace)
+        return space.allocations.last_binding if space else 0
+
+    def grown_claims(self, namespace: str, unclassified_pods: UnclassifiedPods) -> int:
+        """Return the number of claims that count for more than they were admitted with. Takes the lock."""
+        with self.lock:
+            space = self._namespaces.get(namespace, _Namespace())
+            claims = {**space.gone, **space.claims}
+            known = (claims[uid] for uid in space.allocations.known & claims.keys())
+            both = (
+                [self._demand(space, each, unclassified_pods).get(GPUS, NOTHING) for each in (now, admitted)]
+                for now, admitted in ((claim, replace(claim, devices=())) for claim in known)
+            )
+            return sum(now > admitted for now, admitted in both)
 
     def pod(self, namespace: str, uid: str) -> PodRecord | None:
         space = self._namespaces.get(namespace)
@@ -252,7 +213,7 @@ class UsageSums:
         objects = {
             record.uid: _stored_object(record, namespace_sum.counted(record.uid)) for record in records
         }
-        return dict(namespace_sum.used), _largest(namespace_sum, ledger.hard, idle or {}), objects
+        return dict(namespace_sum.used), largest_holders(namespace_sum, ledger.hard, idle or {}), objects
 
     def spending(
         self, namespace: str, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger
@@ -275,12 +236,16 @@ class UsageSums:
             for each in space.sums.values():
                 each.history = None
 
-    def _sum(self, space: _Namespace, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger) -> _Sum:
+    def _sum(
+        self, space: _Namespace, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger
+    ) -> NamespaceSum:
         """Return the sum in the dimensions of the ledger, with a history if it has a budget."""
         namespace_sum = space.sums.get(unclassified_pods)
         if namespace_sum is None or namespace_sum.dimensions != ledger.dimensions:
             demands = self._demands(space, unclassified_pods)
-            namespace_sum = space.sums[unclassified_pods] = _Sum(ledger.dimensions, demands, self.clock)
+            namespace_sum = space.sums[unclassified_pods] = NamespaceSum(
+                ledger.dimensions, demands, self.clock
+            )
         if ledger.budget is None:
             namespace_sum.history = None
         elif namespace_sum.history is None or namespace_sum.history.keys != ledger.budget.granted.keys():
@@ -358,9 +323,10 @@ class UsageSums:
         self, space: _Namespace, record: CountedRecord | None, unclassified_pods: UnclassifiedPods
     ) -> Vector:
         if isinstance(record, ClaimRecord):
-            pod = space.pods.get(record.made_for)
+            pod = space.pods.get(record.pod)
             pods = {(pod.uid, pod.extended_claim): self._demand(space, pod, unclassified_pods)} if pod else {}
-            return self.reader.demand_of_claim(record, unclassified_pods, pods)
+            kinds = space.allocations.kinds(record, pod)
+            return self.reader.demand_of_claim(record, unclassified_pods, pods, kinds)
         if isinstance(record, PodRecord) and record.holds_quota:
             return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
         return {}
@@ -371,18 +337,20 @@ class UsageSums:
         stored = space.pods.get(uid) or space.claims.get(uid) or space.gone.get(uid)
         for unclassified_pods, each in space.sums.items():
             each.replace(uid, record.holder, self._demand(space, stored, unclassified_pods))
-        for made in space.made_for.get(uid, ()):
-            self._count(space, space.claims[made])
+        for owned in space.of_pods.get(uid, ()):
+            self._count(space, space.claims[owned])
         for claim in space.gone.values():
-            if claim.made_for == uid:
+            if claim.pod == uid:
                 self._count(space, claim)
 
     def _count_gone(self, space: _Namespace, gone: Mapping[str, ClaimRecord]) -> None:
         for uid in space.gone.keys() - gone.keys():
+            space.allocations.find_kinds(uid, (), self._kind_of)
             self._count(space, space.gone.pop(uid))
         for uid in gone.keys() - space.gone.keys():
-            space.gone[uid] = self.reader.adopted(gone[uid])
-            self._count(space, space.gone[uid])
+            space.gone[uid] = claim = self.reader.adopted(gone[uid])
+            space.allocations.find_kinds(uid, claim.devices, self._kind_of)
+            self._count(space, claim)
 
     def _refer(self, before: PodRecord | None, after: PodRecord | None) -> None:
         if before is not None:
@@ -421,20 +389,6 @@ class UsageSums:
         space = self._namespaces[namespace]
         if not (space.pods or space.claims or space.sums):
             del self._namespaces[namespace]
-
-
-def _largest(
-    namespace_sum: _Sum, keys: Iterable[str], idle: Mapping[str, str]
-) -> dict[str, tuple[Holder, ...]]:
-    """Return the largest holders by dimension, `gpus` first, of as many dimensions as fit into HOLDERS_LIMIT."""
-    largest, bytes_left = {}, HOLDERS_LIMIT
-    for key in sorted(keys, key=key_order):
-        if holders := namespace_sum.largest(key, idle):
-            bytes_left -= len(msgspec.json.encode({key: holders}))
-            if bytes_left < 0:
-                break
-            largest[key] = holders
-    return largest
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:

@@ -16,12 +16,14 @@ from policies.finding import Edits
 from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claimed_devices import (
-    DeviceClassNames,
-    decode_claim_template,
-    device_classes_by_claim,
+    RequestedDevices,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    devices_by_claim,
     with_accelerator_claims_only,
 )
 from policies.gpus.refused_limit_ranges import refused_amounts
+from policies.placement.claim_classes import classes_of_devices
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
@@ -32,6 +34,7 @@ from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityText
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
+from policies.quota.claim_demand import borrowed_claims
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
@@ -48,7 +51,7 @@ from webhook.evaluation.decision import (
 )
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import CLAIM_TEMPLATE, LIMIT_RANGE
+from webhook.evaluation.kinds import LIMIT_RANGE
 from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
@@ -88,11 +91,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         labels = self.facts.labels_of(namespace) if policies.asks_labels(namespace) else ()
         return policies.for_namespace(namespace, labels)
 
-    def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
-        """Return the DeviceClasses of those claims of the pod that are known."""
+    def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, RequestedDevices]:
+        """Return what those claims of the pod request that are known."""
         if self.facts.claims is None or not pod.spec.resource_claims:
             return {}
-        return device_classes_by_claim(pod, namespace, self.facts.claims)
+        return devices_by_claim(pod, namespace, self.facts.claims)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
         """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
@@ -100,6 +103,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if not findings and before is None:
             findings = too_many_resources(pod, self.configuration.resource_mapping)
         return Decision.of_findings(policy, findings[:MAX_FINDINGS], Mode.ENFORCE) if findings else None
+
+    def borrows_claim(self, policy: EffectivePolicy, pod: Pod) -> Decision | None:
+        """Return the denial of a new pod that names a claim of another pod. No mode or exemption lifts it."""
+        findings = tuple(borrowed_claims(pod, policy.namespace, self.facts.is_made_for_pod))[:MAX_FINDINGS]
+        return Decision.of_findings(policy, findings, Mode.ENFORCE) if findings else None
 
     def _rules(
         self,
@@ -117,14 +125,19 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return a pass of the rules, with all that they may look at."""
         configuration, pod = self.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
-        seen, claimed = with_accelerator_claims_only(pod, claims, configuration.resource_mapping)
+        mapping, gpu_classes = configuration.resource_mapping, configuration.classes
+        seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
+        claim_classes = {
+            name: classes_of_devices(each, mapping, gpu_classes) for name, each in claims.items()
+        }
         context = Context(
             phase=phase,
             namespace=policy.namespace,
             now=self.now,
-            classes=configuration.classes,
-            resource_mapping=configuration.resource_mapping,
+            classes=gpu_classes,
+            resource_mapping=mapping,
             claimed=claimed,
+            claim_classes={name: classes for name, classes in claim_classes.items() if classes},
             made_by_daemonset=by_daemonset,
             owner=owner,
             is_update=is_update,
@@ -178,12 +191,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 rules.check_template()
         decision = rules.decision()
         if self.tries_choices:
-            trial = self.trial()
             # Without time for trials, the decision stands, and its choices are offered as the rules made them.
             with suppress(DeadlineExceeded):
-                evaluate = partial(trial.evaluate, phase, policy)
+                find = partial(self.trial().findings_by_phase, phase, policy, asks_quota=decision.allowed)
+                find = partial(find, by_daemonset=by_daemonset, owner=owner)
                 mapping = self.configuration.resource_mapping
-                decision = naming_limit_ranges(decision, pod, limits, mapping, evaluate)
+                decision = naming_limit_ranges(decision, pod, limits, mapping, find)
             if not is_update:
                 by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
                 others = partial(ways_of, by_author, rules.context)
@@ -201,17 +214,18 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         """Return the decision on a new pod with those choices of warnings for which the quota has room now.
 
-        Equal pods share a decision; each meets another usage. Nobody reads the answer to a controller: no ledger is read for it.
+        Equal pods share a decision; each meets another usage. A controller does not read the answer to its new pod: no ledger is
+        read for it. Where nothing will be stored, people read it.
         """
         by_controller = pod.metadata is not None and pod.metadata.controller is not None
+        is_read = self.queues is None or not by_controller
         is_tried = self.tries_choices and phase is not Phase.TEMPLATE and may_exceed(decision)
-        ledger = self._ledger(decision.policy) if is_tried and not by_controller else None
+        ledger = self._ledger(decision.policy) if is_tried and is_read else None
         if ledger is None:
             return decision
         quota = self._tried_quota(decision.policy, ledger)
         find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
-        by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
-        return with_choices_that_fit(decision, by_author, partial(find, owner=owner, quota=quota))
+        return with_choices_that_fit(decision, pod, partial(find, owner=owner, quota=quota))
 
     def _tried_quota(
         self, policy: EffectivePolicy, ledger: QuotaLedger | None, *, is_unused: bool = False
@@ -254,21 +268,27 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         phase: Phase,
         policy: EffectivePolicy,
         pod: Pod,
+        limits: NamespaceLimits | None = None,
         *,
-        by_daemonset: bool,
-        owner: Owner | None,
+        by_daemonset: bool = False,
+        owner: Owner | None = None,
         quota: ReadOnlyQuota | None = None,
         asks_quota: bool = True,
     ) -> Iterator[tuple[Violation, ...]]:
-        """Yield what each phase finds of a pod that is created now, or of a template.
+        """Yield what each phase finds of a pod that is created now, given as its author or /validate sees it, or of a template.
 
-        quota: None for the unused one. asks_quota: false for a pod that rules deny, whose review reads no ledger.
+        limits: the LimitRanges then; None for those of the namespace. quota: None for the unused one. asks_quota: false for a pod
+        that rules deny, whose review reads no ledger.
         """
-        evaluate = partial(self.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
-        pod = self.with_limit_range_defaults(policy, pod)
+        by = self
+        if limits is not None:
+            by = replace(self, facts=replace(self.facts, limits_of=lambda _namespace: limits))
+        evaluate = partial(by.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
+        pod = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+        pod = by.with_limit_range_defaults(policy, pod)
         first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
         yield first.violations
-        yield self.refused(policy, first.pod or pod).violations
+        yield by.refused(policy, first.pod or pod).violations
         if phase is Phase.TEMPLATE:
             return
         admitted = first.pod or pod
@@ -317,7 +337,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def advise(
         self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
-        """Warn, in every mode, of quota keys that limit nothing, claims that can never fit, and GPUs that a LimitRange gives.
+        """Warn, in every mode, of quota keys that limit nothing, and of GPUs that a LimitRange gives.
 
         The API server rejects an object that cannot be read.
         """
@@ -327,11 +347,6 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                 findings = [*refused_amounts(limit_range, mapping)]
                 findings = findings or [*default_gpus.limit_range_findings(limit_range, mapping)]
                 return Decision.of_findings(policy, findings, Mode.WARN)
-            if kind == CLAIM_TEMPLATE:
-                template = decode_claim_template(document)
-                rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
-                rules.check_claim_template(template)
-                return rules.decision()
             fields = islice(fields_of(document, "spec", "hard").items(), MAX_KEYS)
             hard = {key: _AMOUNT.decode(amount) for key, amount in fields}
         except msgspec.ValidationError:
@@ -346,6 +361,28 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the decision of the quota on an object that no rule reads."""
         exemption, paused_until = policy.exemption_in_force(self.now), policy.paused_until_at(self.now)
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
+
+    def check_claim_template(self, policy: EffectivePolicy, template: ResourceClaimTemplate) -> Decision:
+        """Return the decision on a template, of which claims are made that no rule checks again.
+
+        In every mode it warns of claims that can never fit.
+        """
+        rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
+        rules.check_claim(template.spec.spec if template.spec else None, "spec.spec")
+        rules.check_claim_template(template)
+        return rules.decision()
+
+    def check_claim(
+        self, policy: EffectivePolicy, claim: ResourceClaim, request: QuotaRequest, *, by_cluster: bool
+    ) -> Decision:
+        """Return the decision on a new ResourceClaim.
+
+        by_cluster: Kubernetes made it for a pod. Then the pod and the template, if there is one, were checked.
+        """
+        rules = self._rules(policy, Phase.VALIDATE)
+        if not by_cluster:
+            rules.check_claim(claim.spec, "spec")
+        return self.reserve(rules.decision(), request)
 
     def lets_wait(self, policy: EffectivePolicy) -> bool | None:
         """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""
@@ -383,10 +420,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     would_wait=self.queues is None and request.may_wait and self._waits_now(policy),
                 )
                 decision = decision.with_findings(findings, mode, bound.rule.id)
-                if request.pod is not None and not decision.allowed:
+                if request.pod is not None and not decision.allowed and self.tries_choices:
                     limits = limits_needed(self.facts, policy, Phase.VALIDATE, request.pod)
                     mapping = self.configuration.resource_mapping
-                    decision = naming_limit_ranges(decision, request.pod, limits, mapping)
+                    tried = self._tried_quota(policy, outcome.ledger if outcome else None)
+                    find = self._found_within(policy, request, tried)
+                    with suppress(DeadlineExceeded):
+                        decision = naming_limit_ranges(decision, request.pod, limits, mapping, find)
         return replace(decision, request=request, reservation=outcome)
 
     def _helps(
@@ -401,15 +441,14 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if not self.tries_choices or request.pod is None or request.before is not None:
             return True
         quota = self._tried_quota(policy, ledger, is_unused=once_unused)
-        phases_of = partial(
-            self.trial().findings_by_phase,
-            Phase.VALIDATE,
-            policy,
-            by_daemonset=request.controlled_by.startswith("DaemonSet/"),
-            owner=None,
-            quota=quota,
-        )
-        return not denials_with(edits, as_submitted(request.pod, author_set_node=True), phases_of)
+        return not denials_with(edits, request.pod, self._found_within(policy, request, quota))
+
+    def _found_within(
+        self, policy: EffectivePolicy, request: QuotaRequest, quota: ReadOnlyQuota
+    ) -> Callable[..., Iterator[tuple[Violation, ...]]]:
+        """Return what finds what is wrong with a new pod, also by this quota."""
+        find = partial(self.trial().findings_by_phase, Phase.VALIDATE, policy, quota=quota)
+        return partial(find, by_daemonset=request.controlled_by.startswith("DaemonSet/"))
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
         return self._rules(policy, Phase.VALIDATE, pod).context

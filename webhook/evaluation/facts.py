@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
@@ -31,7 +31,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The labels of a namespace. Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
-    claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
+    claims: Callable[[ClaimName], RequestedDevices | None] | None = None
+    is_made_for_pod: Callable[[ClaimName], bool | None] = lambda _name: False
+    """Whether a claim was made from a template for one pod; None if it could not be read."""
     owner_deadline: OwnerLookup | None = None
     budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""

@@ -1,18 +1,25 @@
 """The LimitRanges of a namespace in a decision: what needs them, what they refuse, and the one that gave a pod its GPUs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import product
 
 from msgspec.structs import replace
 
-from policies.finding import Finding
+from policies.finding import Edit, Edits, Finding
 from policies.gpus import default_gpus
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits
+from policies.pods.limit_ranger import KINDS
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, default_of, stated_defaults
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from policies.rule import Need, Phase
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.facts import Facts
+from webhook.evaluation.tried_choices import trying
+
+PhasesUnder = Callable[[Pod, NamespaceLimits], Iterable[Iterable[Violation]]]
+"""Returns what each phase finds of a pod that is created under these LimitRanges."""
 
 
 def limits_needed(facts: Facts, policy: EffectivePolicy, phase: Phase, pod: Pod) -> NamespaceLimits | None:
@@ -36,38 +43,49 @@ def naming_limit_ranges(
     pod: Pod,
     limits: NamespaceLimits | None,
     mapping: ResourceMapping,
-    evaluate: Callable[[Pod], Decision] | None = None,
+    find: PhasesUnder,
 ) -> Decision:
     """Return the decision, whose denials name the LimitRange that gave the pod the GPUs they are about.
 
-    A warning of the same amount goes where its denial says what the warning does.
-
-    evaluate: decides on the pod without these GPUs, as on this one; None if only the quota denies, which has nothing against it.
+    A warning of the same amount goes where its denial says what the warning does. The contact is asked to take GPUs out of
+    LimitRanges where that helps: the pod is tried under what is left of them.
     """
-    if decision.allowed or limits is None:
-        return decision
-    defaults = default_gpus.gpus_by_default(pod, limits, mapping)
-    if not defaults:
+    defaults = default_gpus.gpus_by_default(pod, limits, mapping) if limits is not None else ()
+    if limits is None or not defaults:
         return decision
     all_of_pod = default_gpus.has_no_other_gpus(pod, defaults, mapping)
-    without = default_gpus.without_gpus(pod, defaults, limits)
-    left = evaluate(without).findings(Outcome.DENIED) if evaluate and without is not None else ()
-    denied = {(finding.rule, finding.reason) for finding in left}
+    can_be_0, listed = default_gpus.can_be_0(pod, defaults, limits), stated_defaults(pod)
+
+    @cache
+    def trying_without(taken: frozenset[str]) -> Callable[[Finding, Edits], bool]:
+        left = limits.without(taken) if taken else limits
+        return trying(decision, pod, lambda each: find(each, left))
 
     def named(violation: Violation) -> Violation:
-        if violation.outcome is not Outcome.DENIED:
-            return violation
         finding = violation.finding
-        is_denied_likewise = (finding.rule, finding.reason) in denied
-        removes = not is_denied_likewise if without is not None else None
-        explained = default_gpus.explained(finding, defaults, limits, all_of_pod=all_of_pod, removes=removes)
-        return replace(violation, finding=explained)
+        if violation.outcome is Outcome.DENIED:
+            zero = default_gpus.set_to_0(defaults)
+            removes = trying_without(frozenset())(finding, zero) if can_be_0 else None
+            finding = default_gpus.explained(
+                finding, defaults, limits, all_of_pod=all_of_pod, removes=removes
+            )
+        if taken := default_gpus.taken_out(finding):
+            edits = tuple(
+                Edit(f"{place.path}.resources.{kind}[{name}]")
+                for place, kind, name in product(pod.places, KINDS, taken)
+                if default_of(place, kind.removesuffix("s"), name) in listed
+            )
+            # What the annotation does not list, the author may have written.
+            if not edits or not trying_without(taken)(finding, edits):
+                finding = replace(finding, ask_contact="", contact_choices=())
+        return replace(violation, finding=finding)
 
     violations = tuple(map(named, decision.violations))
     said = {
         after.finding.path
         for before, after in zip(decision.violations, violations, strict=True)
-        if (after.finding.choices, after.finding.contact_choices)
+        if after.outcome is Outcome.DENIED
+        and (after.finding.choices, after.finding.contact_choices)
         != (before.finding.choices, before.finding.contact_choices)
     }
     once = (

@@ -10,7 +10,7 @@ from math import inf
 from msgspec.structs import replace
 
 from policies.finding import Finding, Reason, Severity
-from policies.gpus.claimed_devices import ResourceClaimTemplate
+from policies.gpus.claimed_devices import ClaimSpec, ResourceClaimTemplate
 from policies.placement.availability import NO_NODE
 from policies.pods.annotations import INJECTED
 from policies.pods.injected import INJECTION_MISSING, WOULD_INJECT
@@ -102,6 +102,13 @@ class RulePass:
             rule = bound.rule
             if rule.check_workload and rule.concerns(workload, self.context.resource_mapping):
                 self._record(bound, rule.check_workload(workload, bound.options, self.context), mode)
+
+    def check_claim(self, spec: ClaimSpec | None, path: str) -> None:
+        """Check what a claim, or the claims of a template, request. path: of the spec in the object."""
+        for bound, mode in self.rules:
+            if bound.rule.check_claim is not None:
+                findings = bound.rule.check_claim(spec, path, bound.options, self.context)
+                self._record(bound, findings, mode)
 
     def check_claim_template(self, template: ResourceClaimTemplate) -> None:
         """Warn, in every mode, of a template whose claims could never be created."""

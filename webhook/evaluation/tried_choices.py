@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum, auto
+from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edits, Finding, plain
+from policies.finding import Change, Edits, Finding, edits_of, plain
 from policies.placement.availability import NO_NODE
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.injected import INJECTION_REASONS
@@ -29,6 +30,9 @@ MOST_AMOUNTS = 128
 FEW = 8
 """If fewer choices than this could be tried, and not all, because the pod is so long, they are offered as the rules made them."""
 
+MOST_DEMANDS = 3
+"""Trials of what a question leads to; each but the last may bring another demand."""
+
 PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created now."""
 
@@ -44,17 +48,8 @@ def with_tried_choices(
     others: what is tried for a finding about the place of the pod without a choice that helps.
     """
     tried = [violation for violation in decision.violations if _is_tried(violation)]
-    if not tried:
-        return decision
-    try:
-        text = msgspec.json.encode(pod)
-        most = most_trials(pod, len(text))
-        needed = min(FEW, len({edits for each in tried for edits in each.finding.choices}))
-        trials = _Trials(decision, pod, text, most, phases_of) if most >= max(needed, 1) else None
-    except msgspec.MsgspecError:
-        trials = (
-            None  # A hostile pod, such as one with a number of many digits, cannot be written as it was read.
-        )
+    needed = min(FEW, len({edits for each in tried for edits in each.finding.choices}))
+    trials = _trials(decision, pod, phases_of, max(needed, 1)) if tried else None
     if trials is None:
         return decision
     helpful = {each: trials.helpful(each.finding) for each in tried}
@@ -62,7 +57,26 @@ def with_tried_choices(
         if choices == () and each.finding.rule in PLACING:
             worst = Effect.WARNS if each.outcome is Outcome.DENIED else Effect.HELPS
             helpful[each] = trials.first_of(each.finding, others(), worst=worst)
-    return replace(decision, violations=tuple(_offering(each, helpful) for each in decision.violations))
+    offering = (_offering(each, helpful) for each in decision.violations)
+    return replace(
+        decision, violations=tuple(_asking(each, trials.before, pod, phases_of) for each in offering)
+    )
+
+
+def _trials(decision: Decision, pod: Pod, phases_of: PhasesOf, needed: int = 1) -> "_Trials | None":
+    """Return the trials on a pod; None where it is so long that fewer edited pods than needed can be tried."""
+    try:
+        text = msgspec.json.encode(pod)
+        most = most_trials(pod, len(text))
+        return _Trials(decision, pod, text, most, phases_of) if most >= needed else None
+    except msgspec.MsgspecError:
+        return None  # a hostile pod, such as one with a number of many digits: it cannot be written as it was read
+
+
+def trying(decision: Decision, pod: Pod, phases_of: PhasesOf) -> Callable[[Finding, Edits], bool]:
+    """Return whether edits of the pod remove a finding of the decision, and bring no new denial; true of one too long to try."""
+    trials = _trials(decision, pod, phases_of)
+    return lambda finding, edits: trials is None or trials.effect(finding, edits) is not Effect.NO_HELP
 
 
 def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...]]) -> Violation:
@@ -71,6 +85,27 @@ def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...
     if choices is None or choices == finding.choices:
         return violation
     return replace(violation, finding=replace(finding, choices=choices, remedy=""))
+
+
+def _asking(violation: Violation, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Violation:
+    """Return the finding whose questions name all edits of the pod that follow, or without a question that does not help."""
+    finding = violation.finding
+    changes = tuple(
+        _completed(change, finding.rule, before, pod, phases_of) for change in finding.contact_choices
+    )
+    asked = {"contact_choices": changes} if all(changes) else {"contact_choices": (), "ask_contact": ""}
+    return replace(violation, finding=replace(finding, **asked))
+
+
+def _completed(change: Change, rule: str, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Change:
+    """Return the change with the edits that other rules demand once those of it are made; () where that does not end soon."""
+    for _ in range(MOST_DEMANDS):
+        denials = denials_with(edits, pod, phases_of) if (edits := edits_of(change)) else ()
+        new = [each for each in denials if each.rule != rule and not before[_kind(each), Outcome.DENIED]]
+        if not new:
+            return change
+        change = (*change, *chain(*new[0].choices[:1]))
+    return ()
 
 
 def most_trials(pod: Pod, length: int) -> int:
@@ -115,13 +150,13 @@ class _Trials:
 
     def __init__(self, decision: Decision, pod: Pod, text: bytes, most: int, phases_of: PhasesOf) -> None:
         self._data, self._left, self._phases_of = msgspec.json.decode(text), most, phases_of
-        self._before = _kinds([decision.violations]) | _kinds(phases_of(pod))
+        self.before = _kinds([decision.violations]) | _kinds(phases_of(pod))
         self._after: dict[Edits, Kinds | None] = {}
 
     def helpful(self, finding: Finding) -> tuple[Edits, ...]:
         """Return those choices of the finding that help most, among those that can be tried."""
         can_be_tried = (edits for edits in finding.choices if edits in self._after or self._left > 0)
-        effects = [(edits, self._effect(finding, edits)) for edits in can_be_tried]
+        effects = [(edits, self.effect(finding, edits)) for edits in can_be_tried]
         best = min((effect for _, effect in effects), default=Effect.NO_HELP)
         return tuple(edits for edits, effect in effects if effect is best is not Effect.NO_HELP)
 
@@ -131,17 +166,17 @@ class _Trials:
         for edits in others:
             if edits not in self._after and self._left <= 0:
                 break
-            effect = self._effect(finding, edits)
+            effect = self.effect(finding, edits)
             if effect is Effect.HELPS:
                 return (edits,)
             second = second or ((edits,) if effect <= worst else ())
         return second
 
-    def _effect(self, finding: Finding, edits: Edits) -> Effect:
+    def effect(self, finding: Finding, edits: Edits) -> Effect:
         now, same = self._kinds_after(edits), _kind(finding)
-        if now is None or _number(now, same) >= _number(self._before, same):
+        if now is None or _number(now, same) >= _number(self.before, same):
             return Effect.NO_HELP
-        new = {key for key, number in now.items() if number > self._before[key]}
+        new = {key for key, number in now.items() if number > self.before[key]}
         outcomes = {outcome for _, outcome in new}
         if Outcome.DENIED in outcomes and not finding.reason.uncovers:
             return Effect.NO_HELP

@@ -4,28 +4,40 @@ The pods of a Job differ only in name and node. So they share one blueprint, and
 """
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from sys import intern
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.gpus.claimed_devices import ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import ClaimStatus, ResourceClaim, decode_claim
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
+from policies.pods.quantity import QuantityText
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.claim_demand import beyond_pod, claim_demand, marked_for
+from policies.quota.claim_demand import (
+    AllocatedDevice,
+    allocated_demand,
+    beyond_pod,
+    claim_demand,
+    marked_for,
+    owner_pod,
+)
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, names_kueue, waits
 from webhook.cluster.informer import Resource
-from webhook.workloads.gang_sources import GangSource, gang_source, owner_source
+from webhook.workloads.gang_sources import SCHEDULING, GangSource, gang_source, owner_source
 
 LONG_PENDING_SECONDS = 600.0
 """A pod that holds quota without a node for this time is shown to administrators: new nodes take a few minutes."""
 
 PODS = Resource("/api/v1", "pods")
+
+Kinds = tuple[int | None, ...]
+"""Indexes of kinds of devices in the catalogue; None for an unknown device."""
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
@@ -59,6 +71,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
 class PodRecord(CountedRecord, frozen=True, kw_only=True):
     """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod.
 
+    `generated_claims` are the names of those that the resource-claim controller made from templates.
     `ended` is when the last container of a terminal pod ended, "" if its status does not say so.
     `is_deleted`: the pod is stored until it has ended, or for its finalizers. It never starts.
     `owner` is its controller as its metadata name it, which may not exist. `never_waits`: one that replaces it waits in no line.
@@ -70,10 +83,16 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
     is_deleted: bool = False
     has_succeeded: bool = False
     extended_claim: str
+    generated_claims: tuple[str, ...] = ()
     gang_source: GangSource | None = None
     owner: GangSource | None = None
     waiting: WaitingPod | None = None
     never_waits: bool = False
+
+    def is_in_group(self, names: Collection[str]) -> bool:
+        """Whether its PodGroup, of Kubernetes' own, has one of the names."""
+        source = self.gang_source
+        return source is not None and source.api_version == SCHEDULING and source.name in names
 
     @property
     def waits(self) -> bool:
@@ -89,16 +108,37 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
         """The nodes whose labels decide its demand: its own node, or else the nodes that it selects."""
         return ((NODE_NAME, self.node_name),) if self.node_name else self.blueprint.nodes
 
+    def owns(self, claim: "ClaimRecord") -> bool:
+        """Whether a controller made the claim for this pod. A tenant can write the owner of a claim, but no status of a pod."""
+        return claim.pod == self.uid and claim.name in (self.extended_claim, *self.generated_claims)
+
+
+class Device(NamedTuple):
+    """A device, or a share of one, that a claim has: for which request, and how much of its capacity."""
+
+    request: str
+    driver: str
+    pool: str
+    name: str
+    consumed: tuple[tuple[str, QuantityText], ...] = ()
+
 
 class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
     """`made_for` is the uid of the pod for whose extended resources the scheduler made the claim, "" for an ordinary claim.
 
     `reserved_for` are the uids of the pods that may use its devices. The scheduler writes them before it binds a pod, a kubelet
-    starts no other pod, and the resource-claim controller removes pods that have ended.
+    starts no other pod, and the resource-claim controller removes pods that have ended. `groups` are the names of the PodGroups
+    whose pods may use them.
+
+    `pod` is the uid of the pod that owns the claim, "" without one. `devices` are those that it has, of the scheduler's choice;
+    administrative access is left out. A claim without an owner counts as admitted, whatever it has.
     """
 
     made_for: str
     reserved_for: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    pod: str = ""
+    devices: tuple[Device, ...] = ()
 
 
 class ClaimHistory:
@@ -180,6 +220,7 @@ class RecordReader:
             is_deleted=bool(pod.metadata and pod.metadata.deletion_timestamp),
             has_succeeded=pod.has_succeeded,
             extended_claim=extended.resource_claim_name if extended else "",
+            generated_claims=_generated_claims(pod),
             gang_source=gang_source(pod),
             owner=owner_source(pod.metadata or Metadata()),
             waiting=waiting,
@@ -211,7 +252,17 @@ class RecordReader:
         is_given = bool(pod) and self._history.is_first(pod, common["name"], common["uid"])
         consumers = (claim.status and claim.status.reserved_for) or ()
         pods = tuple(each.uid for each in consumers if (each.api_group, each.resource) == ("", "pods"))
-        return ClaimRecord(**common, made_for=pod if is_given else "", reserved_for=pods)
+        groups = (
+            each.name for each in consumers if (each.api_group, each.resource) == (SCHEDULING, "podgroups")
+        )
+        return ClaimRecord(
+            **common,
+            made_for=pod if is_given else "",
+            reserved_for=pods,
+            groups=tuple(groups),
+            pod=owner_pod(metadata) if is_given or not pod else "",
+            devices=_devices(claim.status),
+        )
 
     def adopted(self, claim: ClaimRecord) -> ClaimRecord:
         """Return the record of another reader with a blueprint of this one, for the demand under this catalogue."""
@@ -219,23 +270,30 @@ class RecordReader:
         return msgspec.structs.replace(claim, blueprint=blueprint)
 
     def demand_of_claim(
-        self, record: ClaimRecord, unclassified_pods: UnclassifiedPods, pods: Mapping[tuple[str, str], Vector]
+        self,
+        record: ClaimRecord,
+        unclassified_pods: UnclassifiedPods,
+        pods: Mapping[tuple[str, str], Vector],
+        kinds: Kinds = (),
     ) -> Vector:
         """Return the demand of the claim, less the demand of the pod for which the scheduler made it.
 
         `pods` has the demand of live pods by uid and `extended_claim`. Only the scheduler and the API server write the status
-        of a pod, which names its claim.
+        of a pod, which names its claim. `kinds` has the index of the kind of each device of the claim, if it counts for its
+        devices.
         """
         own = pods.get((record.made_for, record.name), {})
         names = {key.removeprefix(RESOURCES): own[key] for key in sorted(own) if key.startswith(RESOURCES)}
-        demands, key = record.blueprint.demands, (unclassified_pods, tuple(names.items()))
+        allocated = tuple(
+            AllocatedDevice(device.request, kind, device.consumed)
+            for device, kind in zip(record.devices, kinds, strict=False)
+        )
+        demands, key = record.blueprint.demands, (unclassified_pods, (tuple(names.items()), allocated))
         if key not in demands:
             claim = decode_claim(record.blueprint.document)
-            demands[key] = claim_demand(
-                beyond_pod(claim, names, self._resource_mapping) if names else claim,
-                self.catalogue,
-                unclassified_pods,
-            ).vector
+            claim = beyond_pod(claim, names, self._resource_mapping) if names else claim
+            exact = allocated and allocated_demand(claim, allocated, self.catalogue, unclassified_pods)
+            demands[key] = exact or claim_demand(claim, self.catalogue, unclassified_pods).vector
         return demands[key]
 
     def _common(
@@ -274,6 +332,27 @@ class RecordReader:
                 overhead=spec.overhead,
             ),
         )
+
+
+def _generated_claims(pod: Pod) -> tuple[str, ...]:
+    statuses = (pod.status and pod.status.resource_claim_statuses) or ()
+    return tuple(each.resource_claim_name for each in statuses if each.resource_claim_name)
+
+
+def _devices(status: ClaimStatus | None) -> tuple[Device, ...]:
+    """Return the devices of a claim. Ten thousand claims have equal names of requests, drivers, nodes and devices."""
+    allocation = status and status.allocation and status.allocation.devices
+    return tuple(
+        Device(
+            intern(each.request),
+            intern(each.driver),
+            intern(each.pool),
+            intern(each.device),
+            tuple(sorted((each.consumed_capacity or {}).items())),
+        )
+        for each in (allocation and allocation.results) or ()
+        if not each.admin_access
+    )
 
 
 class _Terminated(msgspec.Struct, frozen=True, rename="camel"):

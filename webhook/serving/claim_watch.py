@@ -1,4 +1,4 @@
-"""The DeviceClasses that ResourceClaims (DRA) request.
+"""The devices that ResourceClaims (DRA) request.
 
 They come from watches. A pod may come right after its claim or template (`kubectl apply` of both), so absence from a watch proves
 nothing: the object is read.
@@ -12,7 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimName, ClaimRecord, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import ClaimName, ClaimRecord, RequestedDevices, claim_record
 from policies.pods.names import is_dns_subdomain
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient
@@ -21,12 +21,17 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResour
 
 MAX_READS = 4
 """Claims that one review reads. A pod with more new ones is rare, or an attack."""
+UNREAD = ClaimRecord("", ClaimName("", "", ""), None)
+"""A claim that this review could not read."""
+
+ClaimLookup = Callable[[ClaimName], ClaimRecord | None]
+"""Returns the record of a claim; None if it does not exist, UNREAD if it could not be read."""
 
 
 class ClaimWatch:
     """Watches of ResourceClaims and ResourceClaimTemplates; none where the API server does not serve them.
 
-    Claims that were made for a pod from a template are not kept, because the pod names the template.
+    Of claims that were made from a template, only the name is kept, because pods name the template.
     """
 
     def __init__(self, api: ApiClient) -> None:
@@ -48,36 +53,52 @@ class ClaimWatch:
         return self._records.get(name) if informer is not None and informer.is_current else None
 
     def read(self, name: ClaimName, seconds: float) -> ClaimRecord | None:
-        """Read the claim from the API server; None if it does not exist, or cannot be read in that time."""
+        """Read the claim from the API server; None if it does not exist, UNREAD if it cannot be read in that time."""
         informer = self._watches[name.kind].informer
         if informer is None or not name.namespace or not is_dns_subdomain(name.name):
             return None
         try:
             document = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
             return claim_record(name.kind, document)
-        except (errors.ApiError, msgspec.MsgspecError):
+        except errors.NotFound:
             return None
+        except (errors.ApiError, msgspec.MsgspecError):
+            return UNREAD
 
-    def lookup(self, deadline: float) -> Callable[[ClaimName], DeviceClassNames | None]:
+    def lookup(self, deadline: float) -> ClaimLookup:
         """Return the lookup of one review. It reads the claims that the watch lacks, each once, until the deadline."""
         read: dict[ClaimName, ClaimRecord | None] = {}
         until = inf
 
-        def device_classes(name: ClaimName) -> DeviceClassNames | None:
+        def found(name: ClaimName) -> ClaimRecord | None:
             nonlocal until
             now = monotonic()
             until = min(until, deadline, now + REVIEW_READ_SECONDS)  # set by the first call
-            record, left = self.known(name) or read.get(name), until - now
-            if record is None and name not in read and len(read) < MAX_READS and left > 0:
-                record = read[name] = self.read(name, left)
-            return record.device_classes if record else None
+            if (record := self.known(name)) is not None:
+                return record
+            if name not in read:
+                left = until - now
+                read[name] = self.read(name, left) if len(read) < MAX_READS and left > 0 else UNREAD
+            return read[name]
 
-        return device_classes
+        return found
 
 
-def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord | None:
+def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord:
     record = claim_record(kind, raw)
-    return None if record.made_for_pod else record
+    return msgspec.structs.replace(record, devices=None) if record.is_generated else record
+
+
+def requested_by(find: ClaimLookup, name: ClaimName) -> RequestedDevices | None:
+    """Return what a claim or template requests; None if that is not known."""
+    record = find(name)
+    return record.devices if record else None
+
+
+def is_made_for_pod(find: ClaimLookup, name: ClaimName) -> bool | None:
+    """Return whether the claim was made from a template for one pod; None if it could not be read."""
+    record = find(name)
+    return None if record is UNREAD else record is not None and record.is_made_for_pod
 
 
 def may_name_claims(review: bytes) -> bool:

@@ -24,7 +24,7 @@ from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.audit import Recorder
 from webhook.serving.cluster_state import ClusterState
 from webhook.serving.handler import Handler, Review, ReviewResult, UnreadableObject, allow
-from webhook.serving.review_claims import review_changed_claim, review_claim
+from webhook.serving.review_claims import review_changed_claim, review_claim, review_claim_template
 from webhook.serving.review_documents import review_document
 from webhook.serving.review_pods import restore_pod, review_pod
 from webhook.serving.review_workloads import (
@@ -95,7 +95,7 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM, "CREATE"): review_claim,
     (*CLAIM, "UPDATE"): review_changed_claim,
     (*CLAIM, "DELETE"): release,
-    (*CLAIM_TEMPLATE, "CREATE"): review_for_warnings,
+    (*CLAIM_TEMPLATE, "CREATE"): review_claim_template,
     (*RESOURCE_QUOTA, "CREATE"): review_for_warnings,
     (*RESOURCE_QUOTA, "UPDATE"): review_for_warnings,
     (*DISRUPTION_BUDGET, "CREATE"): review_budget,

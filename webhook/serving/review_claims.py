@@ -1,14 +1,15 @@
-"""The review of ResourceClaims."""
+"""The review of ResourceClaims and their templates."""
 
 from policies.finding import Finding
-from policies.gpus.claimed_devices import decode_claim
-from policies.quota.claim_demand import forged_mark, lost_protection
+from policies.gpus.claimed_devices import decode_claim, decode_claim_template
+from policies.quota.claim_demand import forged_mark, lost_owner, lost_protection
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from webhook.evaluation.decision import Decision
 from webhook.serving import admission_review as responses
-from webhook.serving.admission_review import AdmissionResponse
+from webhook.serving.admission_review import AdmissionResponse, subject_of
 from webhook.serving.handler import Review, ReviewResult, check_uid_and_name, shown_name
+from webhook.workloads.creators import CLAIM_CREATORS
 
 
 def review_claim(review: Review) -> ReviewResult:
@@ -19,15 +20,27 @@ def review_claim(review: Review) -> ReviewResult:
     if (forged := forged_mark(None, claim.metadata, username)) is not None:
         return _refused_claim(review, name, [forged])
     demand = quota_request_for_claim(request.uid, claim, username, evaluator.configuration)
-    decision = evaluator.demand(review.policy(), demand)
+    by_cluster = username in CLAIM_CREATORS
+    decision = evaluator.check_claim(review.policy(), claim, demand, by_cluster=by_cluster)
     return ReviewResult(_on_claim(review, name, decision), [decision], name, claim.metadata)
+
+
+def review_claim_template(review: Review) -> ReviewResult:
+    """Review a ResourceClaimTemplate: its claims may get devices that the namespace may not use, or never fit the quota.
+
+    Raises DeadlineExceeded and UnreadableObject, by which it is refused: rules do not check its claims again.
+    """
+    request, template = review.request, review.decode(decode_claim_template, review.request.object)
+    decision = review.evaluator.check_claim_template(review.policy(), template)
+    return ReviewResult(responses.decided(request.uid, [decision], subject=subject_of(request)), [decision])
 
 
 def review_changed_claim(review: Review) -> ReviewResult:
     """Refuse a change by which a stored ResourceClaim would count in no quota; its spec never changes.
 
-    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer. Users who may clear it, such as
-    the resource-claim controller and administrators, are not reviewed (`matchConditions` of the registration).
+    Only the scheduler marks claims as its own. A claim that was made for a pod stays that pod's. An allocated claim keeps its
+    finalizer. Users who may clear it, such as the resource-claim controller and administrators, are not reviewed for that
+    (`matchConditions` of the registration).
     """
     request = review.request
     claim = review.decode(decode_claim, request.object)
@@ -36,6 +49,7 @@ def review_changed_claim(review: Review) -> ReviewResult:
     objections = (
         forged_mark(before.metadata, claim.metadata, request.user_info.username),
         lost_protection(before, claim),
+        lost_owner(before, claim),
     )
     if findings := [each for each in objections if each is not None]:
         return _refused_claim(review, name, findings)

@@ -46,6 +46,8 @@ def review_pod(review: Review) -> ReviewResult:
     has_unwanted_gate = before is None and waits(submitted) and evaluator.lets_wait(policy) is False
     pod = without_gate(submitted) if has_unwanted_gate and phase is Phase.MUTATE else submitted
     oversize = decision = evaluator.too_long(policy, pod, before)
+    if decision is None and phase is Phase.VALIDATE and before is None:
+        decision = evaluator.borrows_claim(policy, pod)
     if decision is None:
         if phase is Phase.VALIDATE:
             check_uid_and_name(request, pod.metadata)

@@ -1,4 +1,4 @@
-"""The review of workloads, autoscalers, ResourceQuotas and LimitRanges: it warns, and denies only in templates, if enforced."""
+"""The review of workloads, autoscalers, ResourceQuotas and LimitRanges: it warns, and denies only pod templates."""
 
 from itertools import chain
 
@@ -91,10 +91,9 @@ def review_budget(review: Review) -> ReviewResult:
 
 def review_for_warnings(review: Review) -> ReviewResult:
     """Review an object that is always admitted, at most with warnings."""
-    request = review.request
     try:
-        document = review.document(request.object)
+        document = review.document(review.request.object)
     except (msgspec.ValidationError, DeadlineExceeded):
         return allow(review)
-    decision = review.evaluator.advise(review.policy(), request.kind.key, document)
-    return advised(request, [decision])
+    decision = review.evaluator.advise(review.policy(), review.request.kind.key, document)
+    return advised(review.request, [decision])

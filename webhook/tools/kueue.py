@@ -59,7 +59,7 @@ class KueueState(JsonStruct, frozen=True):
 
     @property
     def amounts(self) -> str:
-        """What the ClusterQueue has reserved, in words; "" if that is not known."""
+        """The reserved amounts of the ClusterQueue, in words; "" if they are unknown."""
         return _amounts(self.cluster_queue, self.reserved)
 
 

@@ -53,8 +53,16 @@ def ended_with(state: dict[str, Any] | None) -> str:
     return f"code {ended.get('exitCode')}, {ended.get('reason') or 'no reason'}" if ended else ""
 
 
+class _Claim(msgspec.Struct, frozen=True, rename="camel"):
+    """A claim that the pod names, or one that a controller made for it; its name is None if the pod does not need it."""
+
+    resource_claim_name: str | None = None
+
+
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
+    resource_claim_statuses: tuple[_Claim, ...] | None = None
+    extended_resource_claim_status: _Claim | None = None
     message: str = ""
     conditions: tuple[dict[str, Any], ...] | None = None
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
@@ -65,6 +73,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[Named, ...] | None = None
+    resource_claims: tuple[_Claim, ...] | None = None
 
 
 def without_attempts(message: str) -> str:
@@ -108,6 +117,14 @@ class StoredPod(msgspec.Struct, frozen=True):
     def holder(self) -> str:
         """Its controller, or itself."""
         return self.metadata.controlled_by or f"Pod/{self.metadata.name}"
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The names of its ResourceClaims: those that it names, and those that were made for it."""
+        extended = self.status.extended_resource_claim_status
+        made = (*(self.status.resource_claim_statuses or ()), *((extended,) if extended else ()))
+        named = (each.resource_claim_name for each in (*(self.spec.resource_claims or ()), *made))
+        return tuple(dict.fromkeys(filter(None, named)))
 
     @property
     def waits_in_line(self) -> bool:

@@ -1,6 +1,7 @@
-"""Who creates pods: the users of controllers, and what a pod says of its controller."""
+"""Who creates pods and their claims: the users of controllers, and what a pod says of its controller."""
 
 from policies.pods.pod import Pod
+from policies.quota.claim_demand import SCHEDULER
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
@@ -8,6 +9,11 @@ SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Creates the pods of DaemonSets where controllers share one identity; else DAEMONSET_CONTROLLER does."""
+CLAIM_CREATORS = frozenset(
+    {f"{SERVICE_ACCOUNT_PREFIX}kube-system:resource-claim-controller", CONTROLLER_MANAGER, SCHEDULER}
+)
+"""Create the ResourceClaims of pods: from templates, and for extended resources. Owner references do not tell: tenants may
+write them."""
 
 
 def is_program(user: str) -> bool:

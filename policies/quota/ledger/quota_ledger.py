@@ -46,11 +46,20 @@ the writes of creations more often: one in three does where pods come one by one
 
 
 class Revisions(msgspec.Struct, frozen=True, rename="camel"):
-    """The revision of each collection at which `used` was counted. Kubernetes orders revisions as whole numbers."""
+    """The revision of each collection at which `used` was counted. Kubernetes orders revisions as whole numbers.
+
+    `resource_slices` is 0 as long as none were listed. Then the devices of all claims are unknown, and claims count as admitted.
+    """
 
     pods: int = 0
     resource_claims: int = 0
     nodes: int = 0
+    resource_slices: int = 0
+
+    @property
+    def are_mixed(self) -> bool:
+        """Whether a watch has just started again, and its collection was not listed since."""
+        return not (self.pods and self.resource_claims and self.nodes)
 
     def reaches(self, other: "Revisions") -> bool:
         """Whether each revision is at least that of `other`."""

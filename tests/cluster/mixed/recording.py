@@ -18,7 +18,7 @@ KEPT = (
     "/registry/events/",
     "/registry/namespaces/",
 )
-"""Keys of what judges read; the rest is forgotten."""
+"""Keys of what judges of pods read; the rest is forgotten."""
 
 
 class Timed(NamedTuple):
@@ -31,8 +31,9 @@ class Timed(NamedTuple):
 class Recording:
     """It begins at once. `complete` returns all until now; what comes later is not read."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, kept: tuple[str, ...] = KEPT) -> None:
         self._plane = plane
+        self._kept = kept
         self._since = self._last = history.revision(plane)
         self._events: list[Timed] = []
         threading.Thread(target=self._run, daemon=True).start()
@@ -46,11 +47,10 @@ class Recording:
         with suppress(OSError, HTTPException, ValueError):  # the cluster was ended
             for batch in history.batches(self._plane, self._since):
                 at = time.time()
-                self._events += [Timed(event, at) for event in batch if _is_kept(event)]
+                self._events += [Timed(event, at) for event in batch if self._keeps(event)]
                 if batch:
                     self._last = batch[-1].revision
 
-
-def _is_kept(event: Event) -> bool:
-    reason: Any = (event.value or {}).get("reason") if event.key.startswith("/registry/events/") else None
-    return event.key.startswith(KEPT) and reason in {None, "QuotaNotStarted"}
+    def _keeps(self, event: Event) -> bool:
+        reason: Any = (event.value or {}).get("reason") if event.key.startswith("/registry/events/") else None
+        return event.key.startswith(self._kept) and reason in {None, "QuotaNotStarted"}

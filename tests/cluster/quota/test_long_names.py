@@ -12,7 +12,7 @@ from tests.cluster.quota.quotas import gpu_pod
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
-from webhook.controller.usage_sums import HOLDERS_LIMIT
+from webhook.controller.namespace_sum import HOLDERS_LIMIT
 from webhook.serving.audit import LONGEST_LINE
 
 LONG = 250_000

@@ -21,17 +21,18 @@ spec:
 """
 GUARDED = ("--release-account", "release", "--break-glass-group", "breakers")
 CONTROLLER = "system:serviceaccount:gpu-admission:gpu-admission-controller"
+RELEASE_JOB = "system:serviceaccount:gpu-admission:gpu-admission-release"
 
 
 def export(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["export", *map(str, arguments)])
 
 
-def written(folder: Path, policy: str = POLICY) -> Path:
+def written(folder: Path, policy: str = POLICY, guarded: tuple[str, ...] = GUARDED) -> Path:
     """Return a directory with the files of the policy, as a control plane node has it at MOUNTED_AT."""
     (folder / "documents").mkdir(exist_ok=True)
     (folder / "documents/policy.yaml").write_text(policy)
-    made = export("--config", folder / "documents", "--static", folder / "static", *GUARDED)
+    made = export("--config", folder / "documents", "--static", folder / "static", *guarded)
     assert made.exit_code == 0, made.output
     admission = folder / "static/admission.yaml"
     admission.write_text(admission.read_text().replace(MOUNTED_AT, str(folder / "static")))
@@ -40,11 +41,12 @@ def written(folder: Path, policy: str = POLICY) -> Path:
 
 @contextmanager
 def reading(directory: Path) -> Iterator[ControlPlane]:
-    """Run an API server that reads the directory; cluster-admins are `admin`, `breaker`, `release` and the controller."""
+    """Run an API server that reads the directory; cluster-admins are `admin`, `breaker`, `release` and our service accounts."""
     plane = ControlPlane(apiserver_args=[f"--admission-control-config-file={directory}/admission.yaml"])
     plane.add_user("release", groups=["system:masters"])
     plane.add_user("breaker", groups=["system:masters", "breakers"])
-    plane.add_user(CONTROLLER, groups=["system:masters"])
+    for account in (CONTROLLER, RELEASE_JOB):
+        plane.add_user(account, groups=["system:masters"])
     with plane:
         yield plane
 

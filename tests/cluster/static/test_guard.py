@@ -11,7 +11,7 @@ from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.exported import ALL
-from tests.cluster.static.files import CONTROLLER, POLICY, export, reading, written
+from tests.cluster.static.files import CONTROLLER, POLICY, RELEASE_JOB, export, reading, written
 from tests.controlplane import ControlPlane, accepted, minor_version
 from tests.controlplane.gpuquota import install_kinds
 from tests.controlplane.webhook import CONFIGURATION_PATHS, SERVER_NAME, manifests
@@ -28,14 +28,20 @@ STORED_BINDING = f"{REGISTRATION}/validatingadmissionpolicybindings/gpu-admissio
 EXPORTED = f"{REGISTRATION}/mutatingadmissionpolicies/gpu-admission.default.gpu-toleration"
 EXPORTED_BINDING = f"{REGISTRATION}/mutatingadmissionpolicybindings/gpu-admission.default.gpu-toleration"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpupolicies.gpu-admission.dev"
-GPU_POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
+API = "/apis/gpu-admission.dev/v1alpha1"
+DOCUMENTS = {
+    "gpuclasses": Document("GPUClass", "guarded", {"memoryGiB": 16}),
+    "gpuresourcemappings": Document("GPUResourceMapping", "guarded", {"ignoredResources": ["example.com/x"]}),
+}
 PROTECTED = (
     *CONFIGURATION_PATHS,
     STORED,
     STORED_BINDING,
     EXPORTED,
     EXPORTED_BINDING,
-    f"{GPU_POLICIES}/default",
+    f"{API}/gpupolicies/default",
+    f"{API}/gpuclasses/guarded",
+    f"{API}/gpuresourcemappings/guarded",
     CRD,
 )
 REFUSED = (
@@ -54,11 +60,13 @@ def plane(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     authority = tmp_path_factory.mktemp("certificates")
     ensure_self_signed(authority, [SERVER_NAME], datetime.now(UTC))
     with reading(directory) as plane:
-        install_kinds(plane.client("release"), "gpupolicies")
+        install_kinds(plane.client("release"), "gpupolicies", *DOCUMENTS)
         for document in manifests(plane.service_address(), authority / "ca.crt"):
             accepted(plane.client("release").apply(document)[:2])
         plane.kubectl("apply", "-f", "-", stdin=export("--config", directory.parent / "documents").stdout)
         plane.kubectl("apply", "-f", "-", stdin=POLICY, user="release")
+        for plural, guarded in DOCUMENTS.items():
+            accepted(plane.client("release").post(f"{API}/{plural}", guarded.data))
         yield plane
 
 
@@ -110,16 +118,33 @@ def test_a_collection_is_refused_too(plane: ControlPlane) -> None:
     assert (status, REFUSED in answer["message"]) == (403, True)
 
 
-def test_a_new_policy_may_not_take_namespaces_from_the_others(plane: ControlPlane) -> None:
-    spec = {
-        "priority": 9,
-        "match": {"namespaces": ["mine"]},
-        "rules": {"gpu-isolation": {"mode": "disabled"}},
-    }
+NEW_POLICY = {
+    "priority": 9,
+    "match": {"namespaces": ["mine"]},
+    "rules": {"gpu-isolation": {"mode": "disabled"}},
+}
 
-    status, answer = plane.client().post(GPU_POLICIES, Document("GPUPolicy", "mine", spec).data)
+
+@cases(
+    ("plural", "document"),
+    a_policy_that_takes_namespaces_from_the_others=("gpupolicies", Document("GPUPolicy", "mine", NEW_POLICY)),
+    a_class=("gpuclasses", Document("GPUClass", "mine", DOCUMENTS["gpuclasses"].data["spec"])),
+    a_mapping=("gpuresourcemappings", Document("GPUResourceMapping", "mine", {})),
+)
+def test_new_documents_are_refused(plane: ControlPlane, plural: str, document: Document) -> None:
+    status, answer = plane.client().post(f"{API}/{plural}", document.data)
 
     assert (status, REFUSED in answer["message"]) == (403, True)
+
+
+def test_the_job_of_helm_uninstall_is_told_what_to_name(plane: ControlPlane) -> None:
+    for path in CONFIGURATION_PATHS:
+        status, answer = plane.client(RELEASE_JOB).delete(path, query={"dryRun": "All"})
+
+        assert status == 403
+        assert answer["message"].endswith(
+            f"; for helm uninstall, export with --release-account {RELEASE_JOB}"
+        )
 
 
 @pytest.mark.parametrize("user", ["release", "breaker"])

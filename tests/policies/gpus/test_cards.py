@@ -133,20 +133,20 @@ def test_annotated_cards(annotations: dict[str, str], card: Card, want: list[Fra
 
 @cases(
     ("containers", "want"),
-    the_most=([slices(32)], []),
+    the_most=([slices(16)], []),
     one_more=(
-        [slices(33)],
+        [slices(17)],
         [
-            'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
+            'spec.containers[0].resources (container "c0"): must name at most 16 GPU resources in all containers [limits]'
         ],
     ),
     over_several_containers=(
-        [slices(20), slices(20, 20), slices(20, 40)],
+        [slices(10), slices(10, 10), slices(10, 20)],
         [
-            'spec.containers[1].resources (container "c1"): must name at most 32 GPU resources in all containers [limits]'
+            'spec.containers[1].resources (container "c1"): must name at most 16 GPU resources in all containers [limits]'
         ],
     ),
-    the_same_names_count_once=([slices(20), slices(20)], []),
+    the_same_names_count_once=([slices(10), slices(10)], []),
     no_gpus=([{f"example.com/dongle-{n}": "1" for n in range(60)}], []),
 )
 def test_so_many_names_are_refused(containers: list[dict[str, str]], want: list[str]) -> None:

@@ -9,10 +9,12 @@ from policies.gpus.claimed_devices import (
     TEMPLATE,
     ClaimName,
     ClaimRecord,
+    DeviceChoice,
+    RequestedDevices,
     claim_record,
     decode_claim,
-    device_class_names,
-    device_classes_by_claim,
+    devices_by_claim,
+    requested_devices,
     with_accelerator_claims_only,
 )
 from policies.gpus.resource_mapping import (
@@ -27,30 +29,38 @@ from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 
 GPU_CLASS, NIC_CLASS, WHAT_CLASS = "gpu.example.com", "nic.example.com", "what.example.com"
-Known = dict[str, frozenset[str]]
+Known = dict[str, RequestedDevices]
 GPU = DeviceClassPattern(pattern=GPU_CLASS, resource="example.com/gpu")
 NIC = DeviceClassPattern(pattern=NIC_CLASS, measure=Measure.NOTHING)
 MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=(GPU, NIC)),))
 
 
-def classes(*names: str) -> frozenset[str]:
-    return frozenset(names)
+def classes(*names: str) -> RequestedDevices:
+    return frozenset(map(DeviceChoice, names))
 
 
 @cases(
-    ("owner", "made_for_pod"),
-    of_a_pod=({"kind": "Pod", "controller": True}, True),
-    of_a_pod_that_does_not_control_it=({"kind": "Pod"}, False),
-    of_a_job=({"kind": "Job", "controller": True}, False),
-)
-def test_records_of_claims_and_templates(owner: JSON, made_for_pod: bool) -> None:
+    ("owner", "is_generated"),
+    of_a_pod=({"apiVersion": "v1", "kind": "Pod", "controller": True}, True),
+    of_a_pod_group=(
+        {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "controller": True}, True,
+    ),
+    of_a_pod_that_does_not_control_it=({"apiVersion": "v1", "kind": "Pod"}, False),
+    of_a_job=({"apiVersion": "batch/v1", "kind": "Job", "controller": True}, False),
+    of_a_pod_of_an_unknown_group=({"apiVersion": "example.com/v1", "kind": "Pod", "controller": True}, False),
+    of_a_pod_group_of_another_project=(
+        {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "controller": True}, False,
+    ),
+)  # fmt: skip
+def test_records_of_claims_and_templates(owner: JSON, is_generated: bool) -> None:
     metadata = {"name": "c", "namespace": "team", "uid": "u", "ownerReferences": [{"name": "o", **owner}]}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 
     for kind, written in ((CLAIM, spec), (TEMPLATE, {"spec": spec})):
         found = claim_record(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
         name = ClaimName(kind, "team", "c")
-        assert found == ClaimRecord("u", name, classes("gpu.example.com"), made_for_pod)
+        is_made_for_pod = owner.get("kind") == "Pod" and is_generated
+        assert found == ClaimRecord("u", name, classes("gpu.example.com"), is_generated, is_made_for_pod)
         assert found.namespace == "team"
     assert claim_record(TEMPLATE, b"{}") == ClaimRecord("", ClaimName(TEMPLATE, "", ""), classes())
 
@@ -69,7 +79,7 @@ def test_what_a_pod_requests_by_claims() -> None:
         {"name": "nameless"},
     ]
 
-    found = device_classes_by_claim(view(pod(resourceClaims=written)), "team", known.get)
+    found = devices_by_claim(view(pod(resourceClaims=written)), "team", known.get)
 
     assert found == {"by-template": classes("gpu.example.com"), "by-claim": classes("nic.example.com")}
 
@@ -110,7 +120,7 @@ def exactly(name: str) -> JSON:
 def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | None) -> None:
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": requests}}}))
 
-    assert device_class_names(claim.spec) == named
+    assert requested_devices(claim.spec) == (None if named is None else classes(*named))
 
 
 @cases(

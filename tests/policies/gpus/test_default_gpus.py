@@ -153,6 +153,23 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
             "from LimitRange gpus [limit-range]",
         ],
     ),
+    neither_request_nor_limit=(
+        pod(gpu_container()),
+        limit_range("gpus", maxLimitRequestRatio={"cpu": "2"}),
+        [
+            f"{MAIN.format('requests', 'cpu')}: must satisfy LimitRange gpus: cpu max limit to request ratio "
+            "per Container is 2, but no request is specified or request is 0; ask the platform team "
+            "to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
+    no_limit_of_the_pod=(
+        pod(gpu_container(resources={"limits": {GPU: "1"}, "requests": {"cpu": "1"}})),
+        limit_range("gpus", type="Pod", maxLimitRequestRatio={"cpu": "2"}),
+        [
+            "spec: must satisfy LimitRange gpus: cpu max limit to request ratio per Pod is 2, but no limit is specified or limit "
+            "is 0; ask the platform team to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
     no_request_of_the_pod=(
         pod(gpu_container()),
         limit_range("gpus", type="Pod", min={"cpu": "1"}),
@@ -256,7 +273,9 @@ def test_all_limit_ranges_that_bound_it_are_named() -> None:
     assert found.ask_contact == (
         "to take nvidia.com/gpu out of LimitRange bounds and LimitRange gpus and LimitRange more"
     )
-    assert found.contact_choices == ((ContactEdit("LimitRange", "spec.limits[0]"),) * 3,)
+    fields = ("min", "default", "defaultRequest", "default", "defaultRequest")
+    asked = tuple(ContactEdit("LimitRange", f"spec.limits[0].{field}[{GPU}]") for field in fields)
+    assert found.contact_choices == (asked,)
 
 
 EACH_GETS_IT = "each container that requests none gets it, also sidecars and init containers"

@@ -32,6 +32,7 @@ CLASSES = GPUClasses(
         },
     }.items()
 )
+FREE = {"validRange": {"min": "0", "step": "1Mi"}, "default": "0"}
 STEPS = {"validRange": {"min": "4Gi", "max": "40Gi", "step": "4Gi"}, "default": "8Gi"}
 
 
@@ -41,10 +42,12 @@ def kind(product: str = A100, profile: str | None = None, **fields: Any) -> Devi
     return DeviceKind("gpu.nvidia.com", attributes, **fields)
 
 
-def shared(parts: int = 5040, **capacity: Any) -> DeviceKind:
+def shared(parts: int = 5040, weighed: tuple[str, ...] | None = None, **capacity: Any) -> DeviceKind:
+    names = capacity if weighed is None else weighed
     return kind(
         parts=parts,
         is_shared=True,
+        weighed=tuple(f"gpu.nvidia.com/{name}" for name in names),
         capacity={
             f"gpu.nvidia.com/{name}": msgspec.convert(each, DeviceCapacity) for name, each in capacity.items()
         },
@@ -128,7 +131,27 @@ def test_a_device_weighs_what_its_class_says_or_else_its_part_of_the_card(
             shared(memory={"value": "11"}), {"memory": "1"}, Fraction(459, 5040), id="rounded-up-to-parts"
         ),
         pytest.param(shared(), {}, 1, id="without-capacities"),
+        pytest.param(
+            shared(memory={"value": "40Gi", "requestPolicy": FREE}), {}, 1, id="nothing-of-what-weighs"
+        ),
+        pytest.param(
+            shared(
+                weighed=("memory",), memory={"value": "40Gi", "requestPolicy": FREE}, shares={"value": "4"}
+            ),
+            {"memory": "10Gi", "shares": "2"},
+            Fraction(1, 4),
+            id="what-does-not-weigh",
+        ),
+        pytest.param(
+            shared(
+                weighed=("memory",), memory={"value": "40Gi", "requestPolicy": FREE}, shares={"value": "4"}
+            ),
+            {"shares": "1"},
+            1,
+            id="only-of-what-does-not-weigh",
+        ),
         pytest.param(shared(memory={"value": "0"}), {"memory": "0"}, 1, id="of-nothing"),
+        pytest.param(shared(memory={"value": "40Gi"}), {"memory": "-800Gi"}, 1, id="less-than-nothing"),
         pytest.param(shared(memory={"value": "40Gi"}), {"memory": "much"}, 1, id="an-unreadable-amount"),
         pytest.param(
             kind(is_shared=True, capacity={}, unknown=("gpu.nvidia.com/memory",)),

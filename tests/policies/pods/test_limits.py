@@ -20,15 +20,27 @@ COUNTED = {
     "amounts-of-the-same-slices": "amounts of resources in all containers",
     "amounts-of-slices-of-each-container": "amounts of resources in all containers",
     "a-model-uri": "characters",
+    "volumes-of-devices": "with a hostPath",
+    "long-paths": "characters in all hostPaths",
+    "variables-of-all-containers": "items of env, envFrom and volumeMounts in all containers",
+    "names-of-resources": "characters of resource names in all containers",
 }
 """What has a limit that is not the length of a list, by the name of the long object."""
+STEPS = {
+    "amounts-of-the-same-slices": 16,
+    "amounts-of-slices-of-each-container": 16,
+    "variables-of-all-containers": 16,
+    "long-paths": 8,
+    "names-of-resources": 8,
+}
+"""How many there are more in the next longer object."""
 
 
 @pytest.mark.parametrize("long", [pytest.param(each, id=each[0]) for each in LISTS])
 def test_every_list_has_a_limit_that_is_named_with_its_path(long: Long) -> None:
     name, make, limit, path = long
     what = COUNTED.get(name, "items")
-    step = 16 if path == "spec" else 1  # amounts come sixteen to a container
+    step = STEPS.get(name, 1)
 
     assert excesses(view(make(limit))) == []
     above = [found for found in excesses(view(make(limit + step))) if found.path == path]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.claimed_devices import ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import CLAIM, ClaimName, ResourceClaim, decode_claim
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
     ResourceMapping,
@@ -22,14 +22,16 @@ from policies.quota.claim_demand import (
     FINALIZER,
     SCHEDULER,
     beyond_pod,
+    borrowed_claims,
     claim_demand,
     forged_mark,
+    lost_owner,
     lost_protection,
     marked_for,
 )
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.quota_request import quota_request_for_claim
-from tests.builders import JSON, container, context, pod, view
+from tests.builders import JSON, container, context, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
 from tests.policies.quota.claims import ANY, GPU, H100, LARGE, claim, devices, exactly
@@ -90,6 +92,11 @@ MODE = "must be ExactCount or All"
     ),
     unknown_kind=(claim({"anyOf": []}), "[0]", "must be a kind of request that a quota can count"),
     negative_count=(claim(exactly(GPU, count=-1)), "[0].exactly.count", "must be at least 1"),
+    negative_amount=(
+        claim(exactly(GPU, capacity={"requests": {"memory": "-800Gi"}})),
+        "[0].exactly.capacity.requests[memory]",
+        "must not be negative",
+    ),
 )
 def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: str) -> None:
     denials = counted_claim(document).denials
@@ -223,6 +230,36 @@ def test_an_allocated_claim_keeps_its_finalizer(
         )
 
 
+POD_OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "train-0", "uid": "p", "controller": True}
+OTHER_POD = {**POD_OWNER, "name": "train-1", "uid": "q"}
+
+
+@cases(
+    ("before", "after", "is_refused"),
+    orphaned=([POD_OWNER], [], True),
+    given_to_another_pod=([POD_OWNER], [OTHER_POD], True),
+    no_controller_any_more=([POD_OWNER], [{**POD_OWNER, "controller": False}], True),
+    kept_beside_another_owner=([POD_OWNER], [{**OTHER_POD, "controller": False}, POD_OWNER], False),
+    of_no_pod=([{**POD_OWNER, "kind": "Job", "apiVersion": "batch/v1"}], [], False),
+    made_by_hand=([], [], False),
+)
+def test_a_claim_that_was_made_for_a_pod_stays_that_pods(
+    before: list[JSON], after: list[JSON], is_refused: bool
+) -> None:
+    old, new = (
+        decode_claim(json.dumps({"metadata": {"name": "a", "ownerReferences": owners}}).encode())
+        for owners in (before, after)
+    )
+    found = lost_owner(old, new)
+
+    assert (found is not None) is is_refused
+    if found is not None:
+        assert found.sentence() == (
+            "metadata.ownerReferences: delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share "
+            "devices; must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it"
+        )
+
+
 FAST = "fast.example.com"
 LISTED = ResourceMapping(
     (
@@ -317,3 +354,29 @@ def test_unknown_device_classes(unknown: UnknownDeviceClasses | None, want: str,
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
     assert [each.sentence() for each in demand.denials] == denials
+
+
+def test_a_negative_amount_says_what_to_write() -> None:
+    (denial,) = counted_claim(claim(exactly(GPU, capacity={"requests": {"memory": "-1"}}))).denials
+
+    assert denial.sentence() == (
+        'spec.devices.requests[0].exactly.capacity.requests[memory] = "-1": set an amount such as 10Gi; must not be negative'
+    )
+
+
+def test_a_pod_that_names_a_claim_of_another_pod_is_denied() -> None:
+    claims = [
+        {"name": "gpu", "resourceClaimName": "made"},
+        {"name": "own", "resourceClaimTemplateName": "made"},
+    ]
+    made = {ClaimName(CLAIM, "ml", "made"): True}
+    (found,) = borrowed_claims(view(pod(gpu_container(), resourceClaims=claims)), "ml", made.get)
+    (unread,) = borrowed_claims(
+        view(pod(gpu_container(), resourceClaims=claims)), "ml", lambda name: None if name in made else False
+    )
+
+    assert [found.sentence(), unread.sentence()] == [
+        'spec.resourceClaims[0].resourceClaimName = "made": name a ResourceClaim that you create for several pods, or the '
+        "template; must not name a claim that was made from a template: it counts the devices of its own pod alone",
+        'spec.resourceClaims[0].resourceClaimName = "made": create the pod again; could not be read',
+    ]

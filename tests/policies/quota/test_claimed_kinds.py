@@ -1,91 +1,44 @@
 """What a ResourceClaim costs where the kinds of devices of the cluster are known."""
 
 from fractions import Fraction
-from typing import Any
 
 import msgspec
 import pytest
 
 from policies.finding import VALUE_LENGTH
 from policies.gpus.claimed_devices import decode_claim
-from policies.gpus.classes import DeviceAttributeValues, GPUClasses, MigProfile
-from policies.gpus.device_kinds import DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
 from policies.quota.amounts import texts
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand, ignored_selectors
 from policies.quota.claimed_kinds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.quota.demand import Demand, UnclassifiedPods
-from tests.builders import JSON, gpu_class
+from tests.builders import JSON
 from tests.cases import cases
 from tests.policies.quota.charging import RESOURCE_MAPPING
 from tests.policies.quota.claims import ANY, GPU, H100, claim, devices, exactly
+from tests.policies.quota.known_kinds import (
+    ATTRIBUTES,
+    CATALOGUE,
+    CLASSES,
+    KINDS,
+    MIG,
+    NODES,
+    PREFIX,
+    SHARED,
+    catalogue,
+    product,
+    selected,
+)
 
 TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
-MIG, SHARED = "mig.nvidia.com", "shared.example.com"
-PREFIX = "resources/deviceclass.resource.kubernetes.io/"
-PRODUCT = "gpu.nvidia.com/productName"
-ATTRIBUTES = 'device.attributes["gpu.nvidia.com"]'
-SLICES = {
-    "1g.10gb": MigProfile(sevenths=1, memory_gib=10, per_gpu=7),
-    "3g.40gb": MigProfile(sevenths=3, memory_gib=40, per_gpu=2),
-}
-
-
-def of_product(name: str, family: str, memory: int, product: str, **fields: Any) -> Any:
-    lists = (DeviceAttributeValues(key=PRODUCT, values=(product,)),)
-    return gpu_class(name, family, memory, device_attributes=lists, **fields)
-
-
-CLASSES = GPUClasses(
-    (
-        of_product("nvidia-h100", "nvidia-h100", 80, "H100", mig_profiles=SLICES, device_classes=(H100,)),
-        of_product("nvidia-a100-40gb", "nvidia-a100", 40, "A100 40GB"),
-        of_product("nvidia-a100-80gb", "nvidia-a100", 80, "A100 80GB"),
-        gpu_class("amd-mi300x", "amd-mi300x", 192, resource="amd.com/gpu"),
-    )
-)
-
-
-def kind(product: str, profile: str | None = None, **fields: Any) -> DeviceKind:
-    stated = {"productName": product, "profile": profile, "type": "mig" if profile else "gpu"}
-    attributes = {f"{GPU}/{name}": DeviceAttribute(string=each) for name, each in stated.items() if each}
-    return DeviceKind(GPU, attributes, **fields)
-
-
-KINDS = (
-    kind("H100"),
-    kind("H100", "1g.10gb", parts=720),
-    kind("H100", "3g.40gb", parts=2520),
-    kind("A100 40GB"),
-    kind("A100 80GB"),
-    kind("RTX 5090"),
-    kind("A100 80GB", is_shared=True, capacity={f"{GPU}/memory": DeviceCapacity("80Gi")}),
-)
-NODES = ({0: 2, 1: 14}, {3: 8}, {5: 40}, {3: 1, 4: 4})
-BY_CLASS = {GPU: (0, 3, 4, 5), MIG: (1, 2), H100: (0, 1), ANY: (5,), SHARED: (6,), "empty.example.com": ()}
-
-
-def catalogue(nodes: tuple[dict[int, int], ...] = NODES) -> PublishedCatalogue:
-    derived = DerivedMappingSpec(device_kinds=DeviceKinds(KINDS, nodes), kinds_by_class=BY_CLASS)
-    return PublishedCatalogue(CLASSES, ResourceMapping((derived, *RESOURCE_MAPPING.specs)))
-
-
-CATALOGUE = catalogue()
 
 
 def counted(
     document: JSON, mode: UnclassifiedPods = TOTAL_ONLY, by: PublishedCatalogue = CATALOGUE
 ) -> Demand:
     return claim_demand(decode_claim(msgspec.json.encode(document)), by, mode)
-
-
-def selected(device_class: str, *expressions: str, **more: Any) -> JSON:
-    return devices(device_class, selectors=[{"cel": {"expression": each}} for each in expressions], **more)
-
-
-def product(name: str) -> str:
-    return f'{ATTRIBUTES}.productName == "{name}"'
 
 
 SLICE = f'{ATTRIBUTES}.profile == "1g.10gb"'

@@ -9,12 +9,14 @@ import pytest
 
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.claimed_devices import decode_claim
+from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
 from policies.pods.pod import Pod
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
+from tests.oracle.selected import GPU, KINDS
 from tests.policies.gpus.slices import slices
 from webhook.configuration.loader import load_directory
 
@@ -126,6 +128,28 @@ def test_claims_that_no_api_server_stores(requests: int, alternatives: int, want
 
     assert [each.sentence() for each in demand.denials] == want
     assert bool(demand.vector) is not bool(want)
+
+
+def test_selectors_of_a_claim_are_evaluated_up_to_a_bound_and_once() -> None:
+    """As long as allowed, and longer: the longer claim counts without its selectors, which takes no evaluation."""
+    kinds = DerivedMappingSpec(device_kinds=KINDS, kinds_by_class={GPU: tuple(range(len(KINDS.kinds)))})
+    catalogue = PublishedCatalogue(CLASSES, ResourceMapping((kinds, *MAPPING.specs)))
+    text = f'device.attributes["{GPU}"].productName.matches("({"a|" * 400}x)*")'
+
+    def work(*texts: str) -> Callable[[], object]:
+        selectors = [{"cel": {"expression": each}} for each in texts]
+        request = {"exactly": {"deviceClassName": GPU, "selectors": selectors}}
+        document = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": [request]}}}))
+        return lambda: claim_demand(document, catalogue, UnclassifiedPods.MOST_EXPENSIVE)
+
+    first = work(text)
+    began = process_time()
+    first()
+    unseen = process_time() - began
+    again, beyond = seconds(first, work(text, f"{text} "))
+
+    assert again < unseen
+    assert beyond < unseen
 
 
 def test_a_claim_without_end_costs_less_work_than_the_largest() -> None:

@@ -277,6 +277,29 @@ def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     assert "a pod needs 17 GPUs, which can never fit" in reported
 
 
+def test_the_scarcest_of_what_a_pod_exceeds_is_named() -> None:
+    on = {"accelerator": "nvidia-a100-80gb"}
+    ledger = granted({}, **{"classes/nvidia-a100": 8, "classes/nvidia-a100-80gb": 4})
+
+    [reported] = said(workload(pods(16, on=on, running=1), kind="batch/Job"), ledger)
+
+    assert reported == (
+        "spec.template: set nvidia.com/gpu: 4; a pod needs 16 nvidia-a100-80gb, which can never fit: the GPUQuota of ml-training "
+        "grants 4 in all; or ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
+    )
+
+
+def test_a_pod_that_pins_a_class_beside_its_node_runs_on_that_class() -> None:
+    on = {"kubernetes.io/hostname": "node-1", "accelerator": "nvidia-a100-80gb"}
+
+    [reported] = said(workload(pods(9, on=on, running=1), kind="batch/Job"), granted({}))
+
+    assert reported == (
+        "spec.template: set nvidia.com/gpu: 8; a pod needs 9 nvidia-a100-80gb, which can never fit: the GPUQuota of ml-training "
+        "grants 8 in all; or ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
+    )
+
+
 @cases(
     ("gpus", "want"),
     all_fit=(12, ["master", "worker", "alone"]),
@@ -315,6 +338,19 @@ def test_a_part_of_what_containers_request(amounts: tuple[int, ...], part: Fract
     asking = pod(*(gpu_container(str(amount)) for amount in amounts))
 
     edits = edits_to_request_part(view(asking), RESOURCE_MAPPING, part)
+
+    assert [edit.value for edit in edits] == want
+
+
+@cases(
+    ("slices", "part", "want"),
+    a_half_of_each=(4, Fraction(1, 2), [4, 2]),
+    a_slice_is_no_less_than_one_and_weighs_less_than_a_card=(1, Fraction(1, 2), []),
+)
+def test_a_part_of_cards_and_slices(slices: int, part: Fraction, want: list[int]) -> None:
+    of_slices = gpu_container(str(slices), resource="nvidia.com/mig-1g.10gb", name="slices")
+
+    edits = edits_to_request_part(view(pod(gpu_container("8"), of_slices)), RESOURCE_MAPPING, part)
 
     assert [edit.value for edit in edits] == want
 

@@ -127,6 +127,43 @@ def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, 
     assert want in words(result)
 
 
+def test_claims_of_other_classes_are_denied_and_fixed(tmp_path: Path) -> None:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    config = configuration(folder, "{rules: {gpu-class: {allowed: [nvidia-a100]}}}")
+    cluster = Path("examples/dra/cluster.yaml").read_text(encoding="utf-8")
+    other = cluster.replace("gpu-node-1", "gpu-node-2").replace("H100 80GB HBM3", "A100-SXM4-80GB")
+    claims = Path("examples/dra/claims.yaml").read_text(encoding="utf-8")
+    manifests = tmp_path / "claims.yaml"
+    manifests.write_text(claims.replace("gpus: 1", "gpus: 2"), encoding="utf-8")
+    for name, text in (
+        ("cluster.yaml", cluster),
+        ("other.yaml", other.partition("---\n")[2].partition("---\n")[2]),
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    result = check("-f", str(tmp_path), "--config", config)
+
+    assert result.exit_code == 1
+    assert words(result).count("the ResourceClaim itself is denied") == 3
+    fixed = check(
+        "--fix",
+        "--yes",
+        str(manifests),
+        str(tmp_path / "cluster.yaml"),
+        str(tmp_path / "other.yaml"),
+        "--config",
+        config,
+    )
+    assert "4 findings can be fixed in 1 file, 0 denials left" in fixed.stderr
+    assert manifests.read_text(encoding="utf-8").count(".productName == 'NVIDIA A100-SXM4-80GB'") == 4
+
+
+def test_what_the_claims_of_the_example_count() -> None:
+    """A seventh, and the larger of two alternatives: 9/14 of a card."""
+    assert "requested 1 GPU, 0.64 of 1 used" in words(check("-f", "examples/dra"))
+
+
 def test_of_what_is_refused_there_is_no_diff() -> None:
     result = check("-f", "-", "-o", "diff", stdin=stream(HALF, SERVICE))
 
@@ -272,7 +309,7 @@ def test_what_exceeds_a_limit_is_refused_whatever_the_mode(
 
     assert result.exit_code == 1
     assert path in result.stdout
-    assert "must name at most 32 GPU resources in all containers" in words(result)
+    assert "must name at most 16 GPU resources in all containers" in words(result)
 
 
 def test_labels_are_those_of_the_namespaces_that_are_checked(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ WITH_NODES = f"{HEADER}  NODES   GPUS   FREE"
                     nodes_taking_pods=2,
                     gpus=Fraction(24),
                     free=Fraction(5),
+                    blocked=Fraction(6, 7),
                     resources={
                         "nvidia.com/gpu": (Fraction(24), Fraction(5)),
                         "nvidia.com/mig-1g.10gb": (Fraction(7), None),
@@ -146,6 +147,7 @@ WITH_NODES = f"{HEADER}  NODES   GPUS   FREE"
             f"{'own-large':<20} {'own':<20}   24  yes          3     24      5",
             "  perGPU not set; nodes have 12 CPUs and 120Gi of memory",
             "  nvidia.com/mig-1g.10gb: ? of 7 free",
+            "  0.86 blocked: no device fits that claims can get",
             "  1 node not Ready or cordoned",
             f"{'own-made':<20} {'own':<20}   24  ?            0      0      0",
             "  nodes are made when pods need them",

@@ -67,7 +67,7 @@ def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None
     assert "as of 2026-11-21T12:00:00Z.\n" in head
     assert "# - policy default exempts legacy until the end of 2026-11-30\n" in head
     rules = (
-        "Policies, each with its binding: 8. Rules in here: gpu-requests, gpu-toleration, gpu-isolation.\n"
+        "Policies, each with its binding: 10. Rules in here: gpu-requests, gpu-toleration, gpu-isolation.\n"
     )
     assert f"# {rules}" in head
     assert "# - gpu-quota: all of it: it counts all pods of a namespace" in head

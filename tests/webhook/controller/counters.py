@@ -10,6 +10,7 @@ from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON
 from webhook.cluster.capacity import counted_node_reader
 from webhook.configuration.loader import load_directory
+from webhook.controller.device_slices import DeviceSlices
 from webhook.quota.counted_records import RecordReader
 
 CONFIGURATION = load_directory(None)
@@ -23,6 +24,7 @@ class Counter:
         self.catalogue = CONFIGURATION
         self.stored = [read(_raw(each)) for each in nodes]
         self.nodes = SimpleNamespace(all=lambda: self.stored)
+        self.claims = None
         self.records = [record for each in pods if (record := self.reader.read_pod(_raw(each)))]
         self.informers = {"nodes": SimpleNamespace(age=0.0)}
 
@@ -34,3 +36,13 @@ class Counter:
 
 def _raw(document: JSON) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(document))
+
+
+def slices_of(*documents: JSON) -> DeviceSlices:
+    """Return the devices of a cluster whose watch has shown these ResourceSlices."""
+    api: Any = None
+    slices = DeviceSlices(api, lambda: CONFIGURATION)
+    for document in documents:
+        document["metadata"] |= {"uid": document["metadata"]["name"], "resourceVersion": "1"}
+        slices._changed(None, slices._record(_raw(document)))
+    return slices

@@ -57,7 +57,7 @@ class Cluster:
             digest=DIGEST,
             synced=True,
             is_listed=lambda *_: True,
-            refresh=lambda _namespace, since, nodes_since: self.refreshed.append(min(since, nodes_since)),
+            refresh=lambda _namespace, **since: self.refreshed.append(min(since.values())),
             count=lambda _namespace, ledger, *_: self._counted(next(counts), ledger),
         )
         self.usage_cache: Any = SimpleNamespace(
@@ -65,6 +65,8 @@ class Cluster:
             of=lambda _digest: self.counter,
             publish=lambda _: True,
             deleted=lambda _: frozenset(),
+            refresh_claims=lambda _: None,
+            claims_wait=lambda _: None,
         )
 
     def current(self, _namespace: str, *, fresh: bool) -> VersionedLedger:

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
-from tests.webhook.controller.counters import Counter, _raw
+from tests.resource_slices import DRIVER, node_slices
+from tests.webhook.controller.counters import Counter, _raw, slices_of
 from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
 from webhook.configuration.documents import CLASS
@@ -58,7 +59,7 @@ def pod(name: str, gpus: int, on: str = "", of: str = "", phase: str = "Pending"
 )
 def test_what_is_counted(pods: list[JSON], free: int, pending: int) -> None:
     counter: Any = Counter([node("x", A100), node("y", A100), node("cpu", "")], pods)
-    found = counted_classes(counter)[A100]
+    found = counted_classes(counter, slices_of())[A100]
     assert (found.nodes, found.gpus) == (2, Fraction(16))
     assert (found.free, found.pending) == (Fraction(free), Fraction(pending))
     assert found.alike[0].most[GPU].free == max(
@@ -68,6 +69,25 @@ def test_what_is_counted(pods: list[JSON], free: int, pending: int) -> None:
 
 def _gpus(document: JSON) -> int:
     return int(document["spec"]["containers"][0]["resources"]["limits"][GPU])
+
+
+def test_cards_in_resource_slices_are_counted_as_claims_leave_them() -> None:
+    without_plugin = node("x", A100) | {"status": {"allocatable": {"cpu": "64"}}}
+    counter: Any = Counter([without_plugin], [])
+    result = {"request": "gpu", "driver": DRIVER, "pool": "x", "device": "gpu-0"}
+    claim = {
+        "metadata": {"name": "c", "namespace": "team", "uid": "c"},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    counter.claims = SimpleNamespace(all=lambda: [counter.reader.read_claim(_raw(claim))])
+
+    found = counted_classes(counter, slices_of(*node_slices("x", cards=2, partitions=False)))[A100]
+
+    assert [found.nodes, found.gpus, found.free, found.blocked] == [1, 2, 1, 0]
+    assert {name: (each.allocatable, each.free) for name, each in found.resources.items()} == {
+        DRIVER: (Fraction(2), Fraction(1))
+    }
+    assert found.alike[0].most[DRIVER].free == 1
 
 
 class Api:
@@ -91,6 +111,7 @@ class World:
             "gpu-admission",
             cast("UsageCache", self),
             configuration=lambda: configuration,
+            slices=slices_of(),
         )
 
     def wrote(self, seconds: float) -> list[str]:
@@ -187,7 +208,9 @@ def test_what_is_granted_beside_what_there_is(
     )
     usage_cache: Any = SimpleNamespace(own_counter=counter)
     registry = CollectorRegistry()
-    registry.register(GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting)))
+    registry.register(
+        GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting, slices_of()))
+    )
 
     for position, name in enumerate(("granted", "node")):
         shown = {

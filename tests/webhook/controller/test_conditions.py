@@ -151,6 +151,24 @@ def test_exceeded_says_by_how_much() -> None:
     )
 
 
+@cases(
+    ("grown", "want"),
+    one=(
+        1,
+        "gpus: 9 used of 8, 1 too many; ResourceSlices changed: 1 ResourceClaim has larger devices than admitted",
+    ),
+    two=(
+        2,
+        "gpus: 9 used of 8, 1 too many; ResourceSlices changed: 2 ResourceClaims have larger devices than admitted",
+    ),
+)
+def test_exceeded_names_a_change_of_devices(grown: int, want: str) -> None:
+    ledger = counted(gpus=Fraction(9))
+    found = conditions(ledger, (), stale="", unmapped_resources=(), grown_claims=grown, now=NOON)
+
+    assert next(each.message for each in found if each.type == "Exceeded") == want
+
+
 @pytest.mark.parametrize(("keys", "more"), [(8, ""), (9, "; and 1 more")])
 def test_exceeded_names_eight(keys: int, more: str) -> None:
     amounts = {f"classes/c{number}": Fraction(1) for number in range(keys)}

@@ -97,6 +97,25 @@ def claim(*pods: str, uid: str = "claim-1", gpus: int = 2) -> JSON:
     }
 
 
+def in_group(document: JSON, name: str) -> JSON:
+    document["spec"]["schedulingGroup"] = {"podGroupName": name}
+    return document
+
+
+def claim_of_group(name: str) -> JSON:
+    """Return a claim that the resource-claim controller made for a PodGroup (feature gate DRAWorkloadResourceClaims)."""
+    consumer = {
+        "apiGroup": "scheduling.k8s.io",
+        "resource": "podgroups",
+        "name": name,
+        "uid": f"uid-of-{name}",
+    }
+    owner = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": name, "controller": True}
+    made = claim() | {"status": {"reservedFor": [consumer]}}
+    made["metadata"]["ownerReferences"] = [owner | {"uid": f"uid-of-{name}"}]
+    return made
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     def answer(request: Request) -> Answer:
@@ -134,6 +153,33 @@ def test_the_last_of_several_pods_frees_it(cluster: Cluster) -> None:
     assert used(of) == 2
     cluster.shows(of, pod("pod-2"), deleted=True)
     assert used(of) == 0
+
+
+def test_a_claim_of_a_pod_group_counts_once_while_its_pods_come_and_go(cluster: Cluster) -> None:
+    of = cluster.counter()
+
+    cluster.shows(of, claim_of_group("ring"), *(in_group(pod(each), "ring") for each in ("pod-1", "pod-2")))
+
+    assert used(of) == 2
+    cluster.shows(of, pod("pod-1"), pod("pod-2"), deleted=True)
+    assert used(of) == 2, "the group has the devices until it is deleted"
+    cluster.shows(of, claim_of_group("ring"), deleted=True)
+    assert used(of) == 0
+
+
+def test_a_deleted_claim_of_a_pod_group_counts_until_the_pods_of_the_group_have_ended(
+    cluster: Cluster,
+) -> None:
+    other = in_group(pod("pod-3"), "other")
+    of = cluster.after(
+        claim_of_group("ring"), in_group(pod("pod-1"), "ring"), in_group(pod("pod-2"), "ring"), other
+    )
+
+    assert used(of, "claim-1") == 2
+    cluster.shows(of, in_group(pod("pod-1"), "ring"), deleted=True)
+    assert used(of) == 2
+    cluster.shows(of, in_group(pod("pod-2", phase="Failed"), "ring"))
+    assert used(of) == 0, "pods of another group are none of its"
 
 
 def test_a_pod_that_has_ended_stays_ended(cluster: Cluster) -> None:

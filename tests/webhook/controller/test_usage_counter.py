@@ -10,6 +10,7 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from policies.quota.demand import UnclassifiedPods
@@ -190,6 +191,35 @@ def test_a_count_is_as_old_as_the_older_list(tmp_path: Path, monkeypatch: pytest
 
     revisions = counted.listing.revisions
     assert (revisions.pods, revisions.resource_claims, counted.list_started) == (FIRST, 7, 0.5)
+
+
+def test_claims_are_listed_for_a_bound_pod_at_most_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[tuple[str, bool]] = []
+    held = SimpleNamespace(revision=7, list_started=monotonic() - 60)
+    claims = SimpleNamespace(
+        position=lambda _: held,
+        resource=SimpleNamespace(plural="resourceclaims"),
+        synced=True,
+        refresh=lambda namespace, since: listed.append((namespace, since > held.list_started)),
+    )
+    bound = {**pod(gpu_container("1"), nodeName="x"), "metadata": stored(9)["metadata"]}
+    bound["status"] = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p9-gpu"}]}
+    with counter(tmp_path, []) as of:
+        monkeypatch.setattr(of, "claims", claims)
+        assert of.claims_wait("team") is None
+        with of.sums.lock:
+            of.sums.pod_changed(None, of.sums.reader.read_pod(msgspec.Raw(json.dumps(bound).encode())))
+        assert of.claims_wait("team") == 0
+        held.list_started = monotonic()
+        assert 0 < (of.claims_wait("team") or 0) <= 1
+        of.refresh_claims("team")
+        assert listed == []
+        held.list_started -= 1
+        of.refresh_claims("team")
+        assert listed == [("team", True)]
+        assert of.claims_wait("team") is None, "also if revisions of claims are of another etcd"
 
 
 def test_what_was_deleted_while_nobody_watched_holds_no_reservation(tmp_path: Path) -> None:

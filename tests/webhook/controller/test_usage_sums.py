@@ -2,6 +2,7 @@
 
 import heapq
 from collections import defaultdict
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -11,17 +12,33 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from policies.gpus.device_kinds import DeviceKind, DeviceKinds
+from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.reservations import Reservation
-from tests.builders import gpu_container, pod, quota_ledger
+from tests.builders import JSON, gpu_container, pod, quota_ledger
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 
-CATALOGUES = load_directory(None)
+BUILT_IN = load_directory(None)
+KINDS = DeviceKinds((DeviceKind("gpu.nvidia.com"), DeviceKind("gpu.nvidia.com", parts=720)))
+CATALOGUES = PublishedCatalogue(
+    BUILT_IN.classes,
+    ResourceMapping(
+        (
+            DerivedMappingSpec(
+                device_kinds=KINDS, kinds_by_class={"gpu.nvidia.com": (0, 1), "slice.nvidia.com": (1,)}
+            ),
+            *BUILT_IN.resource_mapping.specs,
+        )
+    ),
+)
+DEVICES = ("card", "slice")
 HARD = {
     key: Fraction(9) for key in ("gpus", "classes/nvidia-t4", "classes/nvidia-l4", "resources/nvidia.com/gpu")
 }
@@ -54,7 +71,12 @@ class Stored:
     """What a cluster has, and a count of all of it."""
 
     def __init__(self) -> None:
-        self.sums = UsageSums(CATALOGUES, ClaimHistory())
+        self.kinds: dict[str, int] = {}
+        """What slices say of devices."""
+        self.sums = UsageSums(CATALOGUES, ClaimHistory(), kind_of=lambda *names: self.kinds.get(names[-1]))
+        self.bound: dict[str, int] = {}
+        """By uid of a pod: its version when it was first seen with a node and claims."""
+        self.reached: defaultdict[str, int] = defaultdict(int)
         self.pods: dict[str, PodRecord] = {}
         self.claims: dict[str, ClaimRecord] = {}
         self.nodes: dict[str, NamedNode] = {}
@@ -72,11 +94,25 @@ class Stored:
         }
         counted = {(uid, each.extended_claim): demand for uid, (each, demand) in live.items()}
         claims = {
-            uid: (each, self.sums.reader.demand_of_claim(each, unclassified_pods, counted))
+            uid: (
+                each,
+                self.sums.reader.demand_of_claim(each, unclassified_pods, counted, self.kinds_of(each)),
+            )
             for uid, each in self.claims.items()
             if each.namespace == namespace
         }
         return {**live, **claims}
+
+    def kinds_of(self, claim: ClaimRecord) -> tuple[int | None, ...]:
+        """Return the kinds of the devices that a claim has for good."""
+        pod = self.pods.get(claim.pod)
+        if pod is None or pod.is_terminal or not pod.node_name or pod.namespace != claim.namespace:
+            return ()
+        is_of_pod = claim.name in {pod.extended_claim, *pod.generated_claims}
+        is_reached = self.bound.get(pod.uid, 0) <= self.reached[pod.namespace]
+        is_final = is_of_pod and is_reached and pod.uid in claim.reserved_for
+        kinds = tuple(self.kinds.get(each.name) for each in claim.devices)
+        return kinds if is_final and any(kind is not None for kind in kinds) else ()
 
     def forget_nodes(self) -> None:
         left = {each.node_name for each in self.pods.values()}
@@ -107,6 +143,7 @@ class Changes(RuleBasedStateMachine):
         phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded"]),
         owner=st.sampled_from(["", "train", "serve"]),
         claim=st.sampled_from(["", "claim-a", "claim-b"]),
+        generated=st.sampled_from(["", "claim-a", "claim-b"]),
         late=st.booleans(),
     )
     def a_pod_is_there(
@@ -117,13 +154,21 @@ class Changes(RuleBasedStateMachine):
         phase: str,
         owner: str,
         claim: str,
+        *,
         late: bool,
+        generated: str = "",
     ) -> None:
         document = pod(gpu_container(requested[1], resource=requested[0]), **place)
         document["metadata"] = self.metadata(uid)
         if owner:
             document["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
-        document["status"] = {"phase": phase, "extendedResourceClaimStatus": {"resourceClaimName": claim}}
+        status: JSON = {"phase": phase, "extendedResourceClaimStatus": {"resourceClaimName": claim}}
+        if generated:
+            status["resourceClaimStatuses"] = [
+                {"name": "gpu", "resourceClaimName": generated},
+                {"name": "no"},
+            ]
+        document["status"] = status
         other_of_its_name = uid.translate(str.maketrans("13", "31"))
         becomes = [(uid, self.stored.sums.reader.read_pod(raw(document))), (other_of_its_name, None)]
         for each in becomes if late else reversed(becomes):
@@ -137,18 +182,46 @@ class Changes(RuleBasedStateMachine):
         before = self.stored.pods.pop(uid, None)
         if after is not None:
             self.stored.pods[uid] = after
+            if after.node_name and (after.extended_claim or after.generated_claims):
+                was = before is not None and before.node_name
+                if not (was and before and (before.extended_claim or before.generated_claims)):
+                    self.stored.bound[uid] = after.version
         self.stored.sums.pod_changed(before, after)
         self.stored.forget_nodes()
 
-    @rule(uid=uids, made_for=uids | st.just(""), count=st.integers(1, 3))
-    def a_claim_is_there(self, uid: str, made_for: str, count: int) -> None:
-        requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": count}}]
+    @rule(
+        uid=uids,
+        made_for=uids | st.just(""),
+        count=st.integers(1, 3),
+        is_marked=st.booleans(),
+        devices=st.lists(st.sampled_from(DEVICES), max_size=3),
+        reserved_for=uids,
+    )
+    def a_claim_is_there(
+        self,
+        uid: str,
+        made_for: str,
+        count: int,
+        *,
+        is_marked: bool = True,
+        devices: Sequence[str] = (),
+        reserved_for: str = "",
+        device_class: str = "gpu.nvidia.com",
+    ) -> None:
+        requests = [{"name": "r", "exactly": {"deviceClassName": device_class, "count": count}}]
         metadata = self.metadata(f"claim-{uid}")
         if made_for:
             owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made_for, "controller": True}
             metadata["ownerReferences"] = [owner]
+        if made_for and is_marked:
             metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
-        document = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+        names = {"request": "r", "driver": "gpu.nvidia.com", "pool": "x"}
+        results = [{**names, "device": each} for each in devices]
+        status = {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": reserved_for}],
+        }
+        document = {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status}
         self.claim_becomes(f"claim-{uid}", self.stored.sums.reader.read_claim(raw(document)))
 
     @rule(uid=uids)
@@ -183,6 +256,25 @@ class Changes(RuleBasedStateMachine):
             self.stored.gone[name] = before
             self.stored.forget_nodes()
         self.stored.sums.node_changed(before, None)
+
+    @rule(kinds=st.dictionaries(st.sampled_from(DEVICES), st.integers(0, 1)))
+    def slices_change(self, kinds: dict[str, int]) -> None:
+        self.stored.kinds = kinds
+        self.stored.sums.slices_changed()
+
+    @rule(namespace=st.sampled_from(SPACES), ago=st.integers(0, 3))
+    def claims_are_listed(self, namespace: str, ago: int) -> None:
+        """List the claims some versions ago."""
+        sums, revision = self.stored.sums, self.version - ago
+        bound = [
+            self.stored.bound[uid]
+            for uid, pod in self.stored.pods.items()
+            if pod.namespace == namespace and uid in self.stored.bound
+        ]
+        sums.claims_reached(namespace, revision)
+        if namespace in sums._namespaces:
+            self.stored.reached[namespace] = max(self.stored.reached[namespace], revision)
+        assert sums.last_binding(namespace) in {0, *bound}
 
     @rule()
     def what_nobody_counts_is_forgotten(self) -> None:
@@ -256,6 +348,65 @@ def test_the_first_claim_of_its_name_is_the_pods_until_the_pod_goes() -> None:
     cluster.a_pod_goes("a1")
     cluster.a_claim_is_there("a3", "a1", 1)
     assert cluster.stored.claims["claim-a3"].made_for == "a1"
+
+
+def with_an_allocated_claim(device_class: str = "gpu.nvidia.com") -> Changes:
+    """Return a pending pod with a GPU of its own and a claim that was generated for it, which has a slice."""
+    cluster = Changes()
+    cluster.slices_change({"slice": 1})
+    cluster.a_pod_is_there("a1", ONE, {}, "Pending", "", "", generated="claim-a", late=False)
+    cluster.a_claim_is_there(
+        "a1", "a1", 1, is_marked=False, devices=("slice",), reserved_for="a1", device_class=device_class
+    )
+    return cluster
+
+
+def bind(cluster: Changes, phase: str = "Running") -> None:
+    cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, phase, "", "", generated="claim-a", late=False)
+
+
+def test_a_claim_counts_for_its_device_from_when_its_pod_is_bound_until_it_ends() -> None:
+    cluster = with_an_allocated_claim()
+    assert cluster.used("gpus") == 2
+    bind(cluster)
+    assert cluster.used("gpus") == 2, "its claims may be held as of before the binding"
+    assert cluster.stored.sums.last_binding("team") == cluster.version
+    cluster.claims_are_listed("team", 0)
+    assert cluster.used("gpus") == 1 + Fraction(1, 7)
+    assert cluster.stored.sums.last_binding("team") == 0
+    bind(cluster, "Succeeded")
+    assert cluster.used("gpus") == 1
+
+
+def test_a_claim_counts_as_admitted_while_its_device_is_unknown() -> None:
+    cluster = with_an_allocated_claim()
+    bind(cluster)
+    cluster.claims_are_listed("team", 0)
+    cluster.slices_change({})
+    assert cluster.used("gpus") == 2
+
+
+def test_a_claim_that_is_gone_counts_for_its_device() -> None:
+    cluster = with_an_allocated_claim()
+    bind(cluster)
+    cluster.claims_are_listed("team", 0)
+    claim = cluster.stored.claims["claim-a1"]
+    cluster.stored.sums.claim_changed(claim, None)
+    used, *_ = cluster.stored.sums.sum(
+        "team", UnclassifiedPods.TOTAL_ONLY, quota_ledger(hard=HARD), {claim.uid: claim}
+    )
+    assert used["gpus"] == 1 + Fraction(1, 7)
+
+
+def test_a_device_that_slices_made_larger_counts_as_it_is_and_is_told() -> None:
+    cluster = with_an_allocated_claim("slice.nvidia.com")
+    bind(cluster)
+    cluster.claims_are_listed("team", 0)
+    assert cluster.used("gpus") == 1 + Fraction(1, 7)
+    assert cluster.stored.sums.grown_claims("team", UnclassifiedPods.TOTAL_ONLY) == 0
+    cluster.slices_change({"slice": 0})
+    assert cluster.used("gpus") == 2
+    assert cluster.stored.sums.grown_claims("team", UnclassifiedPods.TOTAL_ONLY) == 1
 
 
 T4, L4 = (("accelerator", "nvidia-t4"),), (("accelerator", "nvidia-l4"),)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import TOO_LARGE, Edit, Edits, Finding, Reason, Wait
+from policies.finding import TOO_LARGE, Change, ContactEdit, Edit, Edits, Finding, Reason, Wait
 from policies.pods.injected import INJECTION_MISSING
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
@@ -150,6 +150,41 @@ def test_other_ways_are_tried_where_no_choice_helps(
     (found,) = tried(replace(finding, rule=PLACING), others=others)
 
     assert found == replace(want, rule=PLACING)
+
+
+def heavier(*advised: str, rule: str = SHARING) -> Violation:
+    """Return a denial, which offers colors."""
+    return Violation(
+        replace(heavy(Outcome.DENIED).finding, rule=rule, choices=tuple(map(to, advised))), Outcome.DENIED
+    )
+
+
+FOUND |= {
+    "bronze": [(heavier("green"),)],
+    "iron": [(heavier("bronze"),)],
+    "rust": [(heavier("rust"),)],
+    "own": [(heavier(rule=PLACING),)],
+}
+NODES = ContactEdit("Node", value="a")
+
+
+@cases(
+    ("changes", "want"),
+    the_pod_is_admitted=([(NODES, *to("green"))], [(NODES, *to("green"))]),
+    its_own_rule_waits_for_the_change=([(NODES, *to("own"))], [(NODES, *to("own"))]),
+    without_edits=([(NODES,)], [(NODES,)]),
+    another_rule_demands_more=([(NODES, *to("bronze"))], [(NODES, *to("bronze"), *to("green"))]),
+    and_then_more=([(NODES, *to("iron"))], [(NODES, *to("iron"), *to("bronze"), *to("green"))]),
+    it_does_not_end=([(NODES, *to("rust"))], []),
+    nothing_corrects_it=([(NODES, *to("lead"))], []),
+    of_two_one_does_not_help=([(NODES, *to("green")), (NODES, *to("lead"))], []),
+)
+def test_questions_name_all_that_the_pod_then_needs(changes: list[Change], want: list[Change]) -> None:
+    asking = red(rule=PLACING, ask_contact="for nodes of a", contact_choices=tuple(changes))
+
+    (found,) = tried(asking)
+
+    assert found == replace(asking, ask_contact="for nodes of a" if want else "", contact_choices=tuple(want))
 
 
 def test_what_is_only_logged_is_not_tried() -> None:

@@ -34,7 +34,7 @@ CACHE = DecisionCache(
 )
 
 
-def warned(document: JSON, used: int) -> list[Finding]:
+def warned(document: JSON, used: int, *, is_stored: bool = False) -> list[Finding]:
     """Return the warnings with advice on a pod where others use so many of 4 GPUs."""
     amounts = {GPUS: Fraction(used)}
     holders = {GPUS: (Holder("Job/other", str(used)),)}
@@ -42,7 +42,8 @@ def warned(document: JSON, used: int) -> list[Finding]:
         hard={GPUS: Fraction(4)}, used=amounts, holders=holders, revisions=Revisions(pods=1)
     )
     quota = ReadOnlyQuota(ledger, CACHE.configuration)
-    by = Evaluator(cache=CACHE, now=NOW, quota_of=lambda _: quota)
+    queues = (lambda _: None) if is_stored else None
+    by = Evaluator(cache=CACHE, now=NOW, quota_of=lambda _: quota, queues=queues)
     created = view(document)
     decision = by.evaluate(
         Phase.VALIDATE,
@@ -53,8 +54,8 @@ def warned(document: JSON, used: int) -> list[Finding]:
     return [each.finding for each in decision.violations if each.finding.choices]
 
 
-def sentences(document: JSON, used: int) -> list[str]:
-    return [each.sentence() for each in warned(document, used)]
+def sentences(document: JSON, used: int, *, is_stored: bool = False) -> list[str]:
+    return [each.sentence() for each in warned(document, used, is_stored=is_stored)]
 
 
 SPREAD = pod(gpu_container("1", command=["torchrun", "--nproc_per_node=4"]), **A100)
@@ -82,6 +83,20 @@ NAMED = f'metadata.annotations[{PARAMS}] = "70b": '
 )
 def test_choices_of_a_warning_that_the_quota_has_room_for(document: JSON, used: int, want: list[str]) -> None:
     assert sentences(document, used) == want
+
+
+OWNER: JSON = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+OF_A_JOB: JSON = {**SPREAD, "metadata": {**SPREAD["metadata"], "ownerReferences": [OWNER]}}
+
+
+@cases(
+    ("document", "is_stored", "advice"),
+    of_an_author=(SPREAD, True, "set command[1]: --nproc_per_node=1"),
+    of_a_controller_which_reads_no_answer=(OF_A_JOB, True, "set 1 or request 4 GPUs"),
+    of_a_controller_where_people_read_it=(OF_A_JOB, False, "set command[1]: --nproc_per_node=1"),
+)
+def test_whose_choices_are_fitted(document: JSON, is_stored: bool, advice: str) -> None:
+    assert sentences(document, 3, is_stored=is_stored) == [f"{PROCESSES}{advice}; {TOO_MANY}"]
 
 
 def test_what_is_awaited_beside_the_only_choice() -> None:

@@ -49,7 +49,7 @@ def containers(count: int, *, prefix: str = "c", **fields: Any) -> list[JSON]:
 def servers(count: int) -> JSON:
     """Return a pod whose containers all get probes, a model and variables."""
     apps = containers(count, readinessProbe=PROBE, livenessProbe=PROBE)
-    sidecars = containers(count, prefix="i", restartPolicy="Always", readinessProbe=PROBE)
+    sidecars = containers(count // 2, prefix="i", restartPolicy="Always", readinessProbe=PROBE)
     return pod(*apps, initContainers=sidecars, annotations=MODEL)
 
 
@@ -63,10 +63,22 @@ def amounts(count: int, *, own: bool) -> JSON:
     return pod(*[container(f"c{number}", resources=listed(number)) for number in range(count // 16)])
 
 
-def volumes(count: int) -> JSON:
+def volumes(count: int, **source: Any) -> JSON:
     mounts = [{**each, "mountPath": f"/{each['name']}"} for each in named(count)]
-    devices = named(count, hostPath={"path": "/dev/nvidia0"})
+    devices = named(count, **source)
     return pod(gpu_container("2", volumeMounts=mounts), annotations=MODEL, volumes=devices)
+
+
+def variables(count: int) -> JSON:
+    return pod(*[gpu_container("1", f"c{at}", env=named(count // 16, value="x")) for at in range(16)])
+
+
+def names(count: int) -> JSON:
+    """Return a pod whose containers name resources of so many characters in all, 256 in each name."""
+    listed = (
+        {f"example.com/r{at:02}".ljust(256 + (count % 32768) // 8 * (at < 8), "x"): "1"} for at in range(128)
+    )
+    return pod(*[container(f"c{at}", resources={"limits": each}) for at, each in enumerate(listed)])
 
 
 def resource_claims(count: int) -> JSON:
@@ -105,15 +117,20 @@ LISTS: tuple[Long, ...] = (
     ("tolerations-of-a-pod-without-gpus", lambda n: pod(tolerations=tolerations(n)), 256, "spec.tolerations"),
     ("node-labels", lambda n: gpu_pod(nodeSelector=keyed(n)), 256, "spec.nodeSelector"),
     ("containers", lambda n: pod(*containers(n)), 128, "spec.containers"),
-    ("containers-without-gpus", lambda n: pod(*map(container, keyed(n)), initContainers=named(n)), 128,
+    ("containers-without-gpus", lambda n: pod(*map(container, keyed(n)), initContainers=named(n // 2)), 128,
         "spec.containers"),
+    ("init-containers", lambda n: gpu_pod(initContainers=named(n)), 64, "spec.initContainers"),
     ("model-servers-and-sidecars", servers, 128, "spec.containers"),
     ("amounts-of-the-same-slices", lambda n: amounts(n, own=False), 1024, "spec"),
     ("amounts-of-slices-of-each-container", lambda n: amounts(n, own=True), 1024, "spec"),
     ("resources-of-one-container",
         lambda n: pod(container(resources={"limits": {f"nvidia.com/mig-{each}g.5gb": "1" for each in range(n)}})),
         64, "spec.containers[0].resources.limits"),
-    ("volumes-of-devices", volumes, 500, "spec.volumes"),
+    ("volumes", lambda n: volumes(n, emptyDir={}), 500, "spec.volumes"),
+    ("volumes-of-devices", lambda n: volumes(n, hostPath={"path": "/dev/nvidia0"}), 64, "spec.volumes"),
+    ("long-paths", lambda n: volumes(8, hostPath={"path": "/" * (n // 8)}), 32_768, "spec.volumes"),
+    ("variables-of-all-containers", variables, 4000, "spec"),
+    ("names-of-resources", names, 32_768, "spec"),
     ("variables", lambda n: pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}] * n)),
         1000, "spec.containers[0].env"),
     ("env-sources",

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceChoice
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Collections, group, status
 from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
-from webhook.serving.claim_watch import ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import ClaimWatch, is_made_for_pod, may_name_claims, requested_by
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 ROOT = "/apis/resource.k8s.io/v1"
-GPU = frozenset({"gpu.example.com"})
+GPU = frozenset({DeviceChoice("gpu.example.com")})
 
 
 def _spec(*device_classes: str) -> JSON:
@@ -72,7 +72,7 @@ def watching(folder: Path, cluster: Collections) -> Iterator[ClaimWatch]:
 
 
 def requested(watch: ClaimWatch, name: ClaimName, seconds: float = 20.0) -> Any:
-    return watch.lookup(monotonic() + seconds)(name)
+    return requested_by(watch.lookup(monotonic() + seconds), name)
 
 
 def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("card")) and watch.known(by_name("link", TEMPLATE)))
         assert requested(watch, by_name("card")) == GPU
-        assert requested(watch, by_name("link", TEMPLATE)) == frozenset({"nic.example.com"})
+        assert requested(watch, by_name("link", TEMPLATE)) == frozenset({DeviceChoice("nic.example.com")})
         assert cluster.reads == []
 
 
@@ -108,7 +108,7 @@ def test_one_that_is_new_is_read_once_a_review(tmp_path: Path) -> None:
         assert eventually(lambda: requested(watch, by_name("young", TEMPLATE)) == GPU)
         lookup = watch.lookup(monotonic() + 20)
         cluster.reads.clear()
-        assert [lookup(by_name("young", TEMPLATE)) for _ in range(2)] == [GPU, GPU]
+        assert [requested_by(lookup, by_name("young", TEMPLATE)) for _ in range(2)] == [GPU, GPU]
         assert cluster.reads == [f"{ROOT}/namespaces/team/resourceclaimtemplates/young"]
 
 
@@ -123,34 +123,38 @@ def test_which_reviews_may_wait_for_a_claim(review: bytes, may: bool) -> None:
     assert may_name_claims(review) is may
 
 
-def test_claims_made_for_pods_are_not_kept(tmp_path: Path) -> None:
+def test_of_claims_made_for_pods_the_name_is_kept(tmp_path: Path) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "server", "uid": "u", "controller": True}
-    made = claim("made", "gpu.example.com", ownerReferences=[owner])
-    cluster = claims(made, claim("own", "gpu.example.com"))
-    cluster.read = lambda _request: Answer(json.dumps(made).encode())
+    cluster = claims(
+        claim("made", "gpu.example.com", ownerReferences=[owner]), claim("own", "gpu.example.com")
+    )
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("own")))
-        assert watch.known(by_name("made")) is None
-        assert requested(watch, by_name("made")) == GPU, "who names it all the same waits for a read"
+        assert eventually(lambda: watch.known(by_name("own")) and watch.known(by_name("made")))
+        lookup = watch.lookup(monotonic() + 20)
+        assert requested_by(lookup, by_name("made")) is None
+        assert [is_made_for_pod(lookup, by_name(name)) for name in ("made", "own")] == [True, False]
+        assert cluster.reads == []
 
 
 @cases(
-    ("name", "answer", "seconds", "reads"),
-    there_is_none=(by_name("no"), status(404, "not found", "NotFound"), 20.0, 1),
-    may_not_be_read=(by_name("no"), status(403, "forbidden", "Forbidden"), 20.0, 1),
-    nonsense=(by_name("no"), Answer(b'{"spec": 3}'), 20.0, 1),
-    too_late=(by_name("no"), Answer(b"{}"), -1.0, 0),
-    no_name_of_an_object=(by_name("../../secrets"), Answer(b"{}"), 20.0, 0),
-    of_an_object_without_a_namespace=(ClaimName(CLAIM, "", "no"), Answer(b"{}"), 20.0, 0),
+    ("name", "answer", "seconds", "reads", "made"),
+    there_is_none=(by_name("no"), status(404, "not found", "NotFound"), 20.0, 1, False),
+    may_not_be_read=(by_name("no"), status(403, "forbidden", "Forbidden"), 20.0, 1, None),
+    nonsense=(by_name("no"), Answer(b'{"spec": 3}'), 20.0, 1, None),
+    too_late=(by_name("no"), Answer(b"{}"), -1.0, 0, None),
+    no_name_of_an_object=(by_name("../../secrets"), Answer(b"{}"), 20.0, 0, False),
+    of_an_object_without_a_namespace=(ClaimName(CLAIM, "", "no"), Answer(b"{}"), 20.0, 0, False),
 )
 def test_what_stays_unknown(
-    tmp_path: Path, name: ClaimName, answer: Answer, seconds: float, reads: int
+    tmp_path: Path, name: ClaimName, answer: Answer, seconds: float, reads: int, made: bool | None
 ) -> None:
     cluster = claims(claim("known", "gpu.example.com"))
     cluster.read = lambda _request: answer
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
-        assert requested(watch, name, seconds) is None
+        lookup = watch.lookup(monotonic() + seconds)
+        assert requested_by(lookup, name) is None
+        assert is_made_for_pod(lookup, name) is made
         assert len(cluster.reads) == reads
 
 
@@ -173,10 +177,11 @@ def test_a_review_reads_few_claims(tmp_path: Path) -> None:
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
         lookup = watch.lookup(monotonic() + 20)
-        found = [lookup(by_name(f"new-{number}")) for number in range(7)]
+        found = [requested_by(lookup, by_name(f"new-{number}")) for number in range(7)]
 
         assert found == [GPU] * 4 + [None] * 3
-        assert lookup(by_name("known")) == GPU
+        assert [is_made_for_pod(lookup, by_name(f"new-{number}")) for number in (0, 6)] == [False, None]
+        assert requested_by(lookup, by_name("known")) == GPU
         assert len(cluster.reads) == 4
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceChoice, RequestedDevices
 from policies.rule import Phase
 from tests.builders import JSON, NOW, container, gpu_container, pod, view
 from tests.cases import cases
@@ -31,10 +31,10 @@ RULES = {
 POLICY = Document("GPUPolicy", "default", {"rules": RULES})
 CACHE = cache_of(POLICY)
 KNOWN = {
-    ClaimName(TEMPLATE, "ml-training", "link"): frozenset({"dra.net"}),
-    ClaimName(TEMPLATE, "ml-training", "card"): frozenset({"gpu.nvidia.com"}),
-    ClaimName(CLAIM, "ml-training", "link"): frozenset({"dra.net"}),
-    ClaimName(TEMPLATE, "elsewhere", "far"): frozenset({"dra.net"}),
+    ClaimName(TEMPLATE, "ml-training", "link"): frozenset({DeviceChoice("dra.net")}),
+    ClaimName(TEMPLATE, "ml-training", "card"): frozenset({DeviceChoice("gpu.nvidia.com")}),
+    ClaimName(CLAIM, "ml-training", "link"): frozenset({DeviceChoice("dra.net")}),
+    ClaimName(TEMPLATE, "elsewhere", "far"): frozenset({DeviceChoice("dra.net")}),
 }
 
 
@@ -48,7 +48,7 @@ class Lookups:
         requested: list[ClaimName] = []
         self.requested.append(requested)
 
-        def lookup(name: ClaimName) -> DeviceClassNames | None:
+        def lookup(name: ClaimName) -> RequestedDevices | None:
             requested.append(name)
             return KNOWN.get(name)
 
@@ -152,7 +152,9 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(document: JS
     policy = CACHE.configuration.policies.for_namespace("ml-training")
 
     def decided(of: JSON) -> tuple[Any, ...]:
-        by = Evaluator(cache=CACHE, now=NOW, facts=Facts(claims=lambda _name: frozenset({"dra.net"})))
+        by = Evaluator(
+            cache=CACHE, now=NOW, facts=Facts(claims=lambda _name: frozenset({DeviceChoice("dra.net")}))
+        )
         # A claim has bytes, too: without the bound, as many choices are tried with it as without.
         with patch.object(tried_choices, "MOST_BYTES", 10**9):
             decisions = [by.evaluate(phase, policy, view(of)) for phase in Phase]
@@ -166,3 +168,30 @@ def test_a_pod_without_claims_costs_no_lookup(served: Admission, lookups: Lookup
     added(served, document)
 
     assert [name for names in lookups.requested for name in names] == []
+
+
+@cases(
+    ("made", "operation", "want"),
+    for_another_pod=(
+        True,
+        "CREATE",
+        'spec.resourceClaims[0].resourceClaimName = "link": name a ResourceClaim that you create for several pods, or the '
+        "template; must not name a claim that was made from a template: it counts the devices of its own pod alone",
+    ),
+    that_could_not_be_read=(
+        None,
+        "CREATE",
+        'spec.resourceClaims[0].resourceClaimName = "link": create the pod again; could not be read',
+    ),
+    by_hand=(False, "CREATE", ""),
+    of_a_stored_pod=(True, "UPDATE", ""),
+)
+def test_a_pod_that_names_a_claim(made: bool | None, operation: str, want: str) -> None:
+    served = admission(POLICY, facts=lambda _deadline: Facts(is_made_for_pod=lambda _name: made))
+    document = pod(gpu_container(), resourceClaims=[{"name": "link", "resourceClaimName": "link"}])
+    old = {"oldObject": document} if operation == "UPDATE" else {}
+
+    response = served.validate(request(document, operation=operation, **old), monotonic() + 20)
+
+    assert response.allowed is not bool(want)
+    assert want in str(response.status)

@@ -240,7 +240,6 @@ def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str
     no_quota_holds=(template(3), "disabled", {}, None),
     no_quota=(template(3), "enforce", {"namespace": "elsewhere"}, None),
     deleted=(template(3), "enforce", {"operation": "DELETE"}, None),
-    unreadable_is_the_api_servers_to_refuse=({"spec": {"spec": 3}}, "enforce", {}, None),
 )
 def test_claim_templates(document: JSON, mode: str, tweaks: Any, want: tuple[str, ...] | None) -> None:
     served = Served(mode)

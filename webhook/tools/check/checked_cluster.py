@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices, decode_device_class
 from policies.placement.named_nodes import NodeIndex
 from policies.placement.nodes import NodeFacts
@@ -90,10 +90,10 @@ class CheckedCluster:
             raise NamespaceUnknown(f"the policy of namespace {namespace} {why}")
         return labels
 
-    def claim(self, name: ClaimName) -> DeviceClassNames | None:
+    def claim(self, name: ClaimName) -> RequestedDevices | None:
         return self._claims(name.namespace).get(name)
 
-    def _read_claims(self, namespace: str) -> dict[ClaimName, DeviceClassNames | None]:
+    def _read_claims(self, namespace: str) -> dict[ClaimName, RequestedDevices | None]:
         resource = served_resource(self._api, "deviceclasses")
         if resource is not None:
             read = partial(self._api.list, resource.path(), decode_device_class)

@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.gpus.claimed_devices import decode_claim
+from policies.gpus.claimed_devices import decode_claim, decode_claim_template, is_generated
 from policies.placement.named_nodes import NO_NODES
+from policies.pods.pod import Metadata
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.fit import demands, existing
@@ -35,7 +36,7 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM, DISRUPTION_BUDGET, VALIDATED_ITSELF
+from webhook.evaluation.kinds import ADVISED, CLAIM, CLAIM_TEMPLATE, DISRUPTION_BUDGET, VALIDATED_ITSELF
 from webhook.evaluation.workloads import (
     EvaluatedPod,
     as_workload,
@@ -252,7 +253,7 @@ class Run:
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
-            decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
+            decisions.append(_advice(manifest, policy, by))
             if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
@@ -262,7 +263,7 @@ class Run:
         if kind == CLAIM and stored is None:
             decisions.append(_counted_claim(manifest, policy, by))
         found = (violation for decision in decisions for violation in _as_known(decision, quota).violations)
-        is_denied_itself = kind in {CLAIM, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
+        is_denied_itself = kind in {CLAIM, CLAIM_TEMPLATE, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
 
@@ -392,13 +393,24 @@ def _naming(decision: Decision, runtime: str) -> Decision:
     return replace(decision, violations=tuple(map(named, decision.violations)))
 
 
+def _advice(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
+    document = msgspec.json.encode(manifest.data)
+    if manifest.group_kind != CLAIM_TEMPLATE:
+        return by.advise(policy, manifest.group_kind, document)
+    try:
+        return by.check_claim_template(policy, decode_claim_template(document))
+    except msgspec.ValidationError:  # the API server rejects it
+        return Decision(policy=policy)
+
+
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
-    """Count the demand of a ResourceClaim in the quota of its namespace; the API server rejects one that cannot be read."""
+    """Decide on a ResourceClaim, and count its demand; the API server rejects one that cannot be read."""
     try:
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:
         return Decision(policy=policy)
-    return by.demand(policy, quota_request_for_claim("check", claim, "", by.configuration))
+    request = quota_request_for_claim("check", claim, "", by.configuration)
+    return by.check_claim(policy, claim, request, by_cluster=is_generated(claim.metadata or Metadata()))
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimName, DeviceClassNames, claim_record
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices, claim_record
 from policies.gpus.device_classes import ClusterDevices, decode_device_class
 from policies.gpus.device_pools import DevicePools
 from policies.gpus.refused_limit_ranges import refused_amounts
@@ -43,11 +43,11 @@ T = TypeVar("T")
 
 def manifest_context(
     manifests: Sequence[Manifest],
-) -> tuple[dict[str, Labels], dict[ClaimName, DeviceClassNames | None]]:
-    """Return the labels of namespaces, and the DeviceClasses of claims and their templates; what cannot be read is left out."""
+) -> tuple[dict[str, Labels], dict[ClaimName, RequestedDevices | None]]:
+    """Return the labels of namespaces, and the devices of claims and their templates; what cannot be read is left out."""
     labels = {each.name: _labels(each) for each in manifests if each.group_kind == ("", "Namespace")}
     claims = {
-        ClaimName(kind, claim.namespace, claim.name): record.device_classes
+        ClaimName(kind, claim.namespace, claim.name): record.devices
         for kind in CLAIM_PLURALS
         for claim, record in _decoded(manifests, (DRA_GROUP, kind), partial(claim_record, kind))
     }

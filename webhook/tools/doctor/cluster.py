@@ -11,8 +11,8 @@ import msgspec
 
 from policies.gpus.claimed_devices import (
     ClaimName,
-    DeviceClassNames,
-    device_classes_by_claim,
+    RequestedDevices,
+    devices_by_claim,
     with_accelerator_claims_only,
 )
 from policies.pods.limit_ranges import NamespaceLimits, by_namespace, decode_limit_range
@@ -200,7 +200,7 @@ class InstalledCluster:
         return self.documents.configuration or load_directory(None)
 
     @cached_property
-    def claims(self) -> dict[ClaimName, DeviceClassNames | None]:
+    def claims(self) -> dict[ClaimName, RequestedDevices | None]:
         """Return the DeviceClasses that ResourceClaims and templates request. Empty if the caller may not read them."""
         return read_claims(self.api)
 
@@ -214,7 +214,7 @@ class InstalledCluster:
         mapping = self.usable_configuration.resource_mapping
         if pod.spec.resource_claims:
             pod, _ = with_accelerator_claims_only(
-                pod, device_classes_by_claim(pod, namespace, self.claims.get), mapping
+                pod, devices_by_claim(pod, namespace, self.claims.get), mapping
             )
         return mapping.pod_requests_gpus(pod)
 

@@ -1,6 +1,6 @@
 """The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from textwrap import wrap
 
@@ -8,6 +8,7 @@ import msgspec
 
 from policies.finding import Severity
 from policies.placement.class_use import ANY
+from policies.pods import limits
 from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
@@ -17,7 +18,7 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
-from webhook.tools.export.objects import ExportedRule, Governed, Object
+from webhook.tools.export.objects import ExportedRule, Governed, Object, Scope
 from webhook.tools.export.templates import fragments
 
 ALL_RULES = tuple(RULES_BY_ID)
@@ -82,6 +83,14 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
                     unsupported[each] = None
                 else:
                     made += each
+    if made:
+        unlimited = ExportedRule("", limits.ID, configuration.version, Scope(), options.selector)
+        enforced = any(
+            each["spec"].get("validationActions", ["Deny"]) == ["Deny"] for each in _bindings(made)
+        )
+        for fragment in fragments(limits.ID, common):
+            action = "Deny" if enforced else "Audit"
+            made += objects.policy_and_binding(fragment, unlimited, action, options.mutations)
     made.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
     exported = {each["metadata"]["labels"][EXPORTED_RULE] for each in made}
     why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
@@ -95,6 +104,10 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         unsupported=tuple(sorted(unsupported, key=lambda each: ALL_RULES.index(each.rule))),
         ending=tuple(ending),
     )
+
+
+def _bindings(made: Iterable[Object]) -> Iterator[Object]:
+    return (each for each in made if each["kind"].endswith("Binding"))
 
 
 def _limits_something(bound: BoundRule) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from policies.finding import VALUE_LENGTH
 from policies.gpus import exposure, fraction_annotations
 from policies.gpus.amount import NAME
+from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import (
@@ -26,8 +27,8 @@ from policies.placement.class_selection import node_label_values
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import resource_taint
 from policies.placement.pinning import classes_of_label
-from policies.pods import tolerations
-from policies.pods.pod import Toleration
+from policies.pods import limits, tolerations
+from policies.pods.pod import PodSpec, Toleration
 from policies.policy import BoundRule
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration, max_runtime
@@ -35,6 +36,8 @@ from webhook.configuration.loader import Configuration
 from webhook.tools.export.cel import any_pattern, fits, is_gpu_name, text, texts
 from webhook.workloads import creators
 
+MOST_NAMED = 500
+"""Variables, mounts, volumes and annotations of a pod of which a message tells each that is wrong: of more it would be cut."""
 PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
 
@@ -43,6 +46,7 @@ def common_facts(configuration: Configuration) -> dict[str, str]:
     classes = configuration.classes
     return {
         **_constants(creators, fraction_annotations, tolerations, exposure, named_nodes),
+        **_of_limits(),
         **_of_mapping(configuration.resource_mapping),
         "decimal-integer": _regex(tolerations.DECIMAL_INTEGER),
         "longest-value": str(VALUE_LENGTH),
@@ -66,6 +70,20 @@ def facts_of(
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         return {"listed-tolerations": _listed_tolerations(options, classes)}
     return {**_constants(gpu_isolation), **_of_gpu_isolation(configuration, bound_rules)}
+
+
+def _of_limits() -> dict[str, str]:
+    """Return the limits of `policies.pods.limits`, and that of GPU resources."""
+    numbers = {name: str(value) for name, value in vars(limits).items() if isinstance(value, int)}
+    names = dict(zip(PodSpec.__struct_fields__, PodSpec.__struct_encode_fields__, strict=True))
+    lists = ", ".join(f"{text(names[field])}: {most}" for field, most in limits.POD_LIMITS.items())
+    return {
+        **numbers,
+        "POD_LIMITS": f"{{{lists}}}",
+        "TERMS": limits.REQUIRED_TERMS,
+        "MAX_GPU_RESOURCES": str(MAX_RESOURCES),
+        "most-named": str(MOST_NAMED),
+    }
 
 
 def _constants(*modules: ModuleType) -> dict[str, str]:

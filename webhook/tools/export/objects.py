@@ -137,8 +137,8 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[Object, ...]
     conditions: tuple[Named, ...]
     variables: tuple[Named, ...]
-    findings: str = ""
-    """Of a ValidatingAdmissionPolicy: a list of sentences. The request is in order where the list is empty."""
+    findings: tuple[str, ...] = ()
+    """Of a ValidatingAdmissionPolicy: lists of sentences. The request is in order where all are empty."""
     severity: Severity = Severity.DENIAL
     patch: str = ""
     """Of a MutatingAdmissionPolicy: a list of JSONPatch operations."""
@@ -169,14 +169,18 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         spec["matchConditions"] = conditions
     if fragment.findings:
         kind, version, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
+        # Without text the message is that of the validation.
+        unless_large = "variables.isLarge ? '' : " if "isLarge" in dict(variables) else ""
         validation = {
             "expression": "variables.findings.size() == 0",
-            "messageExpression": "variables.findings.join('; ')",
+            "messageExpression": f"{unless_large}variables.findings.join('; ')",
             "message": f"{fragment.description} [{rule.id}]",
             "reason": "Forbidden",
         }
         spec["validations"] = [validation]
-        variables.append(("findings", f"{guard}{fragment.findings}"))
+        # Each is a variable: an expression may cost a million by itself.
+        found = [(f"findings{number}", guard + each) for number, each in enumerate(fragment.findings)]
+        variables += [*found, ("findings", " + ".join(f"variables.{name}" for name, _ in found))]
     else:
         kind, version, binding = "MutatingAdmissionPolicy", mutations, {}
         # A webhook may add a container afterwards; a second run adds nothing to what the first one has done.
@@ -184,7 +188,7 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         patch = {"expression": f"{guard}{fragment.patch}\n"}
         spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": patch}]
     spec["variables"] = _named(variables)
-    name = f"gpu-admission.{rule.policy}.{fragment.part}"
+    name = ".".join(filter(None, ("gpu-admission", rule.policy, fragment.part)))
     if len(name) > LONGEST_NAME:
         ending = "." + sha256(name.encode()).hexdigest()[:12]
         name = name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending

@@ -17,7 +17,7 @@ import yaml
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import CONTROLLER, NAMESPACE, WEBHOOK_CONFIGURATION, service_account
+from webhook.cluster.objects import CONTROLLER, NAMESPACE, RELEASE, WEBHOOK_CONFIGURATION, service_account
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export.admission_policies import AdmissionPolicies
 from webhook.tools.export.cel import text, texts
@@ -57,6 +57,7 @@ class Guard(msgspec.Struct, frozen=True):
             "accounts": texts(self.accounts),
             "groups": texts([self.group]),
             "controller": text(service_account(self.namespace, CONTROLLER)),
+            "release": text(service_account(self.namespace, RELEASE)),
             "said-by": text(f"only {who}"),
         }
 

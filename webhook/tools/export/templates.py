@@ -39,7 +39,7 @@ class PolicyTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     part: str
     description: str
     reviews: str = "creations"
-    conditions: tuple[str, ...] = ("not-a-mirror-pod",)
+    conditions: tuple[str, ...] = ("not-a-mirror-pod", "within-limits")
     variables: dict[str, str] = {}
     findings: tuple[str, ...] = ()
     severity: Severity = Severity.DENIAL
@@ -47,7 +47,7 @@ class PolicyTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SentenceTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parts of which `Finding.sentence` makes a sentence, in CEL; `value` with its ` = ` and quotes."""
+    """The parts of which `Finding.sentence` makes a sentence, in CEL; `value` with its ` = ` and quotes. Large pods get none."""
 
     path: str
     message: str
@@ -59,7 +59,7 @@ class SentenceTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         container = f"""' (container "' + {self.container} + '")'""" if self.container else ""
         remedy = f"{self.remedy} + '; '" if self.remedy else ""
         parts = (self.path, container, self.value, "': '", remedy, self.message, text(f" [{rule}]"))
-        return " + ".join(filter(None, parts))
+        return f"(variables.isLarge ? '.' : {' + '.join(filter(None, parts))})"
 
 
 class TemplateFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,19 +81,20 @@ def fragments(rule: str, facts: Facts) -> Iterator[Fragment]:
     """Yield the policies of the rule, filled with the facts."""
     shared, own = template_file(SHARED), template_file(rule)
     sentences = {name: sentence.expression(rule) for name, sentence in own.sentences.items()}
-    texts = {**shared.parts, **own.parts, **sentences, **facts}
     conditions, variables = shared.conditions | own.conditions, shared.variables | own.variables
+    texts = {**conditions, **shared.parts, **own.parts, **sentences, **facts}
     for policy in own.policies:
         lists = (EPHEMERAL,) if policy.reviews == EPHEMERAL else ("containers", "initContainers")
         filling = _Filling(texts, lists)
-        findings, patch = map(filling.of_lists, (policy.findings, policy.patch))
+        findings = tuple(filling.of_lists([each]) for each in policy.findings)
+        patch = filling.of_lists(policy.patch)
         own_variables = policy.variables | {k: v for k, v in variables.items() if k not in policy.variables}
         yield Fragment(
             part=policy.part,
             description=policy.description,
             resources=(RESOURCES[policy.reviews],),
             conditions=tuple((name, filling.of_lists([conditions[name]])) for name in policy.conditions),
-            variables=tuple(filling.mentioned(own_variables, findings + patch)),
+            variables=tuple(filling.mentioned(own_variables, "\n".join([*findings, patch]))),
             findings=findings,
             severity=policy.severity,
             patch=patch,

@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claimed_devices import ClaimName, DeviceClassNames, with_accelerator_claims_only
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices, with_accelerator_claims_only
 from policies.gpus.default_gpus import limit_ranges_giving_gpus
+from policies.gpus.device_classes import ClusterDevices
 from policies.placement.named_nodes import NO_NODES
 from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
 from policies.pods.pod import Metadata
@@ -31,8 +32,7 @@ from policies.rule import Mode
 from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_budget
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
-from webhook.cluster.capacity import GPUNode, capacity_by_class, gpu_node
-from webhook.cluster.node_informer import NODES
+from webhook.cluster.capacity import GPUNode, capacity_by_class
 from webhook.cluster.objects import PartialObject, decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, served_resource
@@ -52,9 +52,11 @@ from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.checks.references import has_ended
 from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.scan.allocated import AllocatedKinds
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
+from webhook.tools.status.listed_capacity import read_gpu_nodes
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.stored_objects import Evaluation, evaluate
@@ -112,7 +114,7 @@ class ClusterFacts:
         return None if listed is None else by_namespace(listed)
 
     @cached_property
-    def claims(self) -> Mapping[ClaimName, DeviceClassNames | None]:
+    def claims(self) -> Mapping[ClaimName, RequestedDevices | None]:
         return read_claims(self._api)
 
     @cached_property
@@ -178,6 +180,12 @@ class Scan:
         self._config, self._is_enforced = config, is_enforced
         self._reader = Permitted(api)
         self._configuration = self._reader.configuration(config)
+        slices = self._reader.slices()
+        self._allocated: AllocatedKinds | None = None
+        if slices is not None and slices.slices:
+            self._allocated = AllocatedKinds(slices, self._configuration.resource_mapping)
+            devices = ClusterDevices((), self._allocated.device_kinds)
+            self._configuration = self._reader.configuration(config, devices)
         self._facts = ClusterFacts(self._reader, namespace)
 
     def report(self, *, with_trial: bool) -> ScanReport:
@@ -227,9 +235,9 @@ class Scan:
         return bounds
 
     def _gpu_nodes(self) -> tuple[GPUNode, ...]:
-        read = partial(gpu_node, catalogue=self._configuration)
-        listed = self._reader.attempt("list nodes", lambda: self._api.list(NODES.path(), read))
-        return tuple(sorted(listed.items, key=lambda node: node.name)) if listed else ()
+        devices = partial(self._reader.devices, self._configuration)
+        read = partial(read_gpu_nodes, self._api, self._configuration, devices, reads_pods=False)
+        return self._reader.attempt("list nodes", read) or ()
 
     def _source(self) -> str:
         if self._config is not None:
@@ -339,7 +347,9 @@ class Scan:
 
             def read(raw: msgspec.Raw) -> None:
                 record = reader.read_claim(raw)
-                used = reader.demand_of_claim(record, UnclassifiedPods.TOTAL_ONLY, held)
+                known = configuration.resource_mapping.device_kinds
+                kinds = self._allocated.of_claim(record, known) if self._allocated else ()
+                used = reader.demand_of_claim(record, UnclassifiedPods.TOTAL_ONLY, held, kinds)
                 tally.add_use(record.namespace, used)
 
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)

@@ -1,7 +1,7 @@
 """The GPU nodes of a cluster with what is used on them, from one list of nodes and one of pods."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import partial
 
@@ -9,6 +9,7 @@ import msgspec
 
 from policies.gpus.cards import amounts, container_amounts
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
+from policies.gpus.stored_devices import StoredDevices
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.requests import at_one_time
@@ -16,7 +17,7 @@ from policies.quota.amounts import NOTHING
 from policies.quota.demand import Catalogue
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.capacity import GPUNode, gpu_node
+from webhook.cluster.capacity import GPUNode, any_node, with_cards
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.node_informer import NODES
 from webhook.quota.counted_records import PODS
@@ -25,13 +26,26 @@ ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.pha
 """The pods that hold resources of a node, as `kubectl describe node` selects them."""
 
 
-def read_gpu_nodes(api: ApiClient, catalogue: Catalogue) -> tuple[GPUNode, ...]:
-    """Return the GPU nodes by name. Raises `errors.ApiError`: errors.Forbidden where the caller may not list nodes."""
-    nodes = api.list(NODES.path(), partial(gpu_node, catalogue=catalogue)).items
-    used = _used(api, catalogue.resource_mapping) if nodes else {}
+def read_gpu_nodes(
+    api: ApiClient,
+    catalogue: Catalogue,
+    read_devices: Callable[[], StoredDevices | None] = lambda: None,
+    *,
+    reads_pods: bool = True,
+) -> tuple[GPUNode, ...]:
+    """Return the GPU nodes by name. Raises `errors.ApiError`: errors.Forbidden where the caller may not list nodes.
+
+    read_devices: returns those of ResourceSlices. reads_pods: false if nobody asks what is used.
+    """
+    nodes = api.list(NODES.path(), partial(any_node, catalogue=catalogue)).items
+    devices = read_devices() if nodes else None
+    cards = devices.cards_by_node() if devices else {}
+    nodes = [node for node in nodes if node.has_gpus or node.name in cards]
+    used = _used(api, catalogue.resource_mapping) if nodes and reads_pods else None
     if used is not None:
         nodes = [msgspec.structs.replace(node, used=used.get(node.name, {})) for node in nodes]
-    return tuple(sorted(nodes, key=lambda node: node.name))
+    nodes = [with_cards(node, cards.get(node.name, ()), catalogue) for node in nodes]
+    return tuple(sorted((node for node in nodes if node.has_gpus), key=lambda node: node.name))
 
 
 def node_index(nodes: Iterable[GPUNode], catalogue: Catalogue) -> NodeIndex:

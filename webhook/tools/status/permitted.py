@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from policies.gpus.device_slices import merged
+from policies.gpus.stored_devices import StoredDevices
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts, node_facts, nodes_with_other_labels
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
@@ -24,12 +25,19 @@ from webhook.cluster.objects import CAPACITY, DEVICES, NAMESPACE, decode_metadat
 from webhook.cluster.published_capacity import PublishedCapacity, decode
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
-from webhook.configuration.dynamic_resources import read_device_classes
+from webhook.configuration.dynamic_resources import DRA_GROUP, read_device_classes
 from webhook.configuration.loader import Configuration, keys_to_know, load_directory
 from webhook.configuration.published_devices import decode as decode_devices
 from webhook.configuration.published_devices import devices_path
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.tools.status.listed_capacity import read_gpu_nodes
+from webhook.tools.status.listed_devices import (
+    ListedSlices,
+    read_allocated,
+    read_slices,
+    read_taint_rules,
+    stored_devices,
+)
 
 T = TypeVar("T")
 
@@ -50,6 +58,7 @@ class Permitted:
         """Whether the API server has the kinds of the documents, once they were read."""
         self.limits_of = cache(self._limits_of)
         self.published = cache(self._published)
+        self._slices = cache(partial(read_slices, api))
         self._has_own_documents = False
 
     def attempt(self, right: str, read: Callable[[], T]) -> T | None:
@@ -98,10 +107,25 @@ class Permitted:
         return ClusterDevices(classes, merged(*published, added.kinds))
 
     def gpu_nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...] | None:
-        nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogue))
+        devices = partial(self.devices, catalogue)
+        nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogue, devices))
         if nodes and nodes[0].used is None:
             self.omitted.append("list pods in all namespaces")
         return nodes
+
+    def slices(self) -> ListedSlices | None:
+        """Return the ResourceSlices, read once; None where the caller may not list them."""
+        return self.attempt(f"list resourceslices.{DRA_GROUP}", self._slices)
+
+    def devices(self, catalogue: Catalogue) -> StoredDevices | None:
+        """Return the devices of ResourceSlices; None where the caller may not list them, or not what is allocated."""
+        slices = self.slices()
+        if slices is None or not slices.slices:
+            return None
+        claims = partial(read_allocated, self.api)
+        allocated = self.attempt_list(f"resourceclaims.{DRA_GROUP}", "", claims)
+        rules = self.attempt(f"list devicetaintrules.{DRA_GROUP}", partial(read_taint_rules, self.api))
+        return None if allocated is None else stored_devices(slices, catalogue, allocated, rules or ())
 
     def class_nodes(
         self, catalogue: Catalogue, now: datetime, *, any_age: bool = False

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
-from policies.gpus.claimed_devices import ClaimName, DeviceClassNames
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.placement.class_advice import ANNOTATION_PATH, ask_for_nodes
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import admits, class_matches
@@ -53,6 +53,7 @@ from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod, decode_stored
+from webhook.tools.why.devices import device_causes
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import (
     Cause,
@@ -283,7 +284,7 @@ class _Case:
         return self.reader.nodes(self.configuration, self.now)[0] if self.nodes is not None else None
 
     @cached_property
-    def _claims(self) -> dict[ClaimName, DeviceClassNames | None]:
+    def _claims(self) -> dict[ClaimName, RequestedDevices | None]:
         return read_claims(self.reader.api, self.namespace)
 
     def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
@@ -308,7 +309,7 @@ class _Case:
             )
             no_node = tuple(now(each, tried) for each in candidates)
             fits = nearest(fits, tried) if fits and tried else fits
-        is_held = is_stored and not waits(pod)
+        is_held, stuck = is_stored and not waits(pod), situation.stuck
         quota, status = None, None
         if self.quota is not None:
             status = quota_status(self.quota, None, is_stale=self.until is not None)
@@ -330,6 +331,7 @@ class _Case:
             kueue=kueue_cause(kueue, contact) if kueue else None,
             rule_denials=rule_denials,
             no_node=no_node,
+            devices=tuple(device_causes(self.reader, configuration, stuck, self.now)) if stuck else (),
             sees_quota=self.limits is not None,
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,

@@ -45,6 +45,8 @@ class Source(Enum):
     CONTROLLER = "controller"
     SCHEDULER = "scheduler"
     NODES = "nodes"
+    DEVICES = "devices"
+    """Devices of ResourceClaims (DRA)."""
     POD = "pod"
 
 

@@ -27,7 +27,8 @@ def kueue_cause(state: KueueState, contact: str) -> Cause | None:
     remedy, ways = "wait until Kueue admits it", tuple[Way, ...]([Way(awaits=(Awaited.KUEUE,))])
     if not state.is_active:
         message = f"is deactivated: spec.active of Workload {state.workload} is false{words}"
-        remedy, ways = f"set spec.active: true of Workload {state.workload}", ()
+        remedy = f"set spec.active: true of Workload {state.workload}"
+        ways = (Way(contact_edits=(ContactEdit("Workload", "spec.active", "true"),)),)
     elif state.others is not None:
         message = f"waits for {queue}, which does not exist" if state.local_queue else "names no LocalQueue"
         remedy = f"set label {QUEUE_NAME}: {' or '.join(state.others)}"

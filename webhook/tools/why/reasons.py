@@ -11,11 +11,10 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, ContactEdit
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE
-from policies.placement.class_choice import UNKNOWN_CLASS
+from policies.placement.class_choice import CLASS_CONTRADICTION, UNKNOWN_CLASS
 from policies.pods.conditions import true_condition
 from policies.quota.ledger.team import team_title
 from policies.quota.waiting import KUEUE
-from policies.rules.gpu_class import CLASS_CONTRADICTION
 from policies.times import utc
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod, without_attempts
@@ -153,6 +152,7 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
         yield from _event_reasons(situation, is_explained=bool(explanations) and not denied_by_rule)
         yield from explanations if denied_by_rule else ()
     yield from _pod_reasons(situation)
+    yield from situation.devices
     yield from _ordered_creation(situation)
     if as_map(situation.data).get("kind") == "Job":
         yield from _failures(situation)

@@ -37,6 +37,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
       pod, with the edits that name them.
+    devices: why the claims of the stuck pod have no device, or not a working one.
     adds_nodes: what can add a node for the pod, in words; "" if nothing is known to. new_nodes: for which nodes to ask.
     """
 
@@ -57,6 +58,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Mapping[str, Edits] = {}
+    devices: Sequence[Cause] = ()
     adds_nodes: str = ""
     new_nodes: ClassAdvice = ClassAdvice()
     contact: str = PLATFORM_TEAM

@@ -228,8 +228,8 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     latest = [held]
     around.costs[str(catalogue_version)] = 1
 
-    def refresh(_namespace: str, *, since: float, nodes_since: float) -> None:
-        if listed < max(since, nodes_since):
+    def refresh(_namespace: str, **since: float) -> None:
+        if listed < max(since.values()):
             latest[0] = around.list(Controller())
 
     def count(*_: object) -> Counted:
@@ -246,7 +246,11 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
         digest=catalogue_version.digest, synced=True, is_listed=lambda *_: True, refresh=refresh, count=count
     )
     usage_cache: Any = SimpleNamespace(
-        own_counter=counter, publish=lambda _: True, deleted=lambda _: frozenset()
+        own_counter=counter,
+        publish=lambda _: True,
+        deleted=lambda _: frozenset(),
+        refresh_claims=lambda _: None,
+        claims_wait=lambda _: None,
     )
     nothing: Any = None
     metrics = ControllerMetrics(CollectorRegistry())

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
@@ -197,7 +197,14 @@ def taken_claim(around: World) -> ClaimRecord:
     """Store and count a claim whose devices a pod has; return the controller's record of it."""
     uid = with_its_claim(around)
     around.reconcile(around.list(Controller()))
-    names = {"uid": uid, "namespace": NAMESPACE, "name": uid, "holder": uid, "since": "", "made_for": ""}
+    names: dict[str, Any] = {
+        "uid": uid,
+        "namespace": NAMESPACE,
+        "name": uid,
+        "holder": uid,
+        "since": "",
+        "made_for": "",
+    }
     return ClaimRecord(**names, version=1, blueprint=Blueprint(b"", {}), reserved_for=("pod",))
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.controller.counters import Counter
+from tests.webhook.controller.counters import Counter, slices_of
 from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.nodes import node
 from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, conditions, quota
@@ -207,7 +207,7 @@ def _exceeded_by_metrics(teams: list[JSON], nodes: list[JSON]) -> list[str]:
     counter: Any = Counter([{**each, "metadata": {**each["metadata"], "uid": "u"}} for each in nodes], [])
     usage_cache: Any = SimpleNamespace(own_counter=counter)
     no_quotas: Any = SimpleNamespace(all=list)
-    found = granted_and_allocatable(usage_cache, membership, no_quotas)
+    found = granted_and_allocatable(usage_cache, membership, no_quotas, slices_of())
     return [key for key, (granted, there) in found.items() if granted > there]
 
 

@@ -35,10 +35,10 @@ def test_a_policy_gets_the_variables_that_it_mentions_after_those_that_they_need
 def test_a_sentence_names_its_container_and_value() -> None:
     made = SentenceTemplate(path="'p'", message="'must'", container="c.name", value="v", remedy="'set'")
 
-    assert (
-        made.expression("gpu-requests")
-        == """'p' + ' (container "' + c.name + '")' + v + ': ' + 'set' + '; ' + 'must' + ' [gpu-requests]'"""
+    sentence = (
+        """'p' + ' (container "' + c.name + '")' + v + ': ' + 'set' + '; ' + 'must' + ' [gpu-requests]'"""
     )
+    assert made.expression("gpu-requests") == f"(variables.isLarge ? '.' : {sentence})"
 
 
 def test_a_toleration_without_an_operator_compares_values() -> None:

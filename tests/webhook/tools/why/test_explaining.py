@@ -6,45 +6,12 @@ from typing import Any
 
 from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
-from tests.webhook.cluster.apiserver import ApiServer, answering, status
-from tests.webhook.commands.checked_cluster import POLICIES, cluster, policy
-from webhook.tools.why.explaining import explain
-from webhook.tools.why.explanation import Answer, Explanation
+from tests.webhook.cluster.apiserver import status
+from tests.webhook.commands.checked_cluster import POLICIES, policy
+from tests.webhook.tools.why.explained import explained
+from webhook.tools.why.explanation import Answer
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
-KINDS = {"Deployment": "deployments", "DaemonSet": "daemonsets", "Job": "jobs"}
-SERVED = {
-    "items": [
-        {
-            "metadata": {"name": group},
-            "versions": [
-                {
-                    "version": "v1",
-                    "resources": [
-                        {"resource": KINDS[kind], "responseKind": {"kind": kind}, "scope": "Namespaced"}
-                        for kind in kinds
-                    ],
-                }
-            ],
-        }
-        for group, kinds in {"apps": ("Deployment", "DaemonSet"), "batch": ("Job",)}.items()
-    ]
-}
-
-
-def explained(folder: Path, kind: str, spec: JSON, more: JSON, **objects: Any) -> Explanation:
-    group = "batch" if kind == "Job" else "apps"
-    template = {"spec": {"containers": [{"name": "main"}]}}
-    stored = manifest(f"{group}/v1", kind, "train", {"template": template, **spec}, namespace="ml", uid="u")
-    stored["metadata"] |= more.pop("metadata", {})
-    path = f"/apis/{group}/v1/namespaces/ml/{KINDS[kind]}/train"
-    given = {"/api/v1/namespaces/ml/events": [], "/api/v1/namespaces/ml/pods": [], **objects}
-    with ApiServer(
-        folder, answering({**cluster(), "/apis": SERVED, **given, path: {**stored, **more}})
-    ) as server:
-        return explain(server.client(), kind, "train", "ml", NOW)
-
-
 SCALED = {
     "manager": "kubectl-scale",
     "time": "2026-11-22T08:00:00Z",

@@ -1,0 +1,184 @@
+"""The devices of a cluster (DRA): what is allocated, what keeps claims away, and why no device satisfies a request."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import msgspec
+
+from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
+from policies.gpus.classes import GPUClasses
+from policies.gpus.device_kinds import DeviceKind, DeviceKinds
+from policies.gpus.device_pools import PoolName
+from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_slices import DeviceTaint, PoolSlice, kinds_of_devices, newest_complete
+from policies.gpus.device_weight import device_weight
+from policies.gpus.free_cards import NOTHING, CardUse, cards_of_pool, counters_left, fits
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.pod import View
+from policies.pods.tolerations import tolerates
+
+
+class DeviceTaintSelector(View, frozen=True):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(View, frozen=True):
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(View, frozen=True):
+    """The fields of a DeviceTaintRule that are read. A rule without a selector taints no device."""
+
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+
+    def matches(self, pool: PoolName, device: str) -> bool:
+        selector = self.spec.device_selector
+        if selector is None:
+            return False
+        wanted = selector.driver, selector.pool, selector.device
+        return all(each in {None, has} for each, has in zip(wanted, (*pool, device), strict=True))
+
+
+# Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
+decode_taint_rule = msgspec.json.Decoder(DeviceTaintRule).decode
+
+
+class StoredPool(NamedTuple):
+    """slices: those of its newest complete generation. kinds: by `id` of a shape; others are of drivers without GPUs."""
+
+    slices: tuple[PoolSlice, ...]
+    kinds: Mapping[int, DeviceKind]
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """How many devices there are for a request: of its DeviceClass, and that its selectors select.
+
+    Of these, `allocated` are allocated, or have not enough of a card left; taints keep the claim from `tainted` others.
+    taints: the different ones, the newest first.
+    """
+
+    of_class: int = 0
+    selected: int = 0
+    allocated: int = 0
+    tainted: int = 0
+    taints: tuple[DeviceTaint, ...] = ()
+
+    @property
+    def free(self) -> int:
+        return self.selected - self.allocated - self.tainted
+
+
+class StoredDevices:
+    """What ResourceSlices, the allocations of claims and DeviceTaintRules say together.
+
+    allocated: the results of all claims. left_out: names of attributes that the reader of the slices has left out.
+    """
+
+    def __init__(
+        self,
+        slices: Iterable[PoolSlice],
+        mapping: ResourceMapping,
+        gpu_classes: GPUClasses,
+        allocated: Iterable[DeviceResult],
+        *,
+        left_out: Collection[str] = (),
+        rules: Sequence[DeviceTaintRule] = (),
+    ) -> None:
+        self._rules = [each for each in rules if each.spec.taint.keeps_away]
+        by_pool = defaultdict[PoolName, list[PoolSlice]](list)
+        for each in slices:
+            by_pool[each.name].append(each)
+        shared: dict[object, Mapping[int, DeviceKind]] = {}
+        self._pools: dict[PoolName, StoredPool] = {}
+        for name, of_pool in by_pool.items():
+            newest = newest_complete(of_pool)
+            layouts = tuple(each.layout for each in newest)
+            if layouts not in shared:
+                shared[layouts] = kinds_of_devices(layouts, mapping, left_out)
+            self._pools[name] = StoredPool(newest, shared[layouts])
+        self._held = self._held_devices(allocated, gpu_classes)
+
+    def _held_devices(
+        self, allocated: Iterable[DeviceResult], gpu_classes: GPUClasses
+    ) -> dict[PoolName, dict[str, Fraction]]:
+        """Return by pool the cards that are held of each device."""
+        results = defaultdict[PoolName, list[DeviceResult]](list)
+        for each in allocated:
+            if not each.admin_access:
+                results[each.driver, each.pool].append(each)
+        held: dict[PoolName, dict[str, Fraction]] = {}
+        for name in results.keys() & self._pools.keys():
+            slices, kinds = self._pools[name]
+            shapes = {device: shape for each in slices for device, shape, _ in each.layout.devices}
+            of_pool = held[name] = {}
+            for each in results[name]:
+                kind = kinds.get(id(shapes.get(each.device)))
+                if kind is not None:
+                    weight = device_weight(kind, gpu_classes, each.consumed_capacity or {})
+                    of_pool[each.device] = of_pool.get(each.device, NOTHING) + weight
+        return held
+
+    def cards_by_node(self) -> dict[str, list[CardUse]]:
+        """Return the cards of each node, under "" those that several nodes reach."""
+        by_node = defaultdict[str, list[CardUse]](list)
+        # Most of 5,000 nodes have equal cards, of which equal ones are allocated.
+        known: dict[object, tuple[CardUse, ...]] = {}
+        for name, (slices, kinds) in self._pools.items():
+            held, tainted = self._held.get(name, {}), frozenset(self._taints(name))
+            key = id(kinds), frozenset(held.items()), tainted
+            if key not in known:
+                layouts = [each.layout for each in slices]
+                known[key] = tuple(cards_of_pool(layouts, kinds, held, tainted))
+            for card in known[key]:
+                by_node[card.node or slices[0].node_name].append(card)
+        return dict(by_node)
+
+    def _taints(self, pool: PoolName) -> dict[str, list[DeviceTaint]]:
+        """Return the taints that keep claims from devices of a pool, by device."""
+        taints = defaultdict[str, list[DeviceTaint]](list)
+        slices = self._pools[pool].slices
+        for name, taint in (tainted for each in slices for tainted in each.taints):
+            taints[name].append(taint)
+        for rule in self._rules:
+            for device, _, _ in (device for each in slices for device in each.layout.devices):
+                if rule.matches(pool, device):
+                    taints[device].append(rule.spec.taint)
+        return taints
+
+    def outlook(self, request: DeviceRequest, of_class: Iterable[str]) -> Outlook:
+        """Return the outlook of a request without alternatives. of_class: the selectors of its DeviceClass."""
+        kinds = tuple(
+            {id(kind): kind for pool in self._pools.values() for kind in pool.kinds.values()}.values()
+        )
+        in_class, selected = (
+            {id(kinds[index]) for index in possible_kinds(each, DeviceKinds(kinds))}
+            for each in (of_class, request.expressions)
+        )
+        numbers = {"of_class": 0, "selected": 0, "allocated": 0, "tainted": 0}
+        taints: dict[DeviceTaint, None] = {}
+        for name, (slices, of_shapes) in self._pools.items():
+            held = self._held.get(name, {})
+            left, taints_of = counters_left([each.layout for each in slices], held), self._taints(name)
+            for device, shape, _ in (device for each in slices for device in each.layout.devices):
+                kind = of_shapes.get(id(shape))
+                numbers["of_class"] += id(kind) in in_class
+                if id(kind) not in in_class & selected:
+                    continue
+                against = [
+                    taint
+                    for taint in taints_of.get(device, ())
+                    if not any(tolerates(each, taint) for each in request.tolerations or ())
+                ]
+                numbers["selected"] += 1
+                if not fits(shape, left, is_held=device in held):
+                    numbers["allocated"] += 1
+                elif against:
+                    numbers["tainted"] += 1
+                    taints |= dict.fromkeys(against)
+        newest = sorted(taints, key=lambda each: each.time_added.timestamp() if each.time_added else 0.0)
+        return Outlook(**numbers, taints=tuple(reversed(newest)))

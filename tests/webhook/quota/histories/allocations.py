@@ -1,0 +1,140 @@
+"""When a claim counts for the devices that it has: once its pod is bound, and only if nobody else may use it."""
+
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from policies.quota.ledger.quota_ledger import Revisions
+from policies.quota.ledger.reconcile import StoredObject
+from tests.builders import used_by
+from tests.webhook.quota.histories.setting import admitted, put, world
+from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
+from webhook.controller.allocations import Allocations
+from webhook.quota.counted_records import Blueprint, ClaimRecord, Device, PodRecord
+
+COMMON: dict[str, Any] = {
+    "namespace": NAMESPACE,
+    "holder": "Pod/pod",
+    "since": "",
+    "blueprint": Blueprint(b"", {}),
+}
+SMALL, LARGE = 1, 2
+BOUND_AT = 8
+
+
+def pod(node: str = "node", **fields: Any) -> PodRecord:
+    """Return the pod for which the claim was generated."""
+    names = {"extended_claim": "", "generated_claims": ("claim",), "node_name": node, "is_terminal": False}
+    return PodRecord(uid="pod", name="pod", version=BOUND_AT, **{**COMMON, **names, **fields})
+
+
+def claim(
+    *, owner: str = "pod", devices: tuple[Device, ...] = (Device("gpu", "driver", "pool", "small"),)
+) -> ClaimRecord:
+    names: dict[str, Any] = {
+        "uid": "claim",
+        "name": "claim",
+        "made_for": "",
+        "pod": owner,
+        "devices": devices,
+    }
+    return ClaimRecord(**names, version=5, reserved_for=("pod",), **COMMON)
+
+
+def counts(
+    record: ClaimRecord, owner: PodRecord, *, held_at: int = BOUND_AT, awaits_list: bool = True
+) -> int:
+    """Return the GPUs for which a claim counts that was admitted for 2: 1 if it counts for its small device."""
+    allocations = Allocations()
+    allocations.find_kinds(record.uid, record.devices, lambda *_: 0)
+    if awaits_list:
+        allocations.pod_changed(None, owner)
+    allocations.reached(held_at)
+    return SMALL if allocations.kinds(record, owner) else LARGE
+
+
+def stored_claim(around: World) -> str:
+    """Admit and store a claim that may get 2 GPUs."""
+    flight = Flight("claim", vector(gpus=LARGE), vector(gpus=LARGE), around.now)
+    assert around.admit(flight)
+    around.be_stored(flight)
+    count_claim(around, as_=LARGE)
+    return flight.uid
+
+
+def count_claim(around: World, *, as_: int) -> None:
+    held = around.list(Controller())
+    objects = {**held.listing.objects, "claim": StoredObject(vector(gpus=as_))}
+    held.listing = msgspec.structs.replace(held.listing, objects=objects, used=used_by(objects))
+    around.reconcile(held)
+
+
+def a_binding_fails(*, rule: bool) -> World:
+    """Count a claim for its devices only once its pod is bound."""
+    around = world(gpus=2)
+    stored_claim(around)
+    count_claim(around, as_=counts(claim(), pod(node="" if rule else "node")))
+    admitted(around, gpus=1)
+    return around
+
+
+def a_claim_is_used_by_one_pod_after_another(*, rule: bool) -> World:
+    """Count a claim for its devices only if it was generated for one pod."""
+    around = world(gpus=2)
+    uid = stored_claim(around)
+    around.claims[uid] = StoredObject(vector(gpus=SMALL))
+    count_claim(around, as_=counts(claim(owner="" if rule else "pod"), pod()))
+    flight = around.request(gpus=1)
+    if around.admit(flight):
+        around.be_stored(flight)
+    around.claims[uid] = StoredObject(vector(gpus=LARGE))
+    around.check()
+    return around
+
+
+def a_list_of_claims_from_before_the_binding(*, rule: bool) -> World:
+    """Believe an allocation only of a list that is not older than the binding."""
+    around = world(gpus=2)
+    stored_claim(around)
+    count_claim(around, as_=counts(claim(), pod(), held_at=BOUND_AT - 1, awaits_list=rule))
+    return around
+
+
+def an_allocation_is_reviewed_and_fails(*, rule: bool) -> World:
+    """Give back by a count what an allocation leaves."""
+    around = world(gpus=2)
+    stored_claim(around)
+    if not rule:
+        put(around, used=vector(gpus=SMALL))
+    count_claim(around, as_=counts(claim(devices=()), pod()) if rule else SMALL)
+    return around
+
+
+def a_claim_loses_its_allocation(*, rule: bool) -> World:
+    """Count a claim as it was admitted once its pod has ended."""
+    around = world(gpus=2)
+    uid = stored_claim(around)
+    around.claims[uid] = StoredObject(vector(gpus=SMALL))
+    count_claim(around, as_=counts(claim(), pod()))
+    around.claims[uid] = StoredObject(vector(gpus=LARGE))
+    count_claim(around, as_=counts(claim(), pod(is_terminal=rule)))
+    return around
+
+
+def slices_are_fenced_too(*, rule: bool) -> World:
+    """Fence on slices: the kinds of devices come from them."""
+    around = world(gpus=2)
+    uid = stored_claim(around)
+    around.claims[uid] = StoredObject(vector(gpus=SMALL))
+    old = around.list(Controller())
+    around.claims[uid] = StoredObject(vector(gpus=LARGE))  # its device is of another kind now
+    around.revisions = msgspec.structs.replace(around.revisions, resource_slices=2)
+    around.reconcile(around.list(Controller()))
+
+    def without_slices(self: Revisions, other: Revisions) -> bool:
+        return msgspec.structs.astuple(self)[:3] >= msgspec.structs.astuple(other)[:3]
+
+    with patch.object(Revisions, "reaches", Revisions.reaches if rule else without_slices):
+        around.reconcile(old)
+    return around

@@ -1,0 +1,88 @@
+"""Which ResourceClaims (DRA) of a namespace count for the devices that they have, and not as they were admitted.
+
+A claim has its devices for good only if a controller made it for one pod, and that pod is bound and has not ended. The scheduler
+deallocates it if the binding fails, and may then choose larger devices. A claim that other pods may use gets other devices after
+its pod has ended. So these claims count as admitted.
+"""
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+
+from webhook.quota.counted_records import ClaimRecord, CountedRecord, Device, Kinds, PodRecord
+
+KindOf = Callable[[str, str, str], int | None]
+"""Returns the index of the kind of a device by driver, pool and name; None for an unknown device."""
+
+
+def unknown_kind(_driver: str, _pool: str, _device: str) -> None:
+    """Return the kind of any device where no ResourceSlices are read."""
+
+
+def is_binding(before: CountedRecord | None, after: CountedRecord | None) -> bool:
+    """Whether a pod is seen for the first time with a node and with claims that controllers made for it."""
+    return _is_bound_with_claims(after) and not _is_bound_with_claims(before)
+
+
+def _is_bound_with_claims(record: CountedRecord | None) -> bool:
+    if not isinstance(record, PodRecord) or not record.node_name:
+        return False
+    return bool(record.generated_claims or record.extended_claim)
+
+
+class Allocations:
+    """What is known of one namespace. The caller holds the lock of its sums."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, Kinds] = {}
+        """By uid of a claim with devices, of which one is known at least. Those of other drivers than GPUs' are not."""
+        self._reached = 0
+        self._bindings: dict[str, int] = {}
+        """By uid of a pod with claims: a revision at which it was bound, which the claims do not reach yet."""
+
+    def pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        if after is None:
+            if before is not None:
+                self._bindings.pop(before.uid, None)
+        elif is_binding(before, after) and after.version > self._reached:
+            self._bindings[after.uid] = after.version
+
+    def reached(self, revision: int) -> list[str]:
+        """Note that the claims are held at this revision. Return the pods that were bound before."""
+        self._reached = max(self._reached, revision)
+        pods = [uid for uid, bound in self._bindings.items() if bound <= self._reached]
+        for uid in pods:
+            del self._bindings[uid]
+        return pods
+
+    @property
+    def last_binding(self) -> int:
+        return max(self._bindings.values(), default=0)
+
+    @property
+    def known(self) -> AbstractSet[str]:
+        """The uids of the claims whose devices are known."""
+        return self._kinds.keys()
+
+    def find_kinds(self, uid: str, devices: tuple[Device, ...], kind_of: KindOf) -> bool:
+        """Find the kinds of the devices of a claim. Return whether they differ."""
+        before = self._kinds.pop(uid, ())
+        kinds = tuple(kind_of(device.driver, device.pool, device.name) for device in devices)
+        if any(kind is not None for kind in kinds):
+            self._kinds[uid] = kinds
+        return before != self._kinds.get(uid, ())
+
+    def kinds(self, claim: ClaimRecord, pod: PodRecord | None) -> Kinds:
+        """Return the kinds of the devices for which a claim counts. Empty if it counts as it was admitted.
+
+        pod: the owner of the claim. A list of claims from before its binding may show an allocation that did not last.
+        """
+        if (
+            pod is None
+            or not pod.node_name
+            or pod.is_terminal
+            or pod.uid in self._bindings
+            or pod.uid not in claim.reserved_for
+            or not pod.owns(claim)
+        ):
+            return ()
+        return self._kinds.get(claim.uid, ()) if claim.devices else ()

@@ -1,0 +1,149 @@
+"""Why a pod does not get the devices (DRA) of its ResourceClaims: what the scheduler finds, and what drivers say of a device."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+
+from policies.gpus.claimed_devices import DeviceRequest, ResourceClaim, decode_claim
+from policies.gpus.device_classes import DeviceClass
+from policies.gpus.device_slices import DeviceTaint
+from policies.gpus.stored_devices import Outlook, StoredDevices
+from policies.pods.pod import Toleration
+from policies.pods.tolerations import describe_toleration, toleration_of
+from policies.quota.demand import Catalogue
+from policies.times import utc
+from webhook.configuration.dynamic_resources import DRA_GROUP, read_device_classes, served_resource
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.stored_pod import StoredPod
+from webhook.tools.why.explanation import Awaited, Cause, Source, Way
+
+
+class _Condition(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _Device(msgspec.Struct, frozen=True):
+    device: str = ""
+    driver: str = ""
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    devices: tuple[_Device, ...] | None = None
+
+
+class _Reported(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_REPORTED = msgspec.json.Decoder(_Reported)
+
+
+def device_causes(reader: Permitted, catalogue: Catalogue, pod: StoredPod, now: datetime) -> Iterator[Cause]:
+    """Yield why the claims of a stored pod, which does not run, have no device, or not a working one."""
+    cluster = _Cluster(reader, catalogue)
+    for name in pod.claims:
+        document = cluster.claim(pod.metadata.namespace, name)
+        claim = decode_claim(document) if document else None
+        if document is None or claim is None:
+            continue
+        if claim.status is not None and claim.status.allocation is not None:
+            yield from _reported(name, _REPORTED.decode(document), now)
+        elif pod.unscheduled:
+            yield from _without_device(name, claim, cluster, now)
+
+
+class _Cluster:
+    """Reads what is asked for once."""
+
+    def __init__(self, reader: Permitted, catalogue: Catalogue) -> None:
+        self._reader, self._catalogue = reader, catalogue
+
+    def claim(self, namespace: str, name: str) -> bytes | None:
+        resource = served_resource(self._reader.api, "resourceclaims")
+        right = f"get resourceclaims.{DRA_GROUP} -n {namespace}"
+        return self._reader.get(right, resource.path(namespace, name)) if resource else None
+
+    @cached_property
+    def devices(self) -> StoredDevices | None:
+        return self._reader.devices(self._catalogue)
+
+    @cached_property
+    def classes(self) -> Mapping[str, DeviceClass]:
+        return {each.name: each for each in read_device_classes(self._reader.api)}
+
+
+def _without_device(name: str, claim: ResourceClaim, cluster: _Cluster, now: datetime) -> Iterator[Cause]:
+    for request in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
+        for each in request.alternatives:
+            path = f"{request.name}/{each.name}" if request.first_available else request.name
+            subject = f"ResourceClaim {name} ({path})"
+            device_class = cluster.classes.get(each.device_class_name)
+            if device_class is None:
+                message = f"{subject}: DeviceClass {each.device_class_name} does not exist"
+                yield Cause(source=Source.DEVICES, message=message, remedy="see kubectl get deviceclasses")
+            elif cluster.devices is not None:
+                outlook = cluster.devices.outlook(each, device_class.expressions)
+                if outlook.free < (each.count or 1):
+                    yield _outlook_cause(subject, each, outlook, now)
+
+
+def _outlook_cause(subject: str, request: DeviceRequest, outlook: Outlook, now: datetime) -> Cause:
+    """Return why there are not enough free devices for a request."""
+    of_class = f"{outlook.of_class} devices of DeviceClass {request.device_class_name}"
+    parts, remedies, ways = [], [], tuple[Way, ...]()
+    if not outlook.of_class:
+        message = f"the cluster has no device of DeviceClass {request.device_class_name}"
+        remedies, ways = ["wait until a node with such devices is added"], (Way(awaits=(Awaited.NODE,)),)
+    elif not outlook.selected:
+        message = f"its selectors match none of {of_class}"
+        remedies = ["correct the selectors of the claim or its template"]
+    else:
+        if outlook.allocated:
+            is_all = outlook.allocated == outlook.selected
+            parts.append("all allocated" if is_all else f"{outlook.allocated} of them allocated")
+            remedies.append("wait until another claim is deleted")
+            ways = (Way(awaits=(Awaited.ROOM,)),)
+        if outlook.tainted:
+            parts.append(_tainted(outlook.tainted, outlook.taints, now))
+            remedies.append(f"tolerate the taint in the claim: {toleration_of(_plain(outlook.taints[0]))}")
+        if outlook.free:
+            parts.append(f"{outlook.free} free, but {request.count} are needed")
+            remedies.append("use fewer devices")
+        message = f"the scheduler found no device: {outlook.selected} of {of_class} match, {', '.join(parts)}"
+    return Cause(
+        source=Source.DEVICES, message=f"{subject}: {message}", remedy=", or ".join(remedies), ways=ways
+    )
+
+
+def _tainted(number: int, taints: Sequence[DeviceTaint], now: datetime) -> str:
+    """Return how many are tainted, and since when: `2 with taint example.com/sick:NoExecute since 2026-11-29 08:00 UTC`."""
+    words = (
+        f"{describe_toleration(each)}{f' since {utc(each.time_added, now)}' if each.time_added else ''}"
+        for each in taints
+    )
+    return f"{number} with taint {', '.join(words)}"
+
+
+def _plain(taint: DeviceTaint) -> Toleration:
+    return Toleration(key=taint.key, value=taint.value, effect=taint.effect)
+
+
+def _reported(name: str, reported: _Reported, now: datetime) -> Iterator[Cause]:
+    """Yield what the driver of an allocated device says against it."""
+    for each in reported.status.devices or ():
+        for condition in each.conditions or ():
+            if condition.status == "False":
+                since = condition.last_transition_time
+                why = condition.message or condition.reason
+                message = f"ResourceClaim {name}: condition {condition.type} of device {each.device} is False"
+                message += f" since {utc(since, now)}" if since else ""
+                message += f": {why}" if why else ""
+                remedy = f"see the log of driver {each.driver} on its node"
+                yield Cause(source=Source.DEVICES, message=message, remedy=remedy)
