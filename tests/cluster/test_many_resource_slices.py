@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -18,17 +17,13 @@ NODES = 500
 @pytest.mark.timeout(1200)
 def test_reading_the_slices_of_many_nodes_takes_little(own_plane: ControlPlane) -> None:
     client = own_plane.client()
-
-    def publish(node: int) -> None:
+    for node in range(NODES):
         for each in slices_of(node):
             accepted(client.post(f"{CLAIMS_API}/resourceslices", each))
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(publish, range(NODES)))
     command = [sys.executable, *MODULE, "read", str(own_plane.kubeconfig()), str(NODES)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     sys.stdout.write(f"{NODES} nodes, real: {found}\n")
     assert (found["kinds"], found["knowsTheLast"]) == (8, True)
-    assert found["megabytes"] - found["megabytesBefore"] < 120
+    assert found["megabytes"] - found["megabytesBefore"] < 250
     assert found["cpuSeconds"] < 15
     assert found["cpuSecondsOfAPool"] < 0.1
