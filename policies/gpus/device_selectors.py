@@ -30,6 +30,9 @@ MAX_LENGTH = 1024
 MAX_LOOP_LENGTH = 256
 """Characters of an expression with a macro. Its cost grows with the square of the length."""
 
+MAX_KEPT = 256
+"""Expressions that are kept compiled, and evaluated for each catalogue. A long one takes some 70 KB."""
+
 _MACROS = frozenset({"all", "bind", "exists", "exists_one", "filter", "map"})
 _FUNCTIONS = _MACROS | {"compareTo", "contains", "endsWith", "has", "hasValue", "in", "isGreaterThan"}
 _FUNCTIONS |= {"isLessThan", "lowerAscii", "matches", "orValue", "quantity", "semver", "size", "startsWith"}
@@ -97,7 +100,7 @@ def _evaluated(expression: str, kinds: DeviceKinds) -> frozenset[int]:
     if cached is None:
         devices = [_device(kind) for kind in kinds.kinds]
 
-        @lru_cache(maxsize=1024)
+        @lru_cache(maxsize=MAX_KEPT)
         def evaluate(expression: str) -> frozenset[int]:
             selector = _compiled(expression)
             return frozenset(
@@ -131,7 +134,7 @@ def _may_select(selector: _Selector, kind: DeviceKind, device: dict[str, Any] | 
     return reads is None or unknown or selector.may_recover or not is_missing
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=MAX_KEPT)
 def _compiled(expression: str) -> _Selector | None:
     """Return None if the expression is not evaluated."""
     if len(expression) > MAX_LENGTH:
@@ -158,7 +161,7 @@ def _compiled(expression: str) -> _Selector | None:
         or macros > 1
         or not _FUNCTIONS.issuperset(calls)
         or _REFUSED.search(rest)
-        or (_MATCHES.search(rest) and (macros or not _has_short_patterns(expression)))
+        or (_MATCHES.search(rest) and (macros or not _has_plain_patterns(expression)))
         or (is_guarded and is_other)  # they find every domain in `device.attributes`
     ):
         return None
@@ -170,7 +173,10 @@ def _compiled(expression: str) -> _Selector | None:
     return _Selector(program, None if is_other else frozenset(reads | tests), is_guarded, may_recover)
 
 
-def _has_short_patterns(expression: str) -> bool:
+def _has_plain_patterns(expression: str) -> bool:
+    """Whether all patterns are short, and RE2 and Go fold the case of all letters alike."""
+    if not expression.isascii() or "\\" in expression:
+        return False
     patterns = len(_SHORT_PATTERN.findall(expression))
     return patterns <= _MAX_MATCHES and patterns == len(_MATCHES.findall(expression))
 

@@ -349,7 +349,8 @@ def _who_must_release_what(
     names = _covering(others, missing[scarcest.key], now)
     is_one = len(names) == 1 and not own
     who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
-    if all(each.denominator == 1 for each in missing.values()):
+    # Devices of claims have any weight: a slice that weighs as much is enough.
+    if request.pod is None or all(each.denominator == 1 for each in missing.values()):
         return f"{who} {missing_in_words(missing)}"
     if request.pod and (only := _only_request(request.pod, request.catalogue.resource_mapping)):
         slices = max(ceil(missing[each.key] * only.quantity.value / each.requested) for each in shortfalls)

@@ -86,6 +86,8 @@ NVIDIA = 'device.attributes["gpu.nvidia.com"]'
         f'!({NVIDIA}.zzz == "x" && has({NVIDIA}.type.foo))',
         f'{NVIDIA}.zzz == "x" ? false : true',
         "!('zzz' in device.attributes['a/b'])",
+        f'{NVIDIA}.type == "mig" || !"\ufb05".matches("(?i)\ufb06")',
+        f'{NVIDIA}.type == "mig" || !"\\ufb05".matches("(?i)\\ufb06")',
     ],
 )
 def test_no_error_of_ours_hides_a_value_of_kubernetes(kubernetes: Scheduler, expression: str) -> None:
