@@ -16,7 +16,7 @@ class SelectorBounds:
         self._included = frozenset[str]()
 
     def include(self, expressions: Iterable[str]) -> bool:
-        """Include the selectors of one claim. False if they and those of the claims before exceed the bounds: then none of them."""
+        """Include the selectors of one claim. False, and none of them, if they exceed the bounds with those before."""
         every = self._included.union(expressions)
         if sum(map(len, every)) > MAX_SELECTOR_TEXT or len(every) * self._number > MAX_EVALUATIONS:
             return False
