@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from policies.gpus.device_classes import DeviceSelector
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT
 from policies.pods.pod import Container, Metadata, Pod, Toleration, View
 from policies.pods.quantity import QuantityText
 
@@ -112,8 +113,6 @@ _OWNERS = frozenset({("Pod", "v1"), ("PodGroup", "scheduling.k8s.io")})
 
 MAX_CHOICES = 8
 """Different choices of one claim that are read. Real claims have one or two; the API server accepts 256."""
-MAX_SELECTORS = 4_096
-"""Characters of the selectors of one claim that are kept. Real ones have some hundred; the API server accepts 2.5 million."""
 
 
 class DeviceChoice(NamedTuple):
@@ -182,7 +181,8 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     """
     requests = (spec and spec.devices and spec.devices.requests) or ()
     every = [each for request in requests for each in request.alternatives]
-    are_short = sum(len(text) for each in every for text in each.expressions) <= MAX_SELECTORS
+    texts = {text for each in every for text in each.expressions}
+    are_short = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
     choices = frozenset(
         DeviceChoice(each.device_class_name, tuple(each.expressions) if are_short else ()) for each in every
     )

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Collection, Iterator
-from functools import lru_cache
+from functools import cached_property
 
 from policies.finding import ContactEdit, Edit, Finding, either, together
-from policies.gpus.claimed_devices import ClaimSpec, DeviceChoice, DeviceRequest, RequestedDevices
+from policies.gpus.claimed_devices import ClaimSpec, DeviceChoice, DeviceRequest
 from policies.gpus.classes import GPUClasses
 from policies.gpus.device_classes import CELSelector, DeviceSelector
-from policies.gpus.device_kinds import DeviceKind
 from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_weight import classified_weights
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT, SelectorBounds
 from policies.placement.class_advice import ALLOWED_PATH, alternatives_in_words, listed
 from policies.placement.class_choice import CLASS_NOT_ALLOWED
 from policies.placement.class_use import class_matches
@@ -19,42 +20,56 @@ NO_CLASS = ""
 """Stands for the class of devices that no GPUClass describes."""
 
 
-def classes_of_devices(
-    devices: RequestedDevices, mapping: ResourceMapping, gpu_classes: GPUClasses
-) -> frozenset[str] | None:
-    """Return the classes that the devices may be of, with NO_CLASS for devices of none.
+class ClaimedClasses:
+    """The classes of the devices that claims may get, in one review: its selectors are evaluated within `SelectorBounds`."""
 
-    None if they are not known: the cluster has no such device, and no GPUClass names the DeviceClass.
-    """
-    names = [classes_of_choice(each, mapping, gpu_classes) for each in devices]
-    known = [each for each in names if each is not None]
-    return frozenset[str]().union(*known) if len(known) == len(names) else None
+    def __init__(self, mapping: ResourceMapping, gpu_classes: GPUClasses) -> None:
+        self._mapping, self._gpu_classes = mapping, gpu_classes
+        self._bounds = SelectorBounds(mapping.device_kinds)
+        self._by_kind: dict[str, dict[int, frozenset[str]]] = {}
+        self._of_choice: dict[DeviceChoice, frozenset[str] | None] = {}
 
+    def of_claim(self, choices: Collection[DeviceChoice]) -> frozenset[str] | None:
+        """Return the classes that the devices of a claim may be of, with NO_CLASS for devices of none.
 
-@lru_cache(maxsize=1024)
-def classes_of_choice(
-    choice: DeviceChoice, mapping: ResourceMapping, gpu_classes: GPUClasses
-) -> frozenset[str] | None:
-    """Return the classes as `classes_of_devices` does. Empty for devices without GPUs."""
-    if mapping.device_class(choice.device_class) is None:
-        return frozenset()
-    listing = frozenset(each.name for each in gpu_classes.of_device_class(choice.device_class))
-    kinds = kinds_of_choice(choice, mapping)
-    return (
-        frozenset[str]().union(*(_classes(kind, listing, gpu_classes) for kind in kinds)) or listing or None
-    )
+        None if they are not known: the cluster has no such device, and no GPUClass names the DeviceClass.
+        """
+        are_read = self.include(choices)
+        names = [self.of_choice(each if are_read else DeviceChoice(each.device_class)) for each in choices]
+        known = [each for each in names if each is not None]
+        return frozenset[str]().union(*known) if len(known) == len(names) else None
 
+    def include(self, choices: Collection[DeviceChoice]) -> bool:
+        """Whether the selectors of the claim with these choices may be evaluated, too."""
+        return self._bounds.include(text for each in choices for text in each.expressions)
 
-def kinds_of_choice(choice: DeviceChoice, mapping: ResourceMapping) -> list[DeviceKind]:
-    """Return the kinds of devices that the DeviceClass and the expressions may select."""
-    selected = possible_kinds(choice.expressions, mapping.device_kinds)
-    of_class = mapping.kinds_by_class.get(choice.device_class, ())
-    return [mapping.device_kinds.kinds[index] for index in of_class if index in selected]
+    def of_choice(self, choice: DeviceChoice) -> frozenset[str] | None:
+        """Return the classes as `of_claim` does, of a choice that is included. Empty for devices without GPUs."""
+        if choice not in self._of_choice:
+            names: frozenset[str] | None = frozenset()
+            if self._mapping.device_class(choice.device_class) is not None:
+                listing = self._listing(choice.device_class)
+                names = frozenset[str]().union(*self.by_kind(choice).values()) or listing or None
+            self._of_choice[choice] = names
+        return self._of_choice[choice]
 
+    def by_kind(self, choice: DeviceChoice) -> dict[int, frozenset[str]]:
+        """Return the classes of each kind of device, by its index, that the DeviceClass and the expressions may select."""
+        if choice.device_class not in self._by_kind:
+            known = classified_weights(self._mapping.device_kinds, self._gpu_classes)
+            listing = self._listing(choice.device_class)
+            indexes = self._mapping.kinds_by_class.get(choice.device_class, ())
+            of_kind = {index: frozenset(each.name for each in known[index][1]) for index in indexes}
+            self._by_kind[choice.device_class] = {
+                index: names & listing or listing or names or frozenset((NO_CLASS,))
+                for index, names in of_kind.items()
+            }
+        by_kind = self._by_kind[choice.device_class]
+        selected = possible_kinds(choice.expressions, self._mapping.device_kinds)
+        return {index: names for index, names in by_kind.items() if index in selected}
 
-def _classes(kind: DeviceKind, listing: frozenset[str], gpu_classes: GPUClasses) -> frozenset[str]:
-    names = frozenset(each.name for each in gpu_classes.of_device(kind))
-    return names & listing or listing or names or frozenset((NO_CLASS,))
+    def _listing(self, device_class: str) -> frozenset[str]:
+        return frozenset(each.name for each in self._gpu_classes.of_device_class(device_class))
 
 
 def in_words(names: Collection[str]) -> str:
@@ -63,33 +78,38 @@ def in_words(names: Collection[str]) -> str:
 
 
 class ClaimJudge:
-    """Judges what claims request by the classes that a namespace may use: `allowed` are globs."""
+    """Judges what a claim requests by the classes that a namespace may use: `allowed` are globs."""
 
     def __init__(
         self, namespace: str, allowed: Collection[str], mapping: ResourceMapping, gpu_classes: GPUClasses
     ) -> None:
         self._namespace, self._mapping, self._gpu_classes = namespace, mapping, gpu_classes
+        self._classes = ClaimedClasses(mapping, gpu_classes)
         self._allowed = frozenset(each.name for each in gpu_classes if class_matches(each, allowed))
 
     def findings(self, spec: ClaimSpec | None, path: str) -> Iterator[Finding]:
         """Deny each request that may get devices of other classes. path: of the spec in the object."""
-        for index, request in enumerate((spec and spec.devices and spec.devices.requests) or ()):
-            at = f"{path}.devices.requests[{index}]"
-            if request.first_available:
-                for number, each in enumerate(request.first_available):
-                    yield from self._denial(each, f"{at}.firstAvailable[{number}]")
-            elif request.exactly is not None:
-                yield from self._denial(request.exactly, f"{at}.exactly")
-            else:
-                yield from self._denial(request, at)
+        requests = tuple(_by_path((spec and spec.devices and spec.devices.requests) or (), path))
+        are_read = self._classes.include([_choice(each) for _, each in requests])
+        for at, each in requests:
+            yield from self._denial(each, at, are_read=are_read)
 
-    def _denial(self, request: DeviceRequest, path: str) -> Iterator[Finding]:
-        choice = DeviceChoice(request.device_class_name, tuple(request.expressions))
-        names = classes_of_choice(choice, self._mapping, self._gpu_classes) or frozenset()
+    def _denial(self, request: DeviceRequest, path: str, *, are_read: bool) -> Iterator[Finding]:
+        choice = _choice(request) if are_read else DeviceChoice(request.device_class_name)
+        names = self._classes.of_choice(choice) or frozenset()
         if not (forbidden := names - self._allowed) or request.admin_access:
             return
         why = f"namespace {self._namespace} may not use {in_words(forbidden)}"
-        if selector := self._selector(choice):
+        selector = self._selector(choice) if are_read else ""
+        if any(request.expressions) and not (are_read and self._classes.include([_selecting(selector)])):
+            yield Finding(
+                reason=CLASS_NOT_ALLOWED,
+                path=f"{path}.selectors",
+                message=f"must be few and short enough to be evaluated, {MAX_SELECTOR_TEXT} characters in a claim: {why}",
+                remedy="write fewer or shorter selectors",
+            )
+            return
+        if selector:
             yield Finding(
                 reason=CLASS_NOT_ALLOWED,
                 path=f"{path}.selectors",
@@ -99,7 +119,7 @@ class ClaimJudge:
             )
             return
         # The selectors of the request may be why no allowed device is possible.
-        others = [name for name in sorted(self._mapping.kinds_by_class) if self._has_only_allowed(name)]
+        others = self._allowed_alone
         remedy = f"set deviceClassName: {alternatives_in_words(others)}" if others else ""
         asked = sorted(forbidden - {NO_CLASS})
         yield Finding(
@@ -117,27 +137,50 @@ class ClaimJudge:
             contact_choices=tuple((ContactEdit("GPUPolicy", ALLOWED_PATH, name),) for name in listed(asked)),
         )
 
-    def _has_only_allowed(self, device_class: str) -> bool:
-        names = classes_of_choice(DeviceChoice(device_class), self._mapping, self._gpu_classes)
-        return bool(names) and names is not None and names <= self._allowed
+    @cached_property
+    def _allowed_alone(self) -> list[str]:
+        """The DeviceClasses of which every device is of an allowed class."""
+        classes = {name: self._classes.of_choice(DeviceChoice(name)) for name in self._mapping.kinds_by_class}
+        return sorted(name for name, names in classes.items() if names and names <= self._allowed)
 
     def _selector(self, choice: DeviceChoice) -> str:
         """Return a CEL expression that selects the allowed devices of the choice alone; "" if none does."""
-        listing = frozenset(each.name for each in self._gpu_classes.of_device_class(choice.device_class))
-        kinds = kinds_of_choice(choice, self._mapping)
-        is_allowed = [_classes(kind, listing, self._gpu_classes) <= self._allowed for kind in kinds]
+        by_kind, kinds = self._classes.by_kind(choice), self._mapping.device_kinds.kinds
         keys = {each.key for gpu_class in self._gpu_classes for each in gpu_class.device_attributes}
         for key in sorted(keys):
             # A selector that reads an attribute of a device without it is an error, for which no device is allocated.
-            texts = [each.attributes[key].string if key in each.attributes else None for each in kinds]
-            wanted = {text for text, allowed in zip(texts, is_allowed, strict=True) if allowed}
-            unwanted = {text for text, allowed in zip(texts, is_allowed, strict=True) if not allowed}
+            texts: dict[bool, set[str | None]] = {True: set(), False: set()}
+            for index, names in by_kind.items():
+                attribute = kinds[index].attributes.get(key)
+                texts[names <= self._allowed].add(attribute.string if attribute else None)
+            wanted, unwanted = texts[True], texts[False]
             if wanted and None not in wanted | unwanted and wanted.isdisjoint(unwanted):
                 domain, _, name = key.partition("/")
                 values = [_quoted(text) for text in sorted(filter(None, wanted))]
                 comparison = f"== {values[0]}" if len(values) == 1 else f"in [{', '.join(values)}]"
                 return f"device.attributes['{domain}'].{name} {comparison}"
         return ""
+
+
+def _by_path(requests: Collection[DeviceRequest], path: str) -> Iterator[tuple[str, DeviceRequest]]:
+    """Yield each request, or each of its alternatives, with its path."""
+    for index, request in enumerate(requests):
+        at = f"{path}.devices.requests[{index}]"
+        if request.first_available:
+            for number, each in enumerate(request.first_available):
+                yield f"{at}.firstAvailable[{number}]", each
+        elif request.exactly is not None:
+            yield f"{at}.exactly", request.exactly
+        else:
+            yield at, request
+
+
+def _choice(request: DeviceRequest) -> DeviceChoice:
+    return DeviceChoice(request.device_class_name, tuple(request.expressions))
+
+
+def _selecting(expression: str) -> DeviceChoice:
+    return DeviceChoice("", (expression,))
 
 
 def _quoted(text: str) -> str:

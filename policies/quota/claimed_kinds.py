@@ -19,6 +19,7 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.device_selectors import not_evaluated, possible_kinds
 from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weights, device_weight
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
+from policies.gpus.selector_bounds import SelectorBounds
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
 from policies.pods.quantity import QuantityText
 from policies.quota.amounts import GPUS, RESOURCES, Vector, total
@@ -34,10 +35,6 @@ from policies.quota.demand import (
 MAX_RESULTS = 32
 """Devices that one claim can get (`AllocationResultsMaxSize` of the API server), also by `allocationMode: All`."""
 
-MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 1024, 1600
-"""Characters of the different selectors of a claim, and their number times the kinds of devices. A claim with more counts without
-its own selectors, so the work of one claim is bounded."""
-
 
 class ClaimedKinds:
     """Counts the requests of one claim, which the catalogue's kinds of devices may serve."""
@@ -50,11 +47,8 @@ class ClaimedKinds:
         self._requests, self._kinds = requests, self.mapping.device_kinds
         self._cards: dict[str, Demand] = {}
         self._possible: dict[int, tuple[DeviceRequest, frozenset[int]]] = {}
-        expressions = {text for each in _alternatives(requests) for text in each.expressions}
-        self._reads_selectors = (
-            sum(map(len, expressions)) <= MAX_SELECTOR_TEXT
-            and len(expressions) * len(self._kinds.kinds) <= MAX_EVALUATIONS
-        )
+        expressions = (text for each in _alternatives(requests) for text in each.expressions)
+        self._reads_selectors = SelectorBounds(self._kinds).include(expressions)
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
         """Return the indexes of the present kinds of which a device may serve the request."""

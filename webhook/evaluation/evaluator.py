@@ -23,7 +23,7 @@ from policies.gpus.claimed_devices import (
     with_accelerator_claims_only,
 )
 from policies.gpus.refused_limit_ranges import refused_amounts
-from policies.placement.claim_classes import classes_of_devices
+from policies.placement.claim_classes import ClaimedClasses
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
@@ -127,9 +127,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         claims = self.claims_of(policy.namespace, pod)
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
         seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
-        claim_classes = {
-            name: classes_of_devices(each, mapping, gpu_classes) for name, each in claims.items()
-        }
+        of_claims = ClaimedClasses(mapping, gpu_classes)
+        claim_classes = {name: of_claims.of_claim(each) for name, each in claims.items()}
         context = Context(
             phase=phase,
             namespace=policy.namespace,

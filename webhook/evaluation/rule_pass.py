@@ -107,8 +107,9 @@ class RulePass:
         """Check what a claim, or the claims of a template, request. path: of the spec in the object."""
         for bound, mode in self.rules:
             if bound.rule.check_claim is not None:
-                findings = bound.rule.check_claim(spec, path, bound.options, self.context)
-                self._record(bound, findings, mode)
+                self._record_some(
+                    bound, bound.rule.check_claim(spec, path, bound.options, self.context), mode
+                )
 
     def check_claim_template(self, template: ResourceClaimTemplate) -> None:
         """Warn, in every mode, of a template whose claims could never be created."""
@@ -129,11 +130,15 @@ class RulePass:
 
     def _check(self, bound: BoundRule, mode: Mode) -> None:
         if bound.rule.check is not None:
-            DeadlineExceeded.check(self._deadline)
-            for finding in bound.rule.check(self.patch.pod, bound.options, self.context):
-                self._record(bound, [finding], mode)
-                if len(self.violations[outcome_of(Severity.DENIAL, mode)]) >= MAX_FINDINGS:
-                    break
+            self._record_some(bound, bound.rule.check(self.patch.pod, bound.options, self.context), mode)
+
+    def _record_some(self, bound: BoundRule, findings: Iterable[Finding], mode: Mode) -> None:
+        """Record findings until there are enough denials: the rest is not computed."""
+        DeadlineExceeded.check(self._deadline)
+        for finding in findings:
+            self._record(bound, [finding], mode)
+            if len(self.violations[outcome_of(Severity.DENIAL, mode)]) >= MAX_FINDINGS:
+                break
 
     def _mutate(self, bound: BoundRule, mode: Mode) -> None:
         """Apply a rule in mode `enforce` to the pod. In another mode, report what the rule would add."""

@@ -1,5 +1,7 @@
 """The classes of the devices that claims may get: which they are, and what a namespace that may not use them all is told."""
 
+import gc
+import weakref
 from typing import Any
 
 import msgspec
@@ -14,7 +16,8 @@ from policies.gpus.resource_mapping import (
     Measure,
     ResourceMapping,
 )
-from policies.placement.claim_classes import NO_CLASS, classes_of_devices
+from policies.gpus.selector_bounds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
+from policies.placement.claim_classes import NO_CLASS, ClaimedClasses
 from policies.rules.gpu_class import GPUClassOptions, check, check_claim
 from tests.builders import JSON, container, context, gpu_class, pod, view
 from tests.cases import cases
@@ -99,7 +102,40 @@ def is_product(name: str) -> str:
     nothing=([], set()),
 )
 def test_the_classes_of_devices(choices: list[DeviceChoice], want: set[str] | None) -> None:
-    assert classes_of_devices(frozenset(choices), MAPPING, CLASSES) == want
+    assert ClaimedClasses(MAPPING, CLASSES).of_claim(frozenset(choices)) == want
+
+
+H100_ONLY = is_product("NVIDIA H100 80GB HBM3")
+
+
+def test_the_selectors_of_one_review_are_bounded_however_many_claims_a_pod_names() -> None:
+    claimed = ClaimedClasses(MAPPING, CLASSES)
+    few, many = ([f"{n} > -1" for n in range(number)] for number in (10, MAX_EVALUATIONS // len(KINDS)))
+
+    only, every = frozenset({H100}), frozenset({A100, H100})
+    assert claimed.of_claim([DeviceChoice(DRIVER, (H100_ONLY, *few))]) == only
+    assert claimed.of_claim([DeviceChoice(DRIVER, (H100_ONLY, *many))]) == every, "too many"
+    long = f'{H100_ONLY} || "{"x" * MAX_SELECTOR_TEXT}" == ""'
+    assert claimed.of_claim([DeviceChoice(DRIVER, (long,))]) == every, "too long"
+    assert claimed.of_claim([DeviceChoice(DRIVER, (H100_ONLY, few[0]))]) == only, "seen before"
+    texts = [f'{H100_ONLY} && "{n}{"x" * 100}" != ""' for n in range(500)]
+    classes = [claimed.of_claim([DeviceChoice(DRIVER, (each,))]) for each in texts]
+    number = classes.count(only)
+    assert 0 < number < MAX_SELECTOR_TEXT // 100
+    assert classes == [only] * number + [every] * (500 - number)
+
+
+def test_nothing_of_a_claim_is_kept_and_so_no_former_catalogue() -> None:
+    classes = GPUClasses((*CLASSES,))
+    kept = weakref.ref(classes)
+    for each in ((H100_ONLY,), ()):
+        assert ClaimedClasses(MAPPING, classes).of_claim([DeviceChoice(DRIVER, each)])
+    MAPPING.device_kinds.__dict__.clear()
+
+    del classes
+    gc.collect()
+
+    assert kept() is None
 
 
 A100_ONLY = GPUClassOptions(allowed=(A100,))
@@ -121,6 +157,10 @@ MUST = f"must select only devices of allowed classes: {NOT_H100}"
 MUST_HAVE = f"must have devices of allowed classes: {NOT_H100}"
 OF_A100 = (
     "device.attributes['gpu.nvidia.com'].productName in ['NVIDIA A100 80GB PCIe', 'NVIDIA A100-SXM4-80GB']"
+)
+SHORTER = (
+    "write fewer or shorter selectors; must be few and short enough to be evaluated, 1024 characters in a claim: "
+    f"{NOT_H100}"
 )
 OTHERS = "set deviceClassName: mig.nvidia.com"
 
@@ -176,6 +216,29 @@ OTHERS = "set deviceClassName: mig.nvidia.com"
         [f'{REQUEST}.exactly.deviceClassName = "h100.example.com": {MUST_HAVE}; {ASK}'],
     ),
     without_devices_of_which_the_class_is_known=(exactly("absent.example.com"), A100_ONLY, []),
+    selectors_that_are_too_long=(
+        exactly(DRIVER, OF_A100, f'"{"x" * 1024}" != ""'),
+        A100_ONLY,
+        [f"{REQUEST}.exactly.selectors: {SHORTER}"],
+    ),
+    too_many_selectors=(
+        exactly(DRIVER, OF_A100, *(f"{n}>-1" for n in range(MAX_EVALUATIONS // len(KINDS)))),
+        A100_ONLY,
+        [f"{REQUEST}.exactly.selectors: {SHORTER}"],
+    ),
+    too_long_with_the_selector_that_would_be_advised=(
+        exactly(DRIVER, f'"{"x" * 980}" != ""'),
+        A100_ONLY,
+        [f"{REQUEST}.exactly.selectors: {SHORTER}"],
+    ),
+    a_request_without_selectors_beside_long_ones=(
+        {
+            "name": "gpu",
+            "firstAvailable": [requesting(), requesting("mig.nvidia.com", f'"{"x" * 1024}" != ""')],
+        },
+        A100_ONLY,
+        [f'{REQUEST}.firstAvailable[0].deviceClassName = "{DRIVER}": {OTHERS}; {MUST_HAVE}; or {ASK}'],
+    ),
     for_administrators=(exactly(adminAccess=True), A100_ONLY, []),
     no_gpu=(exactly("nic.example.com"), A100_ONLY, []),
 )

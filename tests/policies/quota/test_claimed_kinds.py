@@ -9,10 +9,10 @@ from policies.finding import VALUE_LENGTH
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
+from policies.gpus.selector_bounds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.quota.amounts import texts
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand, ignored_selectors
-from policies.quota.claimed_kinds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.quota.demand import Demand, UnclassifiedPods
 from tests.builders import JSON
 from tests.cases import cases

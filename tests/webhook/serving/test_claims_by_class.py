@@ -143,7 +143,7 @@ def test_a_claim_that_kubernetes_makes_for_a_pod_is_not_checked_again(user: str)
 
 @pytest.mark.parametrize("kind", [CLAIM, TEMPLATE])
 def test_what_cannot_be_checked_is_refused(kind: str) -> None:
-    def refusal(document: JSON, **more: Any) -> tuple[bool, int, str]:
+    def refusal(document: JSON, **more: Any) -> tuple[bool | None, int, str]:
         response = reviewed(document, kind, **more)
         assert response.status is not None
         return bool(response.allowed), response.status.code, response.status.message
