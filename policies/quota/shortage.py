@@ -352,7 +352,7 @@ def _who_must_release_what(
     # Devices of claims have any weight: a slice that weighs as much is enough.
     if request.pod is None or all(each.denominator == 1 for each in missing.values()):
         return f"{who} {missing_in_words(missing)}"
-    if request.pod and (only := _only_request(request.pod, request.catalogue.resource_mapping)):
+    if only := _only_request(request.pod, request.catalogue.resource_mapping):
         slices = max(ceil(missing[each.key] * only.quantity.value / each.requested) for each in shortfalls)
         if scarcest.requested < only.quantity.value:
             return f"{who} room for {slices} {only.resource.name}"
