@@ -162,7 +162,10 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
         ClaimName(kind, metadata.namespace or "", metadata.name or ""),
         requested_devices(claim.spec if claim else None),
         is_generated(metadata),
-        any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
+        any(
+            each.controller and (each.kind, each.api_version) == ("Pod", "v1")
+            for each in metadata.owner_references or ()
+        ),
     )
 
 
