@@ -422,6 +422,6 @@ def test_that_webhooks_fail_open_is_said_once(tmp_path: Path) -> None:
     found = [each for each in checked("entries", entries, tmp_path).findings if each.id == "fails-open"]
 
     assert [f"{each.object} {each.message}\n{each.remedy}" for each in found] == [
-        f"{ENTRY} and 3 more have failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked\n"
+        f"{ENTRY} and 4 more have failurePolicy Ignore: while the webhook is away, GPU pods are admitted unchecked\n"
         "after the first days set failurePolicy: Fail (webhooks.failurePolicy of the chart)"
     ]
