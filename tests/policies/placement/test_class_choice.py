@@ -275,3 +275,12 @@ def test_only_a_few_names_are_listed() -> None:
         "a or b or c or d",
         "a or b or c or 2 more",
     ]
+
+
+def test_other_resources_are_removed_with_a_choice_of_a_class() -> None:
+    others = ("amd.com/gpu", "habana.ai/gaudi")
+    advice = selection(allowed=("*",), default=None, others=others).advice_to_name(["nvidia-t4"])
+
+    assert advice.remedy == (
+        "remove amd.com/gpu and habana.ai/gaudi, and set gpu-admission.dev/gpu-class: nvidia-t4"
+    )
