@@ -10,8 +10,8 @@ def test_a_denied_pod_of_a_group_names_what_the_others_hold() -> None:
     alone, grouped = pod(gpu_container()), pod(gpu_container())
     grouped["metadata"]["labels"] = {POD_GROUP: "train"}
     said = [
-        list(of_group(quota_request_for_pod("r", view(each), before and view(before), context())))
-        for each, before in ((alone, None), (grouped, None), (grouped, grouped))
+        list(of_group(quota_request_for_pod("r", view(each), before, context())))
+        for each, before in ((alone, None), (grouped, None), (grouped, view(grouped)))
     ]
 
     assert said == [
