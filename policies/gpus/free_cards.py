@@ -6,12 +6,13 @@ partitions still fits into its counters.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
 
 from policies.gpus.device_kinds import DeviceKind
 from policies.gpus.device_slices import CounterValue, DeviceShape, SliceLayout
-from policies.pods.quantity import parse_quantity
+from policies.pods.quantity import QuantityError, parse_quantity
 
 WHOLE, NOTHING = Fraction(1), Fraction(0)
 
@@ -107,5 +108,9 @@ def _card(
 
 
 def _amounts(values: Iterable[tuple[str, CounterValue]]) -> Counter[str]:
-    """Return counters in nano units."""
-    return Counter({name: parse_quantity(each.value).nano for name, each in values})
+    """Return counters in nano units. One that cannot be read, which only a driver can write, is left out."""
+    amounts = Counter[str]()
+    for name, each in values:
+        with suppress(QuantityError):
+            amounts[name] = parse_quantity(each.value).nano
+    return amounts

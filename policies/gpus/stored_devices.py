@@ -124,7 +124,7 @@ class StoredDevices:
         return held
 
     def cards_by_node(self) -> dict[str, list[CardUse]]:
-        """Return the cards of each node, under "" those that several nodes reach."""
+        """Return the cards by node. Cards that several nodes reach have the key ""."""
         by_node = defaultdict[str, list[CardUse]](list)
         # Most of 5,000 nodes have equal cards, of which equal ones are allocated.
         known: dict[object, tuple[CardUse, ...]] = {}

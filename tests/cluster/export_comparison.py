@@ -57,7 +57,7 @@ def placed(documents: Iterable[JSON], namespaces: Sequence[str]) -> list[Case]:
 
 
 def answers_to(client: Client, cases: Sequence[Case]) -> list[Answer]:
-    """Return what the API server says of each case on a dry run; again of those for which the machine was too slow."""
+    """Return the answers of the API server to dry runs of the cases. Cases for which the machine was too slow are tried again."""
 
     def answer(case: Case) -> Answer | None:
         found = create(client, *case)

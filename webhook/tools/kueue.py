@@ -49,7 +49,7 @@ class KueueState(JsonStruct, frozen=True):
     message: str = ""
 
     def in_words(self, now: datetime) -> str:
-        """Return its state: `LocalQueue team-a, 3 of 5 pending`, or `LocalQueue team-a, admitted at 14:02 UTC`."""
+        """Return its state: `LocalQueue team-a, place 3 of 5`, or `LocalQueue team-a, admitted at 14:02 UTC`."""
         words = f"LocalQueue {self.local_queue}" if self.local_queue else f"Workload {self.workload}"
         if self.admitted_at:
             return f"{words}, admitted at {utc(self.admitted_at, now)}"

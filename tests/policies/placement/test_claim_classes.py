@@ -1,4 +1,4 @@
-"""The classes of the devices that claims may get: which they are, and what a namespace that may not use them all is told."""
+"""The classes of the devices that claims may get: which they are, and the denial in a namespace that may not use them all."""
 
 import gc
 import weakref

@@ -59,7 +59,7 @@ MAX_DEPTH = 2
 def described_elsewhere(
     manifest: Manifest, data: Any, configuration: Configuration, lookup: Lookup
 ) -> Iterator[Finding]:
-    """Yield a warning of each object, among those that this one names, whose pods request GPUs or are not known.
+    """Yield a warning of each object that this one names, if its pods request GPUs or are not known.
 
     data: the object with what is known of a TrainJob's runtime.
     """
