@@ -1,11 +1,10 @@
 """References between documents: names of classes and resources, and paths into objects of other kinds."""
 
+import json
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
-
-import msgspec
 
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
@@ -60,7 +59,8 @@ def _may_be_defined(problem: Problem, place: DocumentLocation, kind: str, collec
     if not unread or kind != CLASS:  # a pattern of a resource mapping may define any name
         return bool(unread)
     named = (str(problem.parts[-1]), str(value_at(place.data, problem.parts)))
-    texts = set(_TEXT.findall(msgspec.json.encode(unread).decode()))
+    # A key of YAML may be null, or a date, which JSON does not have.
+    texts = set(_TEXT.findall(json.dumps(unread, default=str, skipkeys=True)))
     return any(fnmatchcase(text, name) for text in texts for name in named)
 
 
