@@ -122,6 +122,7 @@ def test_an_honest_history_has_no_faults() -> None:
     assert found.faults == []
     assert (found.claims, found.allocations, found.bounds) == (1, 1, {"c": (Fraction(1), Fraction(1, 7))})
     assert [round(each, 1) for each in found.delays] == [0.4, 0.2]
+    assert [round(each, 1) for each in found.after_allocations] == [0.5]
 
 
 def changed(at: float, change: Callable[[Step], Step | None]) -> list[Step]:
