@@ -133,10 +133,10 @@ def review(*, owned_before: bool | None, owned: bool, user: str) -> bool:
     was, now = (
         claim_document("claim", ownerReferences=owner if each else []) for each in (owned_before, owned)
     )
-    change = {"kind": CLAIM_KIND, "userInfo": {"username": user}}
+    change: dict[str, Any] = {"kind": CLAIM_KIND, "userInfo": {"username": user}}
     if owned_before is not None:
         change |= {"operation": "UPDATE", "oldObject": was}
-    return Served().validate(now, **change).allowed
+    return bool(Served().validate(now, **change).allowed)
 
 
 def is_used_again(*, is_refused: bool) -> World:
