@@ -476,7 +476,9 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifdef ALLOCATED         /* object 1 is a claim that was generated for pod 0, and gets a small device or a large one; another pod wants the rest */
 #define SERVES 1
 #define CONTROLLERS 1
+#ifndef OBJECTS
 #define OBJECTS 3
+#endif
 #define CREATED(object) (object == 0 -> VECTOR(0, 1) : (object == 1 -> VECTOR(2, 0) : VECTOR(1, 0)))
 #define HARD(generation) VECTOR(2, UNLIMITED)
 #define COLLECTIONS 2
@@ -488,7 +490,9 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifdef STANDALONE        /* the same, of a claim that other pods may use after pod 0 */
 #define SERVES 1
 #define CONTROLLERS 1
+#ifndef OBJECTS
 #define OBJECTS 3
+#endif
 #define CREATED(object) (object == 0 -> VECTOR(0, 1) : (object == 1 -> VECTOR(2, 0) : VECTOR(1, 0)))
 #define HARD(generation) VECTOR(2, UNLIMITED)
 #define COLLECTIONS 2

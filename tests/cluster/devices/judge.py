@@ -56,7 +56,7 @@ class Verdict:
     delays: list[float] = field(default_factory=list)
     """Seconds from a change of the charges to a ledger that says so, of changes that nothing followed for two seconds."""
     after_allocations: list[float] = field(default_factory=list)
-    """The same from the allocation of a claim that is charged what it has since then."""
+    """Seconds from the allocation of a claim to the first ledger that charges what it has, also where something followed."""
     claims: int = 0
     allocations: int = 0
     bounds: dict[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
@@ -288,9 +288,22 @@ class Judge:
             since = change.at if known is None else max(change.at, known + AFTER_CHANGES)
             if ended - since > WITHIN:
                 self._compare_between(since, ended, change)
+        for number, change in enumerate(self._charges):
+            counted = self._counted_at(number)
+            if change.allocated is not None and counted is not None and not self._has_changed(counted):
+                self.verdict.after_allocations.append(counted - change.allocated)
         last = self._rows[-1][1] if self._rows else _Row()
         if not self._claims and not self._pods and last.used is not None:
             self.verdict.left += [f"{last.used} is used"] * bool(last.used) + list(last.entries)
+
+    def _counted_at(self, number: int) -> float | None:
+        """Return when a ledger first said what was charged after this change, or after a later one. None: it never did."""
+        began, later = self._charges[number].at, self._charges[number:]
+        for at, row in self._rows:
+            known = (each.charge for each in later if each.at <= at)
+            if at >= began and row.used is not None and any(each.allows(row.used) for each in known):
+                return at
+        return None
 
     def _compare_between(self, began: float, ended: float, change: _Change) -> None:
         charge = change.charge
@@ -312,8 +325,6 @@ class Judge:
             )
         elif before:
             self.verdict.delays.append(delay)
-            if change.allocated is not None and began == change.at:
-                self.verdict.after_allocations.append(since - change.allocated)
 
 
 def _keep(objects: dict[str, Any], key: str, value: Any) -> None:

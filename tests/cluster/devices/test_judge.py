@@ -134,6 +134,12 @@ def changed(at: float, change: Callable[[Step], Step | None]) -> list[Step]:
 SECOND = [claim(3, "d", ANY_SLICE)]
 
 
+def test_an_allocation_is_counted_in_a_ledger_that_counts_what_followed_too() -> None:
+    late = [*changed(2.4, lambda _: None), *SECOND, row(3.2, "8/7", "2")]
+
+    assert [round(each, 1) for each in verdict(late, 4).after_allocations] == [1.3]
+
+
 @cases(
     ("steps", "want"),
     a_second_claim_that_may_become_a_card=(
