@@ -48,6 +48,10 @@ class DeviceRequest(View, frozen=True):
         """Its CEL selectors, without those of its DeviceClass."""
         return (each.cel.expression for each in self.selectors or () if each.cel is not None)
 
+    @property
+    def choice(self) -> "DeviceChoice":
+        return DeviceChoice(self.device_class_name, tuple(self.expressions), self.tolerations or ())
+
 
 class Devices(View, frozen=True):
     requests: tuple[DeviceRequest, ...] | None = None
@@ -120,6 +124,7 @@ class DeviceChoice(NamedTuple):
 
     device_class: str
     expressions: tuple[str, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
 
 RequestedDevices = frozenset[DeviceChoice]
@@ -186,9 +191,7 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     every = [each for request in requests for each in request.alternatives]
     texts = {text for each in every for text in each.expressions}
     are_short = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
-    choices = frozenset(
-        DeviceChoice(each.device_class_name, tuple(each.expressions) if are_short else ()) for each in every
-    )
+    choices = frozenset(each.choice if are_short else each.choice._replace(expressions=()) for each in every)
     is_unknown = any(not each.device_class for each in choices)
     return None if is_unknown or len(choices) > MAX_CHOICES else _interned(choices)
 

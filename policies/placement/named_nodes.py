@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from policies.pods.pod import Pod, Toleration
-from policies.pods.tolerations import tolerates
+from policies.pods.tolerations import tolerated
 
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
@@ -45,7 +45,7 @@ class NodeState(msgspec.Struct, frozen=True):
     def untolerated_by(self, pod: Pod) -> list[Toleration]:
         """Return its taints that the pod does not tolerate."""
         tolerations = pod.spec.tolerations or ()
-        return [taint for taint in self.taints if not any(tolerates(each, taint) for each in tolerations)]
+        return [taint for taint in self.taints if not tolerated(taint, tolerations)]
 
 
 class NamedNode(msgspec.Struct, frozen=True):
