@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding, Reason
-from policies.gpus.claimed_devices import ClaimSpec, ResourceClaimTemplate
+from policies.gpus.claimed_devices import ClaimSpec, GPUNumber, ResourceClaimTemplate
 from policies.gpus.classes import GPUClasses
 from policies.gpus.device_kinds import NO_TAINTS, KindTaints
 from policies.gpus.resource_mapping import ResourceMapping
@@ -99,6 +99,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claimed_devices` removes other claims."""
     claim_classes: Mapping[str, frozenset[str]] = {}
     """By name of a claim in the pod, the classes that its devices may be of (`policies.placement.claim_classes`), if known."""
+    claimed_gpus: GPUNumber | None = None
+    """The GPUs that its only claim requests, if they are known."""
     device_taints: KindTaints = NO_TAINTS
     claim_taints: Mapping[str, tuple[Toleration, ...]] = {}
     """By name of a claim in the pod, the taints of devices that keep it from all of them (`ClaimedClasses.taints`)."""

@@ -50,7 +50,8 @@ class DeviceRequest(View, frozen=True):
 
     @property
     def choice(self) -> "DeviceChoice":
-        return DeviceChoice(self.device_class_name, tuple(self.expressions), self.tolerations or ())
+        number = 0 if self.allocation_mode == "All" else self.count or 1
+        return DeviceChoice(self.device_class_name, tuple(self.expressions), self.tolerations or (), number)
 
 
 class Devices(View, frozen=True):
@@ -120,11 +121,19 @@ MAX_CHOICES = 8
 
 
 class DeviceChoice(NamedTuple):
-    """Devices of one DeviceClass that all `expressions` (CEL) select."""
+    """Devices of one DeviceClass that all `expressions` (CEL) select. number: 0 for all of a node."""
 
     device_class: str
     expressions: tuple[str, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    number: int = 1
+
+
+class GPUNumber(NamedTuple):
+    """How many cards or MIG slices a pod gets. profile: of the slices, if they are."""
+
+    number: int
+    profile: str | None = None
 
 
 RequestedDevices = frozenset[DeviceChoice]

@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from policies.finding import ContactEdit, Edit, Finding, either, together
-from policies.gpus.claimed_devices import ClaimSpec, DeviceChoice, DeviceRequest
+from policies.gpus.claimed_devices import ClaimSpec, DeviceChoice, DeviceRequest, GPUNumber
 from policies.gpus.classes import GPUClasses
 from policies.gpus.device_classes import CELSelector, DeviceSelector
 from policies.gpus.device_kinds import NO_TAINTS, KindTaints
 from policies.gpus.device_selectors import possible_kinds
 from policies.gpus.device_slices import kind_key
-from policies.gpus.device_weight import classified_weights
+from policies.gpus.device_weight import classified_weights, mig_profiles
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT, SelectorBounds
 from policies.placement.class_advice import ALLOWED_PATH, alternatives_in_words, listed
@@ -85,6 +85,21 @@ class ClaimedClasses:
                     return ()
                 found |= dict.fromkeys(against)
         return tuple(found)
+
+    def number(self, choices: Collection[DeviceChoice]) -> GPUNumber | None:
+        """Return how many GPUs a claim with one request gets: cards, or slices with the most memory if it can only get slices."""
+        (choice, *more), are_read = choices or (DeviceChoice(""),), self.include(choices)
+        if more or not choice.number:
+            return None
+        sizes = dict[str, int]()
+        for index in self.by_kind(choice if are_read else choice._replace(expressions=())):
+            slices = [*mig_profiles(self._mapping.device_kinds.kinds[index], self._gpu_classes)]
+            if not slices:
+                return GPUNumber(choice.number)
+            for gpu_class, name in slices:
+                profile = self._gpu_classes.mig_profile(gpu_class, name)
+                sizes[name] = max(sizes.get(name, 0), profile.memory_gib if profile else 0)
+        return GPUNumber(1, max(sizes, key=lambda name: sizes[name])) if sizes else None
 
     def _listing(self, device_class: str) -> frozenset[str]:
         return frozenset(each.name for each in self._gpu_classes.of_device_class(device_class))

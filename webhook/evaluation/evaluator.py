@@ -128,6 +128,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
         seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
         of_claims = ClaimedClasses(mapping, gpu_classes, configuration.devices.taints)
+        only = [claims.get(each.name) for each in seen.spec.resource_claims or ()]
         claim_classes = {name: of_claims.of_claim(each) for name, each in claims.items()}
         context = Context(
             phase=phase,
@@ -137,6 +138,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             resource_mapping=mapping,
             claimed=claimed,
             claim_classes={name: classes for name, classes in claim_classes.items() if classes},
+            claimed_gpus=of_claims.number(only[0]) if len(only) == 1 and only[0] else None,
             device_taints=configuration.devices.taints,
             claim_taints={
                 name: taints for name, each in claims.items() if (taints := of_claims.taints(each))
