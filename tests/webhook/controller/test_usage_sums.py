@@ -79,6 +79,8 @@ class Stored:
         self.reached: defaultdict[str, int] = defaultdict(int)
         self.pods: dict[str, PodRecord] = {}
         self.claims: dict[str, ClaimRecord] = {}
+        self.final: dict[str, str] = {}
+        """By uid of a claim that has its devices for good: that of its pod."""
         self.nodes: dict[str, NamedNode] = {}
         self.gone: dict[str, NamedNode] = {}
 
@@ -105,14 +107,22 @@ class Stored:
 
     def kinds_of(self, claim: ClaimRecord) -> tuple[int | None, ...]:
         """Return the kinds of the devices that a claim has for good."""
+        kinds = tuple(self.kinds.get(each.name) for each in claim.devices)
+        return kinds if self.is_final(claim) and any(kind is not None for kind in kinds) else ()
+
+    def is_final(self, claim: ClaimRecord) -> bool:
+        if self.final.get(claim.uid) == claim.pod and {*claim.reserved_for} <= {claim.pod}:
+            return True
         pod = self.pods.get(claim.pod)
         if pod is None or pod.is_terminal or not pod.node_name or pod.namespace != claim.namespace:
-            return ()
+            return False
         is_of_pod = claim.name in {pod.extended_claim, *pod.generated_claims}
         is_reached = self.bound.get(pod.uid, 0) <= self.reached[pod.namespace]
-        is_final = is_of_pod and is_reached and pod.uid in claim.reserved_for
-        kinds = tuple(self.kinds.get(each.name) for each in claim.devices)
-        return kinds if is_final and any(kind is not None for kind in kinds) else ()
+        return is_of_pod and is_reached and pod.uid in claim.reserved_for
+
+    def note_final(self) -> None:
+        final = {uid: claim.pod for uid, claim in self.claims.items() if self.is_final(claim)}
+        self.final = {uid: pod for uid, pod in (self.final | final).items() if uid in self.claims}
 
     def forget_nodes(self) -> None:
         left = {each.node_name for each in self.pods.values()}
@@ -217,9 +227,10 @@ class Changes(RuleBasedStateMachine):
             metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
         names = {"request": "r", "driver": "gpu.nvidia.com", "pool": "x"}
         results = [{**names, "device": each} for each in devices]
+        consumer = {"resource": "pods", "name": "p", "uid": reserved_for}
         status = {
             "allocation": {"devices": {"results": results}},
-            "reservedFor": [{"resource": "pods", "name": "p", "uid": reserved_for}],
+            "reservedFor": [consumer] if reserved_for else [],
         }
         document = {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status}
         self.claim_becomes(f"claim-{uid}", self.stored.sums.reader.read_claim(raw(document)))
@@ -231,7 +242,9 @@ class Changes(RuleBasedStateMachine):
     def claim_becomes(self, uid: str, after: ClaimRecord | None) -> None:
         before = self.stored.claims.pop(uid, None)
         if after is not None:
-            self.stored.claims[uid] = after
+            is_lost = before is not None and not after.devices and self.stored.is_final(after)
+            kept = before.devices if before is not None and is_lost else after.devices
+            self.stored.claims[uid] = msgspec.structs.replace(after, devices=kept)
         self.stored.sums.claim_changed(before, after)
 
     @rule(
@@ -287,6 +300,7 @@ class Changes(RuleBasedStateMachine):
 
     @invariant()
     def all_is_counted(self) -> None:
+        self.stored.note_final()
         self.check("team", UnclassifiedPods.MOST_EXPENSIVE, HARD)
         assert self.stored.sums.recount("team")
 
@@ -365,7 +379,7 @@ def bind(cluster: Changes, phase: str = "Running") -> None:
     cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, phase, "", "", generated="claim-a", late=False)
 
 
-def test_a_claim_counts_for_its_device_from_when_its_pod_is_bound_until_it_ends() -> None:
+def test_a_claim_counts_for_its_device_from_when_its_pod_is_bound() -> None:
     cluster = with_an_allocated_claim()
     assert cluster.used("gpus") == 2
     bind(cluster)
@@ -375,6 +389,19 @@ def test_a_claim_counts_for_its_device_from_when_its_pod_is_bound_until_it_ends(
     assert cluster.used("gpus") == 1 + Fraction(1, 7)
     assert cluster.stored.sums.last_binding("team") == 0
     bind(cluster, "Succeeded")
+    assert cluster.used("gpus") == Fraction(1, 7), "until the claim is deleted"
+    cluster.a_pod_goes("a1")
+    cluster.a_claim_is_there("a1", "a1", 1, is_marked=False, devices=(), reserved_for="")
+    assert cluster.used("gpus") == Fraction(1, 7), "no other pod may have it"
+    cluster.a_claim_is_there("a1", "a1", 1, is_marked=False, devices=(), reserved_for="b1")
+    assert cluster.used("gpus") == 1, "but another pod has it"
+    cluster.a_claim_goes("a1")
+    assert cluster.used("gpus") == 0
+
+
+def test_a_claim_of_a_pod_that_was_not_bound_counts_as_admitted_after_its_end() -> None:
+    cluster = with_an_allocated_claim()
+    cluster.a_pod_goes("a1")
     assert cluster.used("gpus") == 1
 
 
