@@ -2,8 +2,8 @@
 
 A claim has its devices for good only if a controller made it for one pod, and that pod was bound. The scheduler deallocates it if
 the binding fails, and may then choose larger devices. A claim that other pods may use gets other devices after its pod has ended.
-So these claims count as admitted. No other pod gets a claim that was made for one (`policies.quota.claim_protection`), so after the
-end of its pod it counts for the same devices until it is deleted, which takes its controller some calls.
+So these claims count as admitted. No other pod gets a claim that was made for one (`policies.quota.claim_protection`). So after
+the end of its pod it counts for the same devices until it is deleted, which takes its controller some calls.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,8 @@ def unknown_kind(_driver: str, _pool: str, _device: str) -> None:
 
 def is_binding(before: CountedRecord | None, after: CountedRecord | None) -> bool:
     """Whether a pod is seen for the first time with a node and with claims that controllers made for it."""
-    return _is_bound_with_claims(after) and not _is_bound_with_claims(before)
-
-
-def _is_bound_with_claims(record: CountedRecord | None) -> bool:
-    if not isinstance(record, PodRecord) or not record.node_name:
-        return False
-    return bool(record.generated_claims or record.extended_claim)
+    was, now = (isinstance(each, PodRecord) and each.is_bound_with_claims for each in (before, after))
+    return now and not was
 
 
 class Allocations:
@@ -98,14 +93,7 @@ class Allocations:
         return self._kinds.get(claim.uid, ()) if is_counted else ()
 
     def _is_final(self, claim: ClaimRecord, pod: PodRecord | None) -> bool:
-        """A list of claims from before the binding may show an allocation that did not last."""
         if self._pods.get(claim.uid) == claim.pod and {*claim.reserved_for} <= {claim.pod}:
             return True
-        return (
-            pod is not None
-            and bool(pod.node_name)
-            and not pod.is_terminal
-            and pod.uid not in self._bindings
-            and pod.uid in claim.reserved_for
-            and pod.owns(claim)
-        )
+        # A list of claims from before the binding may show an allocation that did not last.
+        return pod is not None and pod.uid not in self._bindings and pod.has_for_good(claim)
