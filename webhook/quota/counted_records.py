@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimStatus, ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import ClaimStatus, DeviceResult, ResourceClaim, decode_claim
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
@@ -131,6 +131,10 @@ class Device(NamedTuple):
     pool: str
     name: str
     consumed: tuple[tuple[str, QuantityText], ...] = ()
+
+    @property
+    def result(self) -> DeviceResult:
+        return DeviceResult(self.request, self.driver, self.pool, self.name, None, dict(self.consumed))
 
 
 class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
