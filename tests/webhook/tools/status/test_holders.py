@@ -1,7 +1,7 @@
 """The claims that hold a quota, with what the controller counts for them."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -33,15 +33,14 @@ def test_what_a_claim_holds(
     tmp_path: Path, claim: dict[str, Any], node: str, may_list_slices: bool, want: str
 ) -> None:
     cluster = cluster_with(claim, node)
-    classes = [
-        decode_device_class(each) for each in map(msgspec.json.encode, cluster.objects["deviceclasses"])
-    ]
+    stored = cast("list[Any]", cluster.objects["deviceclasses"])
+    classes = tuple(decode_device_class(msgspec.json.encode(each)) for each in stored)
     with ApiServer(tmp_path, cluster) as server:
         reader = Permitted(server.client())
         slices = reader.slices()
         assert slices is not None
         kinds = AllocatedKinds(slices, load_objects([]).resource_mapping).device_kinds
-        published = load_objects([], ClusterDevices(tuple(classes), kinds))
+        published = load_objects([], ClusterDevices(classes, kinds))
         if not may_list_slices:
             cluster.objects["resourceslices"] = status(403, "no", "Forbidden")
             reader = Permitted(server.client())
