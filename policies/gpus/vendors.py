@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.gpus.resource_mapping import (
+from policies.gpus.mapping_spec import (
     NVIDIA_GPU,
     DeviceClassPattern,
     Measure,

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import GPUResource
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
     ClassAdvice,

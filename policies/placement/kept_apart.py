@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from policies.finding import Edit, Edits, Finding, Severity
 from policies.gpus.cards import domain
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.availability import NO_NODE, Availability
 from policies.pods.pod import Pod
 

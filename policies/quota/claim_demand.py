@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from policies.finding import Edit, Finding, Reason, Severity, together, truncate
 from policies.gpus.claimed_devices import CLAIM, ClaimName, ClaimSpec, DeviceRequest, Devices, ResourceClaim
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata, Pod
 from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector

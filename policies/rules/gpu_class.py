@@ -23,7 +23,8 @@ from policies.gpus.cards import domain, requested_of_nodes
 from policies.gpus.claimed_devices import ClaimSpec
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
-from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.models.memory import enough_cards, enough_in_words
 from policies.placement.availability import NO_NODE
 from policies.placement.claim_classes import ClaimJudge

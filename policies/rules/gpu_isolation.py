@@ -23,7 +23,7 @@ from typing import Any
 from policies.finding import Edit, Edits, Finding, Reason, Severity, together
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.unmapped import (
     gets_other_gpus,
     is_unmapped_accelerator,

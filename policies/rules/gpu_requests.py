@@ -44,19 +44,12 @@ from policies.gpus.fraction_annotations import (
     fraction_container,
     fraction_problems,
 )
+from policies.gpus.mapping_spec import DEFAULT_SCHEDULER, Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
-from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.placement.availability import (
-    EXCEEDS_MAX_PER_CONTAINER,
-    EXCEEDS_MAX_PER_POD,
-    EXCEEDS_NODE,
-    NO_NODE,
-    OTHER_VENDOR,
-    UNKNOWN_SLICE,
-    Availability,
-    Bounds,
-)
+from policies.placement.availability import EXCEEDS_NODE, NO_NODE, OTHER_VENDOR, UNKNOWN_SLICE, Availability
+from policies.placement.bounds import EXCEEDS_MAX_PER_CONTAINER, EXCEEDS_MAX_PER_POD, Bounds
 from policies.placement.kept_apart import seldom_together
 from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION

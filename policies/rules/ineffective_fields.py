@@ -22,8 +22,9 @@ from typing import Any
 import msgspec
 
 from policies.finding import Edit, Finding, Json, Reason, Severity, together, truncate
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.near_names import INVALID_RESOURCE_NAME, REFUSED, UNKNOWN_RESOURCE_NAME
-from policies.gpus.resource_mapping import NVIDIA_GPU, ResourceMapping
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
 from policies.pods.field_paths import Parts, annotation_path, field_path, value_at

@@ -20,7 +20,8 @@ from math import ceil, prod
 from msgspec.structs import replace
 
 from policies.finding import Edit, Edits, Finding, Reason, Severity
-from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
 from policies.pods.field_paths import path_parts, value_at
 from policies.pods.owner import Owner

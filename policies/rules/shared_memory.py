@@ -16,7 +16,7 @@ from math import ceil
 
 from policies.finding import Edit, Finding, Reason, Severity, together
 from policies.gpus.cards import gpu_requests
-from policies.gpus.resource_mapping import Measure
+from policies.gpus.mapping_spec import Measure
 from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from policies.gpus.resource_mapping import ResourceMappingSpec
+from policies.gpus.mapping_spec import ResourceMappingSpec
 from policies.policy import (
     BUILT_IN,
     BUILT_IN_POLICY,

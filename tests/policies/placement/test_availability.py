@@ -5,7 +5,8 @@ from fractions import Fraction
 from policies.finding import Severity
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.availability import Availability, Bounds, Complaint
+from policies.placement.availability import Availability, Complaint
+from policies.placement.bounds import Bounds
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
 from policies.placement.named_nodes import NodeState

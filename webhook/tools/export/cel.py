@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
+from policies.gpus.mapping_spec import Measure, ResourcePattern
+from policies.gpus.resource_mapping import ResourceMapping
 
 Named = tuple[str, str]
 """Name and CEL expression: of a variable, of a match condition."""

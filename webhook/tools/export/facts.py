@@ -11,14 +11,9 @@ from policies.gpus import exposure, fraction_annotations
 from policies.gpus.amount import NAME
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.classes import GPUClasses
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure, ResourcePattern
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
-from policies.gpus.resource_mapping import (
-    IMPLICIT_DEVICE_CLASS,
-    GPUResource,
-    Measure,
-    ResourceMapping,
-    ResourcePattern,
-)
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.unmapped import ACCELERATOR, NO_AMOUNTS, VIRTUAL_NODE
 from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.placement import named_nodes

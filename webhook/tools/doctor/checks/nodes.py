@@ -7,7 +7,7 @@ import msgspec
 
 from policies.finding import flow
 from policies.gpus.classes import GPUClass
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.vendors import from_all_vendors
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import resource_taint
