@@ -22,7 +22,7 @@ from policies.placement.availability import NO_NODE
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import RULE_ID, given_tolerations
 from policies.placement.kept_apart import ONLY_ONE, only_one_of
-from policies.placement.named_nodes import NodeState
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import constraints_in_the_way
 from policies.placement.pinning import pinning

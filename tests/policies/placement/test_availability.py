@@ -9,7 +9,7 @@ from policies.placement.availability import Availability, Complaint
 from policies.placement.bounds import Bounds
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
-from policies.placement.named_nodes import NodeState
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, node_affinity, pod, view

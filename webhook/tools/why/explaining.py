@@ -31,7 +31,7 @@ from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.objects import decode_metadata
+from webhook.cluster.objects import InstallationNames, decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.evaluation.creation import evaluate_creation
 from webhook.evaluation.decision import Outcome
@@ -43,7 +43,6 @@ from webhook.evaluation.tried_choices import edited_pod
 from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.tools.doctor.cluster import Names
 from webhook.tools.kueue import read_kueue
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
@@ -109,7 +108,7 @@ class _Case:
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
         self.limits = limits = effective_ledger(reader, namespace, self.quota, now)
-        self.until = until = figures_until(reader, Names(), now) if limits is not None else None
+        self.until = until = figures_until(reader, InstallationNames(), now) if limits is not None else None
         self.quota_without = partial(quota_from_status, limits, self.configuration, has_controller=not until)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""

@@ -12,12 +12,13 @@ from webhook.cluster.objects import (
     DEVICES,
     WEBHOOK,
     WEBHOOK_CONFIGURATION,
+    InstallationNames,
 )
 from webhook.configuration.cluster_source import PLURALS
 from webhook.configuration.workload_kinds import WorkloadKind, plural
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Permission, Unknown
+from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, Permission, Unknown
 from webhook.workloads.autoscalers import SCALED_RESOURCES
 from webhook.workloads.servers import READ_SERVERS
 
@@ -101,7 +102,7 @@ def _permissions(
 
 
 def needed(
-    names: Names,
+    names: InstallationNames,
     *,
     karpenter: bool,
     cert_manager: bool,

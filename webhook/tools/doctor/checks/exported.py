@@ -25,8 +25,8 @@ from webhook.tools.doctor.check import (
     warning,
 )
 from webhook.tools.doctor.checks.configurations import GROUP
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
 from webhook.tools.export.static import loaded
+from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, Permission
 
 POLICIES = "validatingadmissionpolicies"
 

@@ -26,7 +26,7 @@ from webhook.cluster.taints import is_lasting
 from webhook.configuration.documents import CLASS
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 
 READ = Permission("list", "nodes")
 PRODUCT_LABELS = (*from_all_vendors(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
