@@ -52,9 +52,10 @@ from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.tools.check.run_budgets import budget_findings
 from webhook.tools.check.run_references import described_elsewhere
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
+from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus
 from webhook.workloads.places import workload_pods
 from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAIN_JOB, runtime_of, with_runtime
-from webhook.workloads.unread import misplaced_fields, misplaced_gpus, quota_findings, unread_gpus
+from webhook.workloads.unread import quota_findings, unread_gpus
 
 
 class ManifestVerdict(Enum):
