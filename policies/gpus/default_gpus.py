@@ -13,9 +13,9 @@ from policies.finding import (
     Edits,
     Finding,
     Reason,
-    Severity,
     in_words,
     together,
+    warning,
 )
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
@@ -41,7 +41,7 @@ LIMIT_RANGE = "LimitRange"
 _NONE = "0"
 _IN_LIMITS = " in resources.limits"
 """Where to write it: the API server copies a limit to the request, and no request to the limit."""
-_warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, is_example=True)
+_warning = partial(warning, reason=GPUS_BY_DEFAULT, is_example=True)
 
 
 # ---- a pod
@@ -257,10 +257,9 @@ def _misspelt(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iter
         for resource, amount in amounts.items():
             meant, at = mapping.misspelt(resource), f"{path}.{field}[{resource}]"
             if meant is not None:
-                yield Finding(
+                yield warning(
                     rule=ID,
                     reason=UNKNOWN_RESOURCE_NAME,
-                    severity=Severity.WARNING,
                     path=at,
                     message="no device plugin that is known has this resource: the LimitRange bounds nothing",
                     choices=together(Edit(at), Edit(f"{path}.{field}[{meant}]", amount)),

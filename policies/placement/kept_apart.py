@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from policies.finding import Edit, Edits, Finding, Severity
+from policies.finding import Edit, Edits, Finding, warning
 from policies.gpus.cards import domain
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
@@ -28,9 +28,8 @@ def seldom_together(
     }
     if len(set(kinds.values())) > 1:
         names = " and ".join(sorted(kinds))
-        yield Finding(
+        yield warning(
             reason=NO_NODE,
-            severity=Severity.WARNING,
             path="spec",
             message=f"the pod stays pending unless a node has {names} together, which few have",
             choices=tuple(only_one_of(availability.pod, kinds).values()),

@@ -18,7 +18,7 @@ requests devices of another vendor.
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Severity, either, together
+from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Severity, either, together, warning
 from policies.gpus.cards import domain, requested_of_nodes
 from policies.gpus.claimed_devices import ClaimSpec
 from policies.gpus.classes import GPUClass, GPUClasses
@@ -42,7 +42,6 @@ from policies.placement.class_choice import (
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
-    warning,
     without_default,
 )
 from policies.placement.class_nodes import class_without_nodes

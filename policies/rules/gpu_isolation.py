@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from policies.finding import Edit, Edits, Finding, Reason, Severity, together
+from policies.finding import Edit, Edits, Finding, Reason, Severity, together, warning
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.mapping_spec import NVIDIA_GPU
@@ -88,8 +88,7 @@ REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
 
 _exposed = partial(Finding, reason=EXPOSED_GPUS)
-_warning = partial(Finding, severity=Severity.WARNING)
-_unread = partial(_warning, reason=DEVICE_VARIABLE, message=UNREAD)
+_unread = partial(warning, reason=DEVICE_VARIABLE, message=UNREAD)
 
 
 class GPUIsolationOptions(RuleOptions, frozen=True):
@@ -144,7 +143,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     for name, place in reversed(accelerators.items()):
         # Of a misspelt name, rule ineffective-fields says which is meant.
         if context.resource_mapping.misspelt(name) is None:
-            yield _warning(
+            yield warning(
                 reason=UNMAPPED_RESOURCE,
                 path=place.amount_paths(name)[0],
                 container=place.container.name,
@@ -153,7 +152,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
             )
     asked = other_scheduler(pod, context.resource_mapping)
     if asked is not None:
-        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
+        yield warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
     requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
@@ -161,7 +160,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     # Agents that run on every node have to tolerate all taints.
     if tolerated is not None and not context.made_by_daemonset:
         path = f"spec.tolerations[{tolerated}]"
-        yield _warning(
+        yield warning(
             reason=TOLERATES_GPU_TAINT,
             path=path,
             message=TOLERATED,
@@ -326,7 +325,7 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
     for place in pod.places:
         security = place.container.security_context
         if security is not None and security.privileged:
-            yield _warning(
+            yield warning(
                 reason=PRIVILEGED_CONTAINER,
                 path=f"{place.path}.securityContext.privileged",
                 container=place.container.name,

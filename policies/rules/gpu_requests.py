@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together, truncate
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together, truncate, warning
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
@@ -129,9 +129,6 @@ class GPURequestsOptions(RuleOptions, frozen=True):
 
     def _limits(self) -> tuple[tuple[str, ResourceLimits], ...]:
         return ("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)
-
-
-warning = partial(Finding, severity=Severity.WARNING)
 
 
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
 
-from policies.finding import Edit, Edits, Finding, Reason, Severity, flow, plain, together
+from policies.finding import Edit, Edits, Finding, Reason, flow, plain, together, warning
 from policies.gpus.cards import requested_of_nodes
 from policies.placement.availability import NO_NODE
 from policies.placement.class_use import class_matches
@@ -43,7 +43,7 @@ from policies.rules.gpu_class import class_use, selects_unknown_class
 MISSING_TOLERATION = Reason("MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes")
 
 ID = RULE_ID
-_warning = partial(Finding, reason=NO_NODE, severity=Severity.WARNING, path="spec.tolerations")
+_warning = partial(warning, reason=NO_NODE, path="spec.tolerations")
 
 
 class GPUTolerationOptions(RuleOptions, frozen=True):

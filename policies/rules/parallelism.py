@@ -19,7 +19,7 @@ from math import ceil, prod
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Edits, Finding, Reason, Severity
+from policies.finding import Edit, Edits, Finding, Reason, warning
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
@@ -91,9 +91,8 @@ _MPI_LAYOUT = re.compile(r"(?<!\S)--?(g|t|N|ngpus|npernode|map-by|oversubscribe)
 
 _RAY_CLUSTER = "spec.rayClusterConfig"
 
-_warning = partial(Finding, severity=Severity.WARNING)
 _several_slices = partial(
-    _warning,
+    warning,
     reason=SEVERAL_SLICES,
     message="should be 1: a CUDA process sees one slice of a card, so the others stay idle unless more processes run",
     remedy="request one larger slice, or one in each container",
@@ -211,7 +210,7 @@ def _of_serve_config(
         if groups:
             gpus, (path, count) = max(groups.items())
             edits = _grown(workload, path, count + ceil((needed - total) / gpus), is_elastic=is_elastic)
-        yield _warning(
+        yield warning(
             reason=MORE_PROCESSES,
             path="spec.serveConfigV2",
             message=f"its deployments need {float(needed):g} GPUs, and all pods have {total}",
@@ -278,7 +277,7 @@ def _mismatch(
     is_exact = most > 0 and (is_more or most * factor == total)
     choices = {f"set {most}": set_to(most) if is_exact else (), amount: request(needed)}
     offered = {words: edits for words, edits in choices.items() if edits}
-    return _warning(
+    return warning(
         reason=MORE_PROCESSES if is_more else IDLE_GPUS,
         message=message if is_more else f"{message}: the others stay idle",
         remedy=" or ".join(offered),

@@ -11,8 +11,8 @@ from policies.finding import (
     Edit,
     Finding,
     Json,
-    Severity,
     together,
+    warning,
 )
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
@@ -32,8 +32,7 @@ _ONLY_OF_PODS = {each.encode_name for each in msgspec.structs.fields(PodSpec)} -
 }
 """Fields of a pod that a container does not have."""
 _misplaced = partial(
-    Finding,
-    severity=Severity.WARNING,
+    warning,
     rule=INEFFECTIVE_FIELDS,
     reason=MISPLACED_FIELD,
     message="must not stand here: kubectl refuses an unknown field, and other clients lose it",

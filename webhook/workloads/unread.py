@@ -11,10 +11,10 @@ from policies.finding import (
     ContactEdit,
     Edit,
     Finding,
-    Severity,
     short_path,
     together,
     truncate,
+    warning,
 )
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, path_parts, value_at
@@ -57,8 +57,6 @@ _ALIKE = 0.8
 """How much a kind must be like one that is known."""
 _SHORTEST_WORD = 3
 
-_warning = partial(Finding, severity=Severity.WARNING)
-
 
 def unread_gpus(
     group: str,
@@ -82,7 +80,7 @@ def unread_gpus(
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
-    unread = partial(_warning, rule=ID, reason=UNREAD_GPUS)
+    unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
     lowered = kind.lower()[:LONGEST_NAME]
     near = [] if row else get_close_matches(lowered, alike, n=1, cutoff=_ALIKE)
     # With a word more it is another kind: DynamoGraphDeploymentRequest.
@@ -94,13 +92,13 @@ def unread_gpus(
     named = ", ".join(truncate(field_path(at)) for at in found[:MAX_NAMED])
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
-    warning = partial(unread, path=field_path(found[0]))
+    of_first = partial(unread, path=field_path(found[0]))
     if row is None and kind in _CHART_KINDS:
-        return [warning(message=message, remedy="render the chart, and check what it makes")]
+        return [of_first(message=message, remedy="render the chart, and check what it makes")]
     if row is not None and any(found[0] == at for path in row.unread for at, _ in values(data, steps(path))):
         value = value_at(data, found[0])
         named = truncate(value) if isinstance(value, str) else short_path(field_path(found[0]))
-        return [warning(message=IN_ITS_PODS(named))]
+        return [of_first(message=IN_ITS_PODS(named))]
     forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row else []
     words = str(found[0][-1]).split(".")  # spark.executor.resource.gpu.amount is one of spec.executor
     nearest = max(
@@ -109,7 +107,7 @@ def unread_gpus(
         default=None,
     )
     return [
-        warning(
+        of_first(
             message=message,
             remedy=f"write them into {nearest.path}" if nearest else "",
             ask_contact="to name their paths in workloadKinds of a GPUResourceMapping",
