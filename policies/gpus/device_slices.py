@@ -67,6 +67,10 @@ class DeviceTaint(Toleration, frozen=True):
     def keeps_away(self) -> bool:
         return self.effect in {"NoSchedule", "NoExecute"}
 
+    @property
+    def timeless(self) -> Toleration:
+        return Toleration(key=self.key, value=self.value, effect=self.effect)
+
 
 class SliceDevice(View, frozen=True):
     name: str = ""
