@@ -46,11 +46,11 @@ from webhook.evaluation.decision import (
 )
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
+from webhook.evaluation.fitting_choices import may_exceed, with_choices_that_fit
 from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
-from webhook.evaluation.usage_now import may_exceed, with_choices_that_fit
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 
 
@@ -78,7 +78,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
         policies = self.configuration.policies
-        labels = self.facts.labels_of(namespace) if policies.asks_labels(namespace) else ()
+        labels = self.facts.labels_of(namespace) if policies.depends_on_labels(namespace) else ()
         return policies.for_namespace(namespace, labels)
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, RequestedDevices]:
