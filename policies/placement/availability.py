@@ -180,7 +180,7 @@ class Availability:
     ) -> Complaint | None:
         """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed.
 
-        The remedy names resources of which a node has `count`; with a count of 0, none.
+        The remedy names other resources of which a node has `count`. With a count of 0, it names none.
         """
         name = resource.name
         if not resource.measure.is_count or not self._is_missing(name):
@@ -191,7 +191,7 @@ class Availability:
         offered = nearest or sorted(
             node for node in self._gpus_on_nodes if not self.pinned or domain(node) == domain(name)
         )
-        on_nodes = [(each, self._most(each)) for each in offered if each in self._gpus_on_nodes]
+        on_nodes = [(each, self._largest_amount(each)) for each in offered if each in self._gpus_on_nodes]
         in_words = [f"{most} {each}" if most else each for each, most in on_nodes]
         but = f", but {alternatives_in_words(in_words)}" if on_nodes else ""
         too_few = {each for each, most in on_nodes if most and most < count}
@@ -223,8 +223,8 @@ class Availability:
     def _states(self) -> list[NodeState]:
         return [*chain.from_iterable(self._nodes.states.values())] if self._nodes is not None else []
 
-    def _most(self, name: str) -> int:
-        """Return how much of the resource the node with the most of it has; 0 if that is not known."""
+    def _largest_amount(self, name: str) -> int:
+        """Return the largest amount of the resource on one node; 0 if that is not known."""
         return max((dict(state.amounts).get(name, 0) for state in self._states), default=0)
 
     def _has(self, names: set[str]) -> bool:
@@ -294,9 +294,10 @@ class Availability:
         return _exceeds_node(resource, limit, why, Severity.WARNING)
 
     def is_time_sliced(self, resource: GPUResource) -> bool:
-        """Whether several units are no more of a card: by the name, or if each class that the pod can get says so of its cards.
+        """Whether the resource is a time-sliced share, so that several units give no more of a card than one.
 
-        Cards of other vendors that are less than one are partitions, of which several are more.
+        It is one by its name, or if each class of the pod says so of its cards. A smaller part of another vendor's card is a
+        partition: several give more.
         """
         name = resource.name
         if resource.measure is not Measure.DEVICES or name not in self._gpu_classes.equivalents:
@@ -308,7 +309,7 @@ class Availability:
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
     ) -> dict[str, str]:
-        """Return the resources that hold this part (< 1) of a GPU of this resource, and what they are: a slice, a share."""
+        """Return resources for this part (< 1) of a GPU by name, and in words what each is: a slice, a time-sliced share."""
         ways = {}
         with_resource = [gpu_class for gpu_class in self._recommended if gpu_class.resource == resource.name]
         classes_by_profile = Counter(

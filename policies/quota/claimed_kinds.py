@@ -77,7 +77,7 @@ class ClaimedKinds:
         return bool(self.possible(request)) if is_known and not request.admin_access else None
 
     def demand(self, request: DeviceRequest, count: int | None) -> Demand:
-        """Return the demand of so many devices, or of all that a node has if `count` is None."""
+        """Return the demand of `count` devices; None: of all devices of a node."""
         resource = RESOURCES + IMPLICIT_DEVICE_CLASS + request.device_class_name
         if possible := self.possible(request):
             return self._of_kinds(request, possible, count, resource)

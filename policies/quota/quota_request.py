@@ -158,7 +158,7 @@ def decide_by_own_catalogue(
     waiting: int = 0,
     is_served: bool = True,
 ) -> ReservationOutcome:
-    """Decide on one request as if the ledger was counted under this catalogue, and so many pods waited. Reserve nothing.
+    """Decide on one request as if the ledger was counted under this catalogue, and `waiting` pods waited. Reserve nothing.
 
     is_served: as in ReservationRequest.
     """

@@ -221,7 +221,7 @@ def _of_serve_config(
 
 
 def _grown(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edits:
-    """Return the edits by which a group of workers has so many pods."""
+    """Return the edits that give a group of workers this number of pods."""
     group = value_at(workload.data, path_parts(path))
     hosts, most = group.get("numOfHosts"), group.get("maxReplicas")
     replicas = ceil(pods / hosts) if isinstance(hosts, int) and hosts > 0 else pods
@@ -389,7 +389,7 @@ def _processes(text: str) -> list[tuple[str, int, int]]:
 
 
 def _is_of_server(flag: str) -> bool:
-    """Whether the flag is --tp or the like; not of a launcher: --nproc_per_node, --num_processes, --num-gpus."""
+    """Whether the flag is one of a server, such as --tp, and not of a launcher: --nproc_per_node, --num_processes, --num-gpus."""
     return "proc" not in flag and "gpus" not in flag
 
 

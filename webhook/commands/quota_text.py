@@ -52,7 +52,7 @@ def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
 def bar(
     used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR, pending: Fraction = NOTHING
 ) -> str:
-    """Return a bar of so many characters. The smallest use is visible, and only a full quota looks full."""
+    """Return a bar of `cells` characters. The smallest use is visible, and only a full quota looks full."""
     if hard <= NOTHING:
         return (USED if used else RESERVED if reserved else FREE) * cells
     full = _filled(used, hard, cells)

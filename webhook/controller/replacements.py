@@ -50,7 +50,7 @@ class _Ended(msgspec.Struct, frozen=True, eq=False):
 class Replacements:
     """Thread-safe. `line_spec_of`, `lets_wait` and `reconcile_later` are those of the line.
 
-    Hears: begins and ends of pods and claims that held quota.
+    Hears: usage_cache.events.began, usage_cache.events.ended.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ class StatusWriter(Generic[Record]):
                 yield kind, condition.message, WARNING
 
     def changed(self, key: str, within: float = EVERY_SECONDS) -> None:
-        """Have the status written within so many seconds. A change that was noted before is not written later."""
+        """Have the status written in `within` seconds. A change that was noted before is not written later."""
         due = monotonic() + within
         with self._lock:
             if key not in self._failed:  # a change must not shorten the pause

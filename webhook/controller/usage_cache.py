@@ -35,7 +35,10 @@ list gets older than the period."""
 
 
 class UsageCache:
-    """The UsageCounters of a process by catalogue digest. Thread-safe; it holds no lock while it calls the API."""
+    """The UsageCounters of a process by catalogue digest. Thread-safe; it holds no lock while it calls the API.
+
+    Hears: slices.
+    """
 
     def __init__(
         self,

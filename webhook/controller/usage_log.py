@@ -28,7 +28,10 @@ POLL_SECONDS = 1.0
 
 
 class UsageLog:
-    """Writes lines while `is_ready_leader` returns true. Hears: begun and ended holdings, removed gates."""
+    """Writes lines while `is_ready_leader` returns true.
+
+    Hears: usage_cache.events.began, usage_cache.events.ended, reports.gate_removed.
+    """
 
     def __init__(
         self,

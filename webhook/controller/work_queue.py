@@ -59,7 +59,7 @@ class WorkQueue:
             self._add(name, max(now, self._paced.get(self._group_of(name), 0.0) - ahead))
 
     def take(self, seconds: float) -> WorkItem | None:
-        """Wait for at most so many seconds. Return the names of a group that are due, or None. The worker then calls `done`.
+        """Wait for at most `seconds`. Return the names of a group that are due, or None. The worker then calls `done`.
 
         A look at 1,000 names takes 0.3 ms.
         """

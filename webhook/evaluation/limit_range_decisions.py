@@ -65,9 +65,9 @@ def naming_limit_ranges(
         finding = violation.finding
         if violation.outcome is Outcome.DENIED:
             zero = default_gpus.set_to_0(defaults)
-            removes = trying_without(frozenset())(finding, zero) if can_be_0 else None
-            finding = default_gpus.explained(
-                finding, defaults, limits, all_of_pod=all_of_pod, removes=removes
+            admitted_without = trying_without(frozenset())(finding, zero) if can_be_0 else None
+            finding = default_gpus.naming_limit_range(
+                finding, defaults, limits, all_of_pod=all_of_pod, admitted_without=admitted_without
             )
         if taken := default_gpus.taken_out(finding):
             edits = tuple(

@@ -142,9 +142,9 @@ class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the namespace sees of its team.
 
-    name: of the ClusterGPUQuota. hard: what that grants to all its namespaces. free: what of that this namespace can still have.
-    guaranteed_to_others: what of `hard` it can never have. largest: by dimension of `hard`, the namespaces with the most, used or
-    guaranteed. contact: whom to ask for more.
+    name: of the ClusterGPUQuota. hard: what it grants to all its namespaces. free: what this namespace can still have.
+    guaranteed_to_others: the part of `hard` that it can never have. largest: by dimension of `hard`, the namespaces with the most,
+    used or guaranteed. contact: whom to ask for more.
     """
 
     name: str

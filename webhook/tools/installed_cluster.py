@@ -235,7 +235,7 @@ class InstalledCluster:
 
     def policy_of(self, namespace: str) -> EffectivePolicy:
         policies = self.configuration.policies
-        labels = self.namespaces.get(namespace, {}) if policies.asks_labels(namespace) else {}
+        labels = self.namespaces.get(namespace, {}) if policies.depends_on_labels(namespace) else {}
         return policies.for_namespace(namespace, tuple(sorted(labels.items())))
 
     def lets_wait(self, namespace: str) -> bool:

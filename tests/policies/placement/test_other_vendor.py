@@ -15,7 +15,6 @@ from tests.policies.placement.availabilities import (
     resource,
     said,
 )
-from tests.policies.placement.test_availability import ANY
 
 
 @cases(
@@ -70,8 +69,8 @@ def test_a_pod_that_is_pinned_twice_to_classes_of_two_vendors() -> None:
 
 @cases(
     ("nodes", "use", "is_suggested"),
-    its_nodes_are_there=("amd-mi300x", ANY, True),
-    only_nodes_of_others_are_there=("nvidia-t4", ANY, False),
+    its_nodes_are_there=("amd-mi300x", ClassUse(), True),
+    only_nodes_of_others_are_there=("nvidia-t4", ClassUse(), False),
     made_on_demand=("nvidia-t4", ClassUse(autoscaled_classes=("amd-mi300x",)), True),
 )
 def test_a_class_is_suggested_where_it_has_nodes(nodes: str, use: ClassUse, is_suggested: bool) -> None:

@@ -35,8 +35,8 @@ from webhook.evaluation.workloads import (
     EvaluatedPod,
     as_workload,
     evaluate_autoscaler,
-    given,
     templates_of,
+    with_default_amounts,
     with_referred,
 )
 from webhook.tools.check import run_context, run_quotas
@@ -341,7 +341,7 @@ class Run:
         quota = self._quota(manifest)
         by = replace(self._by, quota_of=lambda _namespace: quota)
         for written, submitted in manifest.pods:
-            place, pod = given(by, policy, written, submitted)
+            place, pod = with_default_amounts(by, policy, written, submitted)
             if manifest.is_pod:
                 # The demand of an owned pod is that of its owner.
                 counted = not (pod.metadata and pod.metadata.controlled_by)
