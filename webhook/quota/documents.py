@@ -143,8 +143,8 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """What the namespace sees of its team.
 
     name: of the ClusterGPUQuota. hard: what it grants to all its namespaces. free: what this namespace can still have.
-    guaranteed_to_others: the part of `hard` that it can never have. largest: by dimension of `hard`, the namespaces with the most,
-    used or guaranteed. contact: whom to ask for more.
+    guaranteed_to_others: the part of `hard` that it can never have. largest: by dimension of `hard`, the namespaces that
+    use or are guaranteed the most. contact: whom to ask for more.
     """
 
     name: str
