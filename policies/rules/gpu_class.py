@@ -53,11 +53,7 @@ from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import other_ways
 from policies.placement.pinning import allows_label, classes_of_label, is_narrowed_to, many_values
-from policies.pods.annotations import (
-    GPU_CLASS,
-    INEFFECTIVE_ANNOTATION,
-    INVALID_ANNOTATION,
-)
+from policies.pods.annotations import GPU_CLASS, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod, Toleration

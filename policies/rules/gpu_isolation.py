@@ -24,12 +24,7 @@ from policies.finding import Edit, Edits, Finding, Reason, Severity, together, w
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.mapping_spec import NVIDIA_GPU
-from policies.gpus.unmapped import (
-    gets_other_gpus,
-    is_unmapped_accelerator,
-    other_resources,
-    other_scheduler,
-)
+from policies.gpus.unmapped import gets_other_gpus, is_unmapped_accelerator, other_resources, other_scheduler
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.field_paths import annotation_path
@@ -359,10 +354,7 @@ RULE = Rule(
     options=GPUIsolationOptions,
     mutate=mutate,
     check=check,
-    metadata_keys=(
-        FRACTION_CONTAINER,
-        *exposure.DEVICE_KEYS,
-    ),
+    metadata_keys=(FRACTION_CONTAINER, *exposure.DEVICE_KEYS),
     exported_without={
         "accelerators that no GPUResourceMapping has": "the webhook warns of them; they keep what their image says",
         "GPUs of other schedulers": "the webhook warns that no quota counts them",

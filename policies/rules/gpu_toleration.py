@@ -182,7 +182,5 @@ RULE = Rule(
     summary="GPU pods tolerate the taints of GPU nodes",
     options=GPUTolerationOptions,
     mutate=mutate,
-    exported_without={
-        "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
-    },
+    exported_without={"tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim"},
 )

@@ -10,13 +10,7 @@ from msgspec.structs import replace
 
 from policies.gpus.device_kinds import DeviceKind
 from policies.gpus.device_pools import Inventory
-from policies.gpus.device_slices import (
-    are_too_many,
-    combinations,
-    device_kinds,
-    kind_key,
-    without,
-)
+from policies.gpus.device_slices import are_too_many, combinations, device_kinds, kind_key, without
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient
 from webhook.cluster.objects import decode_config_map

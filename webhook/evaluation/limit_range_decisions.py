@@ -39,11 +39,7 @@ def refusals(
 
 
 def naming_limit_ranges(
-    decision: Decision,
-    pod: Pod,
-    limits: NamespaceLimits | None,
-    mapping: ResourceMapping,
-    find: PhasesUnder,
+    decision: Decision, pod: Pod, limits: NamespaceLimits | None, mapping: ResourceMapping, find: PhasesUnder
 ) -> Decision:
     """Return the decision, whose denials name the LimitRange that gave the pod the GPUs they are about.
 

@@ -32,8 +32,6 @@ SKIP_SECONDS have passed."""
 
 
 class NamespaceQuota(Protocol):
-    """The quota of a review's namespace."""
-
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide, and reserve the growth unless it is a dry run. Raises LedgerError."""
 
@@ -65,8 +63,6 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
 
 
 class ReviewQuota(msgspec.Struct, dict=True):
-    """A `NamespaceQuota`."""
-
     enforcer: QuotaEnforcer
     namespace: str
     deadline: float
