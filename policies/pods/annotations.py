@@ -78,7 +78,7 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     remedy: str = ""
     meant: str = ""
     example: str = ""
-    """A value that would be right, where only the author knows which."""
+    """A valid value, to show the form; only the author knows the intended one."""
     choices: tuple[Edits, ...] = ()
 
     def finding(self) -> Finding:

@@ -334,7 +334,7 @@ def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Itera
 
 
 def ways_of(pod: Pod, context: Context) -> Iterator[Edits]:
-    """Yield what may help a pod of which a finding offers nothing that does."""
+    """Yield edits that may help a pod, where no choice of a finding does."""
     return other_ways(pod, context.resource_mapping, context.classes, class_use(context), context.nodes)
 
 

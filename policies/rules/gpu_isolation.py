@@ -105,7 +105,7 @@ def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> 
 def unmapped(
     pod: Pod, places: Iterable[ContainerPlace], context: Context
 ) -> Iterator[tuple[str, ContainerPlace]]:
-    """Yield the names by which containers request accelerators that no mapping has, and that some node may have.
+    """Yield the names of requested accelerators that no mapping has, if a node may have them.
 
     A cordoned node has what it had: the pod may wait for it, and keeps its variables then.
     A kubelet ignores such a resource if its node lacks it, which no scheduler prevents with a nodeName.

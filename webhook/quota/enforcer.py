@@ -1,6 +1,6 @@
 """The quota of a review. No reservation is removed here: only a list shows whether an object was stored.
 
-A review that meets a quota which was never counted waits for that, some 2 s, if few others do.
+A review whose quota was never counted waits some 2 s for the first count, unless too many reviews wait already.
 """
 
 from collections.abc import Callable
