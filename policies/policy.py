@@ -135,7 +135,6 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def contact(self) -> str:
-        """The contact in findings."""
         return f"{PLATFORM_TEAM} ({self.help})" if "://" in self.help else self.help or PLATFORM_TEAM
 
     def mode(self, bound: BoundRule, now: datetime) -> Mode:

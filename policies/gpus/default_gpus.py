@@ -20,15 +20,7 @@ from policies.finding import (
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import path_parts
-from policies.pods.limit_ranger import (
-    KINDS,
-    POD_LEVEL,
-    Default,
-    Refusal,
-    effective,
-    given_amounts,
-    refusals,
-)
+from policies.pods.limit_ranger import KINDS, POD_LEVEL, Default, Refusal, effective, given_amounts, refusals
 from policies.pods.limit_ranges import CONTAINER, RATIO, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod

@@ -5,14 +5,8 @@ from fractions import Fraction
 from functools import partial
 
 from policies.finding import Edit, Finding, Reason, together, truncate, warning
-from policies.gpus.amount import (
-    QUOTED,
-)
-from policies.gpus.fraction_annotations import (
-    LEAST_PART,
-    fraction_container,
-    fraction_problems,
-)
+from policies.gpus.amount import QUOTED
+from policies.gpus.fraction_annotations import LEAST_PART, fraction_container, fraction_problems
 from policies.gpus.mapping_spec import DEFAULT_SCHEDULER, Measure
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION

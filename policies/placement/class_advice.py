@@ -85,13 +85,8 @@ def alternatives_in_words(names: Sequence[str]) -> str:
 
 
 def about_annotation(
-    reason: Reason,
-    name: str,
-    message: str,
-    advice: ClassAdvice,
-    severity: Severity = Severity.DENIAL,
+    reason: Reason, name: str, message: str, advice: ClassAdvice, severity: Severity = Severity.DENIAL
 ) -> Finding:
-    """Return a finding about the annotation that names a class."""
     return Finding(
         reason=reason,
         path=ANNOTATION_PATH,

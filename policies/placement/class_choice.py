@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from policies.finding import ContactEdit, Edit, Finding, Reason, together
 from policies.gpus.classes import GPUClass
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
-from policies.placement.class_advice import (
-    ANNOTATION_PATH,
-    ClassAdvice,
-    about_annotation,
-)
+from policies.placement.class_advice import ANNOTATION_PATH, ClassAdvice, about_annotation
 from policies.placement.class_selection import Choice, ClassSelection, node_label_values
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path

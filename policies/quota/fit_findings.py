@@ -134,7 +134,7 @@ def _too_little(fit: FitResult, namespace: str) -> str:
 
 
 def _limits_in_words(fit: FitResult, namespace: str) -> tuple[str, str, str]:
-    """Return the quota that has too little, what it grants, and how much of that is free, in words."""
+    """Return in words: the quota that is too small, what it grants, and how much is free."""
     state = fit.team_state
     if state is None:
         whose, hard = namespace, fit.hard

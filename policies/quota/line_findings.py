@@ -35,10 +35,7 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
         facts = f"{how_many(state.waiting)} of other namespaces of {team} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
-    return warning(
-        reason=QUOTA_QUEUED,
-        message=f"waits in line for {quota}: {facts}",
-    )
+    return warning(reason=QUOTA_QUEUED, message=f"waits in line for {quota}: {facts}")
 
 
 def why_not_queued(request: QuotaRequest, *, queues: bool) -> Iterator[str]:

@@ -53,11 +53,7 @@ from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import other_ways
 from policies.placement.pinning import allows_label, classes_of_label, is_narrowed_to, many_values
-from policies.pods.annotations import (
-    GPU_CLASS,
-    INEFFECTIVE_ANNOTATION,
-    INVALID_ANNOTATION,
-)
+from policies.pods.annotations import GPU_CLASS, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod, Toleration
@@ -339,7 +335,7 @@ def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Itera
 
 
 def ways_of(pod: Pod, context: Context) -> Iterator[Edits]:
-    """Yield what may help a pod of which a finding offers nothing that does."""
+    """Yield edits that may help a pod, where no choice of a finding does."""
     return other_ways(pod, context.resource_mapping, context.classes, class_use(context), context.nodes)
 
 

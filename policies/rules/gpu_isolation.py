@@ -24,12 +24,7 @@ from policies.finding import Edit, Edits, Finding, Reason, Severity, together, w
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.mapping_spec import NVIDIA_GPU
-from policies.gpus.unmapped import (
-    gets_other_gpus,
-    is_unmapped_accelerator,
-    other_resources,
-    other_scheduler,
-)
+from policies.gpus.unmapped import gets_other_gpus, is_unmapped_accelerator, other_resources, other_scheduler
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.field_paths import annotation_path
@@ -110,7 +105,7 @@ def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> 
 def unmapped(
     pod: Pod, places: Iterable[ContainerPlace], context: Context
 ) -> Iterator[tuple[str, ContainerPlace]]:
-    """Yield the names by which containers request accelerators that no mapping has, and that some node may have.
+    """Yield the names of requested accelerators that no mapping has, if a node may have them.
 
     A cordoned node has what it had: the pod may wait for it, and keeps its variables then.
     A kubelet ignores such a resource if its node lacks it, which no scheduler prevents with a nodeName.
@@ -359,10 +354,7 @@ RULE = Rule(
     options=GPUIsolationOptions,
     mutate=mutate,
     check=check,
-    metadata_keys=(
-        FRACTION_CONTAINER,
-        *exposure.DEVICE_KEYS,
-    ),
+    metadata_keys=(FRACTION_CONTAINER, *exposure.DEVICE_KEYS),
     exported_without={
         "accelerators that no GPUResourceMapping has": "the webhook warns of them; they keep what their image says",
         "GPUs of other schedulers": "the webhook warns that no quota counts them",

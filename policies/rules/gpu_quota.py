@@ -200,11 +200,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
         )
     if demand.vector and not excesses and context.lets_wait:
         message = "claims do not wait in line for quota: while it has no room, they are denied and their pods stay pending"
-        yield warning(
-            reason=QUOTA_QUEUED,
-            path="spec.spec.devices.requests",
-            message=message,
-        )
+        yield warning(reason=QUOTA_QUEUED, path="spec.spec.devices.requests", message=message)
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:

@@ -37,9 +37,7 @@ from policies.gpus.amount import (
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import GPUClasses
 from policies.gpus.default_gpus import GPUS_BY_DEFAULT, warnings
-from policies.gpus.fraction_annotations import (
-    FRACTION_CONTAINER,
-)
+from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.fraction_findings import FRACTION_BESIDE_GPUS, FRACTION_TOO_SMALL, fraction_findings
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names

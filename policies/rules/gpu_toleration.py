@@ -231,7 +231,5 @@ RULE = Rule(
     options=GPUTolerationOptions,
     mutate=mutate,
     check_claim=check_claim,
-    exported_without={
-        "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
-    },
+    exported_without={"tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim"},
 )

@@ -7,9 +7,9 @@ Denies:  an annotation that is not true or false.
 Warns:   of an annotation that has no effect.
 
 Nothing is added to pods that may serve (they always restart, and do not declare training), unless `serving` is true. A
-PodDisruptionBudget does not help: it bounds evictions, not nodes that the provider takes back. Nothing is added either to pods
-that somebody else places, that constrain a label of `nodeSelector` themselves, or that no node could then take. `mode` is
-disabled by default.
+PodDisruptionBudget does not help: it bounds evictions, not nodes that the provider takes back. Nothing is added to pods that
+somebody else places, to pods that constrain a label of `nodeSelector` themselves, and to pods that no node could then take.
+`mode` is disabled by default.
 """
 
 from collections.abc import Iterator

@@ -55,7 +55,6 @@ class StoredNode(PartialObject, frozen=True):
 
     @property
     def resources(self) -> dict[str, str]:
-        """Its amounts of extended resources."""
         amounts = self.status.allocatable or self.status.capacity or {}
         return {name: str(amount) for name, amount in amounts.items() if "/" in name}
 

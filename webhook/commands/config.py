@@ -192,13 +192,7 @@ def _rule(bound: BoundRule) -> dict[str, Any]:
     options = msgspec.to_builtins(bound.options)
     mode = options.pop("mode")
     changed = [name for name, value in options.items() if value != defaults[name]]
-    return {
-        "id": bound.rule.id,
-        "mode": mode,
-        "from": bound.source,
-        "options": options,
-        "changed": changed,
-    }
+    return {"id": bound.rule.id, "mode": mode, "from": bound.source, "options": options, "changed": changed}
 
 
 def _namespace(configuration: Configuration, namespace: str, labels: Labels, now: datetime) -> dict[str, Any]:

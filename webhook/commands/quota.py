@@ -249,7 +249,6 @@ def _print_row(screen: Screen, row: QuotaRow) -> None:
 
 
 def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
-    """Print the line of the pods that wait for quota."""
     screen.line(f"  {quota_text.waiting_text(waiting, now)}:", "yellow")
     for each in waiting.next:
         needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message

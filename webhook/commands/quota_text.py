@@ -22,11 +22,7 @@ from webhook.tools.status.team_text import MAX_NAMES, is_short, team_notes, team
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
 LEGEND = f"{PENDING} pending {RESERVED} reserved"
-STATES = {
-    **dict.fromkeys(QuotaState, "red"),
-    QuotaState.READY: "green",
-    QuotaState.STALE: "yellow",
-}
+STATES = {**dict.fromkeys(QuotaState, "red"), QuotaState.READY: "green", QuotaState.STALE: "yellow"}
 
 MAX_TEAMS = 20
 
@@ -123,10 +119,7 @@ def team_limits(team: TeamSummary) -> str:
 
 
 def print_teams(
-    screen: Screen,
-    teams: Sequence[TeamSummary],
-    row: Callable[[QuotaRow], None],
-    indent: int,
+    screen: Screen, teams: Sequence[TeamSummary], row: Callable[[QuotaRow], None], indent: int
 ) -> None:
     """Print the teams, those with problems first. `row` prints the bar of a dimension, `indent` + 2 from the left."""
     below = indent + 2

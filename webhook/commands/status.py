@@ -16,15 +16,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import InstallationNames
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import (
-    STRUCTURED,
-    Screen,
-    counted,
-    echo,
-    end_with,
-    fail,
-    print_value,
-)
+from webhook.commands.output import STRUCTURED, Screen, counted, echo, end_with, fail, print_value
 from webhook.commands.status_text import show
 from webhook.tools.gpu_hours import Counts
 from webhook.tools.status.denials import LoggedPods, pods_in_logs

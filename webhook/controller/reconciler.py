@@ -86,8 +86,6 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class Counting(msgspec.Struct, frozen=True):
-    """A count of a ledger by a plan."""
-
     plan: _Plan
     result: Reconciled | Refused
 

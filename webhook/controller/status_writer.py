@@ -65,7 +65,6 @@ class StatusWriter(Generic[Record]):
         raise NotImplementedError
 
     def record(self, key: str) -> Record | None:
-        """Return the object in the watch."""
         raise NotImplementedError
 
     def shown(self, record: Record) -> LimitsStatus | None:

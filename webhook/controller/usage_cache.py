@@ -69,7 +69,6 @@ class UsageCache:
             slices.subscribe(self._slices_changed)
 
     def waiting(self, namespace: str) -> list[PodRecord]:
-        """Return the pods of a namespace that wait for quota."""
         return self.own_counter.sums.waiting(namespace)
 
     def own_catalogue(self) -> Catalogue:

@@ -171,7 +171,6 @@ class WaitingLine:
             self._pool.submit(self._lift, pod, unless)
 
     def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
-        """Remove all gates of a namespace."""
         self.start(namespace, [pod.uid for pod in self._usage_cache.waiting(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:

@@ -2,7 +2,7 @@
 
 A name is that of a namespace, or of the object of a team. A group is the names whose ledgers stand in one GPUQuotaLedger, and has
 its name. A worker that takes one name of a group takes all that are due, and counts them in one write. A group rests after that,
-so that the others that write the object meet few of these writes.
+so that its writes rarely conflict with those of webhooks.
 """
 
 import threading

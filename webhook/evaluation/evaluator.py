@@ -38,12 +38,7 @@ from policies.registry import QUOTA_RULE, ways_of
 from policies.rule import Context, Mode, Need, Phase
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.advised_documents import document_findings
-from webhook.evaluation.decision import (
-    MAX_FINDINGS,
-    DeadlineExceeded,
-    Decision,
-    Violation,
-)
+from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.fitting_choices import may_exceed, with_choices_that_fit

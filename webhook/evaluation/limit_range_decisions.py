@@ -1,4 +1,4 @@
-"""The LimitRanges of a namespace in a decision: what needs them, what they refuse, and the one that gave a pod its GPUs."""
+"""LimitRanges in a decision: whether it needs them, what they refuse, and which one gave a pod its GPUs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -39,11 +39,7 @@ def refusals(
 
 
 def naming_limit_ranges(
-    decision: Decision,
-    pod: Pod,
-    limits: NamespaceLimits | None,
-    mapping: ResourceMapping,
-    find: PhasesUnder,
+    decision: Decision, pod: Pod, limits: NamespaceLimits | None, mapping: ResourceMapping, find: PhasesUnder
 ) -> Decision:
     """Return the decision, whose denials name the LimitRange that gave the pod the GPUs they are about.
 

@@ -143,8 +143,8 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """What the namespace sees of its team.
 
     name: of the ClusterGPUQuota. hard: what it grants to all its namespaces. free: what this namespace can still have.
-    guaranteed_to_others: the part of `hard` that it can never have. largest: by dimension of `hard`, the namespaces that
-    use or are guaranteed the most. contact: whom to ask for more.
+    guaranteed_to_others: the part of `hard` that it can never have. largest: by dimension, the namespaces with the most, used or
+    guaranteed. contact: whom to ask for more.
     """
 
     name: str
@@ -214,7 +214,6 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     counted_at: str = ""
 
     def condition(self, kind: str) -> Condition | None:
-        """Return the condition of a type. None if the status lacks it."""
         return next((each for each in self.conditions if each.type == kind), None)
 
     def true(self, kind: str) -> Condition | None:

@@ -149,7 +149,6 @@ class InstalledCluster:
 
     @cached_property
     def teams(self) -> list[TeamRecord]:
-        """Return the ClusterGPUQuotas."""
         return self.decoded(team_path(), decode_team)
 
     @cached_property
@@ -164,7 +163,6 @@ class InstalledCluster:
 
     @cached_property
     def quotas(self) -> list[QuotaRecord]:
-        """Return the GPUQuotas."""
         return self.decoded(QUOTAS.path(), decode_quota)
 
     @cached_property
@@ -201,7 +199,6 @@ class InstalledCluster:
 
     @cached_property
     def limits(self) -> dict[str, NamespaceLimits]:
-        """What LimitRanges say, by namespace."""
         return by_namespace(self.decoded("/api/v1/limitranges", decode_limit_range))
 
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:

@@ -15,9 +15,7 @@ from policies.rules.parallelism import ID as PARALLELISM
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
-from webhook.evaluation.workloads import (
-    EvaluatedPod,
-)
+from webhook.evaluation.workloads import EvaluatedPod
 from webhook.tools.check import run_quotas
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder

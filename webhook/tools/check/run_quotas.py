@@ -59,11 +59,7 @@ class RunQuota(msgspec.Struct, frozen=True):
         """Decide as serve does; what is allowed counts from now on."""
         ledger = self.ledger()
         outcome = decide_by_own_catalogue(
-            ledger,
-            quota_request,
-            self.configuration,
-            waiting=ledger.waiting,
-            is_served=self.has_controller,
+            ledger, quota_request, self.configuration, waiting=ledger.waiting, is_served=self.has_controller
         )
         if outcome.request and outcome.verdict and outcome.verdict.allowed:
             self.count(outcome.request.demand)

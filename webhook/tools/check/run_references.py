@@ -29,10 +29,7 @@ DESCRIBED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     SERVICE: {"spec.predictor.model.runtime": ("ServingRuntime", "ClusterServingRuntime")},
     TRAIN_JOB: {"spec.runtimeRef.name": (CLUSTER_RUNTIME, "TrainingRuntime")},
     ("tekton.dev", "TaskRun"): {"spec.taskRef.name": _TASKS},
-    ("tekton.dev", "Pipeline"): {
-        "spec.tasks[].taskRef.name": _TASKS,
-        "spec.finally[].taskRef.name": _TASKS,
-    },
+    ("tekton.dev", "Pipeline"): {"spec.tasks[].taskRef.name": _TASKS, "spec.finally[].taskRef.name": _TASKS},
     ("tekton.dev", "PipelineRun"): {
         "spec.pipelineRef.name": ("Pipeline",),
         "spec.pipelineSpec.tasks[].taskRef.name": _TASKS,
@@ -72,10 +69,7 @@ def described_elsewhere(
             yield unknown(kinds[0], path, name)
         elif key != TRAIN_JOB and _has_gpus(key[0], namespace, other, configuration, lookup, MAX_DEPTH):
             yield warning(
-                rule="workloads",
-                reason=UNREAD_GPUS,
-                path=path,
-                message=IN_ITS_PODS(truncate(name)),
+                rule="workloads", reason=UNREAD_GPUS, path=path, message=IN_ITS_PODS(truncate(name))
             )
 
 

@@ -122,7 +122,6 @@ def read_status(
 
 
 def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
-    """Return the teams of these namespaces."""
     teams = (team_of_namespace(reader, namespace) for namespace in namespaces)
     return list({team.name: team for team in teams if team}.values())
 

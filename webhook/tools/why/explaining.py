@@ -90,8 +90,6 @@ def explain(
 
 
 class _Case:
-    """One object and everything that explains it."""
-
     def __init__(
         self, api: ApiClient, kind: str, name: str, namespace: str, now: datetime, config: Path | None
     ) -> None:

@@ -85,10 +85,7 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
 
 OURS = "gpu-admission.dev"
 POLICY_KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
-BOUNDS = {
-    CONTROLLER: "send any request of the cluster anywhere",
-    f"{CONTROLLER}-pods": "change any pod",
-}
+BOUNDS = {CONTROLLER: "send any request of the cluster anywhere", f"{CONTROLLER}-pods": "change any pod"}
 """The admission policies by name, and what the controller may do without them."""
 READING = "get list watch"
 AUTOSCALERS = "autoscalers.validate.gpu-admission.dev"
