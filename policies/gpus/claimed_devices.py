@@ -141,8 +141,6 @@ RequestedDevices = frozenset[DeviceChoice]
 
 
 class ClaimName(NamedTuple):
-    """The name of a ResourceClaim or a ResourceClaimTemplate."""
-
     kind: str
     namespace: str
     name: str

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from policies.gpus.device_kinds import NO_KINDS, NO_TAINTS, DeviceKinds, KindTaints
 from policies.gpus.device_selectors import possible_kinds
-from policies.gpus.resource_mapping import DerivedMappingSpec, DeviceClassPattern, Measure, ResourceMapping
+from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata, View
 
 _DRIVER = r"\bdevice\s*\.\s*driver\b"

@@ -106,7 +106,6 @@ class ClaimedClasses:
 
 
 def in_words(names: Collection[str]) -> str:
-    """Return the classes in words."""
     return ", ".join(name or "devices of no GPU class" for name in sorted(names))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from policies.finding import ContactEdit, Edit, Edits, Finding, Severity, either, together
+from policies.finding import ContactEdit, Edit, Edits, Finding, either, together, warning
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
@@ -17,7 +17,7 @@ from policies.placement.class_advice import (
     nodes_of,
     or_autoscaled,
 )
-from policies.placement.class_choice import CLASS_CONTRADICTION, choose, warning
+from policies.placement.class_choice import CLASS_CONTRADICTION, choose
 from policies.placement.class_selection import (
     REQUIRED_AFFINITY,
     Choice,
@@ -203,9 +203,8 @@ class ClassCase:
         key, value = need.declared
         if not more:
             return None
-        return Finding(
+        return warning(
             reason=NO_NODE,
-            severity=Severity.WARNING,
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}), the largest card of the nodes, or the "

@@ -11,7 +11,8 @@ from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.cards import domain
 from policies.gpus.claimed_devices import GPUNumber
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import GPUResource
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
     ClassAdvice,

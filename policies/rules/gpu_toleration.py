@@ -18,7 +18,7 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from policies.finding import Edit, Edits, Finding, Reason, Severity, flow, plain, together
+from policies.finding import Edit, Edits, Finding, Reason, flow, plain, together, warning
 from policies.gpus.cards import requested_of_nodes
 from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimSpec
 from policies.placement.availability import NO_NODE
@@ -26,7 +26,7 @@ from policies.placement.claim_classes import ClaimedClasses, requests_by_path
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import RULE_ID, given_tolerations
 from policies.placement.kept_apart import ONLY_ONE, only_one_of
-from policies.placement.named_nodes import NodeState
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import constraints_in_the_way
 from policies.placement.pinning import pinning
@@ -50,7 +50,7 @@ TAINTED_DEVICES = Reason(
 )
 
 ID = RULE_ID
-_warning = partial(Finding, reason=NO_NODE, severity=Severity.WARNING, path="spec.tolerations")
+_warning = partial(warning, reason=NO_NODE, path="spec.tolerations")
 
 
 class GPUTolerationOptions(RuleOptions, frozen=True):
@@ -231,7 +231,5 @@ RULE = Rule(
     options=GPUTolerationOptions,
     mutate=mutate,
     check_claim=check_claim,
-    exported_without={
-        "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
-    },
+    exported_without={"tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim"},
 )

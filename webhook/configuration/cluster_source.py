@@ -119,9 +119,7 @@ class EvaluatedDocuments(msgspec.Struct, frozen=True):
 
 
 def choose(
-    records: Sequence[Record],
-    last_good: tuple[Document, ...] | None,
-    devices: ClusterDevices = NO_DEVICES,
+    records: Sequence[Record], last_good: tuple[Document, ...] | None, devices: ClusterDevices = NO_DEVICES
 ) -> EvaluatedDocuments:
     """Return the documents in force while `records` are stored; `last_good` is None in a process that has just started."""
     records = tuple(records)

@@ -41,7 +41,7 @@ class PublishedKind(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 class PublishedNodes(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     devices: dict[int, int]
     gone_since: Moment | None = None
-    """Since when no node has so many."""
+    """Since when no node has these numbers of devices."""
 
 
 class PublishedDevices(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

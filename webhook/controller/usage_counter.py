@@ -59,8 +59,8 @@ class Holding(msgspec.Struct, frozen=True):
 class UsageEvents:
     """What the counters of a process report.
 
-    `changed` has a namespace whose count may differ, and whether that frees quota or a pod waits for it. `began` has an object
-    that is new since the first list, and `ended` one that ended, both with the digest of the catalogue that counts it so.
+    changed: a namespace whose count may differ, and whether that frees quota or a pod waits for it. began: an object that is new
+    since the first list. ended: an object that ended. Both come with the digest of the catalogue that counts them.
     """
 
     def __init__(self) -> None:

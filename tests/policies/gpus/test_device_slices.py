@@ -9,7 +9,8 @@ from policies.gpus import device_slices, vendors
 from policies.gpus.device_kinds import PARTS, DeviceKind, DeviceKinds
 from policies.gpus.device_pools import DevicePools
 from policies.gpus.device_slices import coarsened, kind_key, merged, without
-from policies.gpus.resource_mapping import DeviceClassPattern, Measure, ResourceMapping, ResourceMappingSpec
+from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from tests.builders import JSON
 from tests.cases import cases
 from tests.resource_slices import DRIVER, H100, node_slices, slice_of

@@ -33,7 +33,7 @@ from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_b
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class
-from webhook.cluster.objects import PartialObject, decode_metadata, decode_owned, timestamp
+from webhook.cluster.objects import InstallationNames, PartialObject, decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, served_resource
 from webhook.configuration.loader import Configuration
@@ -51,7 +51,7 @@ from webhook.tools.check.run_quotas import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.checks.references import has_ended
-from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
@@ -358,7 +358,7 @@ class Scan:
 
     def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
         """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
-        cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
+        cluster = InstalledCluster(self._api, InstallationNames(), config=self._config, now=self._now)
         findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         uncounted = {"unmapped-resource", "unmapped-device-class"}
         resources = tuple(_remark(each) for each in findings if each.id in uncounted)

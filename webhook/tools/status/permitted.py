@@ -183,7 +183,7 @@ class Permitted:
         policies = configuration.policies
         if not self.knows_policies:
             return None
-        if not policies.asks_labels(namespace):
+        if not policies.depends_on_labels(namespace):
             return policies.for_namespace(namespace)
         labels = self.namespace_labels(namespace)
         return None if labels is None else policies.for_namespace(namespace, labels)

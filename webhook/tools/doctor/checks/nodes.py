@@ -7,7 +7,7 @@ import msgspec
 
 from policies.finding import flow
 from policies.gpus.classes import GPUClass
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.vendors import from_all_vendors
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import resource_taint
@@ -26,7 +26,7 @@ from webhook.cluster.taints import is_lasting
 from webhook.configuration.documents import CLASS
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 
 READ = Permission("list", "nodes")
 PRODUCT_LABELS = (*from_all_vendors(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
