@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity, together, truncate
+from policies.finding import Edit, Finding, Reason, together, truncate, warning
 from policies.gpus.claimed_devices import CLAIM, ClaimName, ClaimSpec, DeviceRequest, Devices, ResourceClaim
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata, Pod
 from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector
@@ -72,9 +73,8 @@ def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> 
     devices = claim.spec and claim.spec.devices
     counted = ClaimedKinds((devices and devices.requests) or (), catalogue, UnclassifiedPods.TOTAL_ONLY)
     for device_class, text in dict.fromkeys(counted.ignored_selectors()):
-        yield Finding(
+        yield warning(
             reason=SELECTOR_IGNORED,
-            severity=Severity.WARNING,
             path=f"{path}.devices.requests",
             value=truncate(text),
             message="must be a selector that a quota evaluates: else devices count as the dearest of "

@@ -8,12 +8,8 @@ import pytest
 
 from policies.finding import Severity
 from policies.gpus.claimed_devices import CLAIM, ClaimName, ResourceClaim, decode_claim
-from policies.gpus.resource_mapping import (
-    DeviceClassPattern,
-    ResourceMapping,
-    ResourceMappingSpec,
-    UnknownDeviceClasses,
-)
+from policies.gpus.mapping_spec import DeviceClassPattern, ResourceMappingSpec, UnknownDeviceClasses
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata
 from policies.quota.amounts import texts, total
 from policies.quota.catalogue import PublishedCatalogue
