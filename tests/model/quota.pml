@@ -1672,9 +1672,9 @@ inline is_stored(q) {
 #if ALLOCATES < OBJECTS
 #define IS_USED_BY_POD (LIVE(0) && (owned || !GENERATED))
 #define CAN_BE_ALLOCATED (!stopped && shows[ALLOCATES] && !allocated && allocations < 2 && (IS_USED_BY_POD || named) && !(bound && LIVE(0)))
-/* policies/quota/claim_demand.py: borrowed_claims. A pod that names it was reviewed now, and is stored whenever it is allocated. */
+/* policies/quota/claim_protection.py: borrowed_claims. A pod that names it was reviewed now, and is stored whenever it is allocated. */
 #define CAN_BE_NAMED (!stopped && !named && shows[ALLOCATES] && (!owned || !CLAIM_IS_ITS_PODS_ALONE || !UNREAD_CLAIM_IS_NOT_NAMED))
-/* policies/quota/claim_demand.py: changed_owner */
+/* policies/quota/claim_protection.py: changed_owner */
 #define CAN_BE_TAKEN (!stopped && owned && shows[ALLOCATES] && !CLAIM_KEEPS_ITS_POD)
 #define CAN_BE_GIVEN (!stopped && !owned && shows[ALLOCATES] && LIVE(0) && !CLAIM_IS_GIVEN_TO_NO_POD)
 #define CAN_BE_ORPHANED (CAN_GO(0) && owned && shows[ALLOCATES] && !COLLECTOR_KEEPS_ITS_POD)        /* else the pod stays, too */

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from policies.quota.claim_demand import borrowed_claims
+from policies.quota.claim_protection import borrowed_claims
 from policies.quota.ledger.quota_ledger import Revisions
 from policies.quota.ledger.reconcile import StoredObject
 from tests.builders import gpu_container, used_by, view
