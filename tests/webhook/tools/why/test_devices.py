@@ -208,7 +208,9 @@ def test_without_the_right_to_read_slices_only_the_classes_are_known(tmp_path: P
     of_taints=("devicetaintrules", "list devicetaintrules.resource.k8s.io"),
 )
 def test_a_right_that_is_lacking_is_said(kind: str, omitted: str, tmp_path: Path) -> None:
-    assert ("may not", omitted) in causes(tmp_path, claim("train-gpu"), **{kind: status(403, "may not")})
+    forbidden: JSON = {kind: status(403, "may not")}
+
+    assert ("may not", omitted) in causes(tmp_path, claim("train-gpu"), **forbidden)
 
 
 def test_a_pod_that_the_scheduler_has_not_considered_says_nothing_of_devices(tmp_path: Path) -> None:
