@@ -15,7 +15,7 @@ def model_too_large(case: ClassCase) -> Iterator[Finding]:
     """Warn of a model that is larger than the memory of the class."""
     need, gpu_classes = case.need, case.selection.gpu_classes
     chosen = case.choice.classes if case.choice else ()
-    classes = gpu_classes.named(case.pinned.classes) if case.pinned else chosen
+    classes = gpu_classes.named(case.pinned.classes) if case.pinned else chosen or case.claimed_classes
     if need is not None and classes and not any(need.fits(each, gpu_classes) for each in classes):
         largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, gpu_classes))
         key, value = need.declared
@@ -24,13 +24,14 @@ def model_too_large(case: ClassCase) -> Iterator[Finding]:
         to_name = case.naming(fitting) if fitting else ClassAdvice()
         more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
         enough, words = enough_in_words(need, classes), need.words
-        ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
+        claims = [f"name a claim for {enough}"] if enough and case.claimed else []
+        ways = [*claims, *([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
         request = "" if ways else "for larger cards"
         if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words
         elif not need.estimate.knows_kv_cache:
             words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
-        words += f"; {enough} would do" if enough and not more_cards else ""
+        words += f"; {enough} would do" if enough and not (more_cards or claims) else ""
         yield warning(
             reason=MODEL_TOO_LARGE,
             path=annotation_path(key),

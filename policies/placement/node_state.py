@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from policies.pods.pod import Pod, Toleration
-from policies.pods.tolerations import tolerates
+from policies.pods.tolerations import tolerated
 
 
 class NodeState(msgspec.Struct, frozen=True):
@@ -33,5 +33,4 @@ class NodeState(msgspec.Struct, frozen=True):
 
     def untolerated_by(self, pod: Pod) -> list[Toleration]:
         """Return its taints that the pod does not tolerate."""
-        tolerations = pod.spec.tolerations or ()
-        return [taint for taint in self.taints if not any(tolerates(each, taint) for each in tolerations)]
+        return [taint for taint in self.taints if not tolerated(taint, pod.spec.tolerations)]

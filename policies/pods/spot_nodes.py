@@ -8,7 +8,7 @@ import msgspec
 
 from policies.finding import Edit, Edits, Finding, Json, Reason, together, warning
 from policies.pods.pod import ContainerPlace, Pod, Toleration, Volume
-from policies.pods.tolerations import tolerates
+from policies.pods.tolerations import tolerated
 
 SHORT_NOTICE = Reason("ShortNotice", "a spot node ends before the termination grace period of a pod")
 LOST_WITH_NODE = Reason("LostWithNode", "what a training saves is lost with its spot node")
@@ -85,7 +85,7 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
     notice = selected_spot(pod)
     if notice is None:
         return
-    if notice is AKS and not any(tolerates(each, AKS_TAINT) for each in pod.spec.tolerations or ()):
+    if notice is AKS and not tolerated(AKS_TAINT, pod.spec.tolerations):
         yield warning(
             reason=UNTOLERATED_SPOT,
             path="spec.tolerations",

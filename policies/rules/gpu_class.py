@@ -162,6 +162,7 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         resources=tuple(sorted(kept, key=lambda resource: resource.name)),
         others=tuple(sorted(others)),
         claim_classes=context.claim_classes,
+        claimed_gpus=context.claimed_gpus,
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,

@@ -28,8 +28,6 @@ WEBHOOK = "gpu-admission-webhook"
 """Deployment and ServiceAccount of `serve`."""
 CONTROLLER = "gpu-admission-controller"
 """Deployment, ServiceAccount and Lease of `controller`."""
-RELEASE = "gpu-admission-release"
-"""Job and ServiceAccount that `helm uninstall` runs first."""
 LABELS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/part-of": "gpu-admission"}
 EXPORTED = {**LABELS, "app.kubernetes.io/component": "admission-policies"}
 """On every object of `export`, so that all of them can be listed, pruned and deleted at once."""

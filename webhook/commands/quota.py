@@ -136,7 +136,7 @@ def _read(
         objects = None
         if namespace and record.spec is not None:
             counts_as = record.spec.unclassified_pods
-            held = partial(holders_of_quota, reader.api, configuration, namespace, counts_as, nodes)
+            held = partial(holders_of_quota, reader, configuration, namespace, counts_as, nodes)
             objects = reader.attempt_list("pods and claims", namespace, held)
         reports.append(QuotaReport(record, summary, objects))
     teams = () if namespace else read_teams(reader) or ()

@@ -112,7 +112,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         claims = self.claims_of(policy.namespace, pod)
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
         seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
-        of_claims = ClaimedClasses(mapping, gpu_classes)
+        of_claims = ClaimedClasses(mapping, gpu_classes, configuration.devices.taints)
+        only = [claims.get(each.name) for each in seen.spec.resource_claims or ()]
         claim_classes = {name: of_claims.of_claim(each) for name, each in claims.items()}
         context = Context(
             phase=phase,
@@ -122,6 +123,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             resource_mapping=mapping,
             claimed=claimed,
             claim_classes={name: classes for name, classes in claim_classes.items() if classes},
+            claimed_gpus=of_claims.number(only[0]) if len(only) == 1 and only[0] else None,
+            device_taints=configuration.devices.taints,
+            claim_taints={
+                name: taints for name, each in claims.items() if (taints := of_claims.taints(each))
+            },
             made_by_daemonset=by_daemonset,
             owner=owner,
             is_update=is_update,

@@ -56,7 +56,7 @@ def bind(cluster: Changes, phase: str = "Running") -> None:
     cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, phase, "", "", generated="claim-a", late=False)
 
 
-def test_a_claim_counts_for_its_device_from_when_its_pod_is_bound_until_it_ends() -> None:
+def test_a_claim_counts_for_its_device_from_when_its_pod_is_bound() -> None:
     cluster = with_an_allocated_claim()
     assert cluster.used("gpus") == 2
     bind(cluster)
@@ -66,6 +66,19 @@ def test_a_claim_counts_for_its_device_from_when_its_pod_is_bound_until_it_ends(
     assert cluster.used("gpus") == 1 + Fraction(1, 7)
     assert cluster.stored.sums.last_binding("team") == 0
     bind(cluster, "Succeeded")
+    assert cluster.used("gpus") == Fraction(1, 7), "until the claim is deleted"
+    cluster.a_pod_goes("a1")
+    cluster.a_claim_is_there("a1", "a1", 1, is_marked=False, devices=(), reserved_for="")
+    assert cluster.used("gpus") == Fraction(1, 7), "no other pod may have it"
+    cluster.a_claim_is_there("a1", "a1", 1, is_marked=False, devices=(), reserved_for="b1")
+    assert cluster.used("gpus") == 1, "but another pod has it"
+    cluster.a_claim_goes("a1")
+    assert cluster.used("gpus") == 0
+
+
+def test_a_claim_of_a_pod_that_was_not_bound_counts_as_admitted_after_its_end() -> None:
+    cluster = with_an_allocated_claim()
+    cluster.a_pod_goes("a1")
     assert cluster.used("gpus") == 1
 
 

@@ -77,6 +77,8 @@ class Stored:
         self.reached: defaultdict[str, int] = defaultdict(int)
         self.pods: dict[str, PodRecord] = {}
         self.claims: dict[str, ClaimRecord] = {}
+        self.final: dict[str, str] = {}
+        """By uid of a claim that has its devices for good: that of its pod."""
         self.nodes: dict[str, NamedNode] = {}
         self.gone: dict[str, NamedNode] = {}
 
@@ -103,14 +105,22 @@ class Stored:
 
     def kinds_of(self, claim: ClaimRecord) -> tuple[int | None, ...]:
         """Return the kinds of the devices that a claim has for good."""
+        kinds = tuple(self.kinds.get(each.name) for each in claim.devices)
+        return kinds if self.is_final(claim) and any(kind is not None for kind in kinds) else ()
+
+    def is_final(self, claim: ClaimRecord) -> bool:
+        if self.final.get(claim.uid) == claim.pod and {*claim.reserved_for} <= {claim.pod}:
+            return True
         pod = self.pods.get(claim.pod)
         if pod is None or pod.is_terminal or not pod.node_name or pod.namespace != claim.namespace:
-            return ()
+            return False
         is_of_pod = claim.name in {pod.extended_claim, *pod.generated_claims}
         is_reached = self.bound.get(pod.uid, 0) <= self.reached[pod.namespace]
-        is_final = is_of_pod and is_reached and pod.uid in claim.reserved_for
-        kinds = tuple(self.kinds.get(each.name) for each in claim.devices)
-        return kinds if is_final and any(kind is not None for kind in kinds) else ()
+        return is_of_pod and is_reached and pod.uid in claim.reserved_for
+
+    def note_final(self) -> None:
+        final = {uid: claim.pod for uid, claim in self.claims.items() if self.is_final(claim)}
+        self.final = {uid: pod for uid, pod in (self.final | final).items() if uid in self.claims}
 
     def forget_nodes(self) -> None:
         left = {each.node_name for each in self.pods.values()}
@@ -215,9 +225,10 @@ class Changes(RuleBasedStateMachine):
             metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
         names = {"request": "r", "driver": "gpu.nvidia.com", "pool": "x"}
         results = [{**names, "device": each} for each in devices]
+        consumer = {"resource": "pods", "name": "p", "uid": reserved_for}
         status = {
             "allocation": {"devices": {"results": results}},
-            "reservedFor": [{"resource": "pods", "name": "p", "uid": reserved_for}],
+            "reservedFor": [consumer] if reserved_for else [],
         }
         document = {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status}
         self.claim_becomes(f"claim-{uid}", self.stored.sums.reader.read_claim(raw(document)))
@@ -229,7 +240,9 @@ class Changes(RuleBasedStateMachine):
     def claim_becomes(self, uid: str, after: ClaimRecord | None) -> None:
         before = self.stored.claims.pop(uid, None)
         if after is not None:
-            self.stored.claims[uid] = after
+            is_lost = before is not None and not after.devices and self.stored.is_final(after)
+            kept = before.devices if before is not None and is_lost else after.devices
+            self.stored.claims[uid] = msgspec.structs.replace(after, devices=kept)
         self.stored.sums.claim_changed(before, after)
 
     @rule(
@@ -285,6 +298,7 @@ class Changes(RuleBasedStateMachine):
 
     @invariant()
     def all_is_counted(self) -> None:
+        self.stored.note_final()
         self.check("team", UnclassifiedPods.MOST_EXPENSIVE, HARD)
         assert self.stored.sums.recount("team")
 

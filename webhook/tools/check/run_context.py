@@ -105,7 +105,7 @@ def devices_in(manifests: Sequence[Manifest], mapping: ResourceMapping) -> Clust
     for manifest, slice_ in _decoded(manifests, RESOURCE_SLICE, pools.reader.read):
         pools.put(manifest.name, None, slice_)
     pools.count(mapping)
-    return ClusterDevices(classes, pools.inventory.device_kinds)
+    return ClusterDevices(classes, pools.inventory.device_kinds, pools.inventory.taints)
 
 
 def limits_in(

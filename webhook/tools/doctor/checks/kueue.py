@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.pods.pod import Toleration, View
-from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
+from policies.pods.tolerations import describe_toleration, tolerated, toleration_of
 from policies.quota.amounts import GPUS, NOTHING, format_amount
 from webhook.cluster.kueue import GROUP, VERSIONS, Queue, nominal_gpus
 from webhook.cluster.taints import is_lasting
@@ -43,8 +43,7 @@ def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
         missing = {
             describe_toleration(taint): taint
             for taint in taints
-            if not any(tolerates(each, taint) for each in spec.tolerations or ())
-            and any(tolerates(each, taint) for each in given)
+            if not tolerated(taint, spec.tolerations) and tolerated(taint, given)
         }
         if missing:
             lacking = ", ".join(str(toleration_of(taint)) for taint in missing.values())

@@ -15,7 +15,7 @@ from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
-from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
+from policies.pods.tolerations import describe_toleration, tolerated, tolerates, toleration_of
 from policies.policy import BUILT_IN_POLICY
 from policies.printable import first_names
 from policies.rule import Context, Mode, Phase
@@ -127,7 +127,7 @@ def _untolerated(
             for toleration in of_owner
         ]
         for taint in filter(is_lasting, node.spec.taints):
-            if not any(tolerates(each, taint) for each in offered):
+            if not tolerated(taint, offered):
                 untolerated[taint].append(node.name)
     for taint, nodes in sorted(untolerated.items(), key=lambda each: describe_toleration(each[0])):
         has, its = ("has", "its") if len(nodes) == 1 else ("have", "their")
