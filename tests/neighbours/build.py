@@ -23,20 +23,26 @@ COMMAND = "python -m tests.neighbours build"
 class Neighbour:
     """One project, as its own manifests install it.
 
-    `module` is its Go module, `package` that of its command. `manifests` is a folder of the module for kustomize. `configuration`
-    changes its configuration file; `flags` are of a command that reads none, where `{address}` is that of its Service. `port` is
-    where its webhooks are served: what listens on all addresses needs a port of its own. `secret` is where it keeps a certificate
-    that it issues itself.
+    `module` is its Go module, `package` that of its command. `manifests` are folders of the module for kustomize, or one file, and
+    `namespace` where kustomize puts them if they name none. `configuration` is laid over its configuration file; `flags` are of a
+    command that reads none. In both `{address}` is that of its Service, and `{certificates}` the folder of its webhooks' certificate.
+    `port` is where its webhooks are served: what listens on all addresses needs a port of its own. `health` is where it says that
+    it is ready, `watches` what its role lets it watch, and `reconciled` what its log says of each reconcile if its metrics count
+    none. `secret` is where it keeps a certificate that it issues itself.
     """
 
     name: str
     version: str
     module: str
     package: str
-    manifests: str = "config/default"
+    manifests: tuple[str, ...] = ("config/default",)
+    namespace: str = ""
     flags: tuple[str, ...] = ()
     configuration: Mapping[str, object] = field(default_factory=dict, hash=False)
     secure_metrics: bool = True
+    health: tuple[int, str] = (8081, "/readyz")
+    watches: str = "pods"
+    reconciled: str = ""
     port: int = 443
     secret: str = ""
 
@@ -45,14 +51,31 @@ class Neighbour:
         return f"{self.name}-{self.version}"
 
 
-JOBSET = Neighbour(name="jobset", version="0.11.1", module="sigs.k8s.io/jobset", package="sigs.k8s.io/jobset")
+MANAGER = {
+    "health": {"healthProbeBindAddress": "{address}:8081"},
+    "metrics": {"bindAddress": "{address}:8082"},
+    "leaderElection": {"leaderElect": False},
+    "clientConnection": {"qps": 500, "burst": 500},
+}
+OF_SIGS = {
+    **MANAGER,
+    "webhook": {"host": "{address}", "port": 443, "certDir": "{certificates}"},
+    "internalCertManagement": {"enable": False},
+}
+JOBSET = Neighbour(
+    name="jobset",
+    version="0.11.1",
+    module="sigs.k8s.io/jobset",
+    package="sigs.k8s.io/jobset",
+    configuration=OF_SIGS,
+)
 KUBERAY = Neighbour(
     name="kuberay",
     version="1.6.0",
     module="github.com/ray-project/kuberay/ray-operator",
     package="github.com/ray-project/kuberay/ray-operator",
     flags=(
-        "--metrics-addr={address}:8080",
+        "--metrics-addr={address}:8082",
         "--health-probe-bind-address={address}:8081",
         "--enable-leader-election=false",
     ),
@@ -65,22 +88,28 @@ KUEUE = Neighbour(
     package="sigs.k8s.io/kueue/cmd/kueue",
     secret="kueue-webhook-server-cert",
     configuration={
-        "featureGates": {"VisibilityOnDemand": False}
-    },  # an API server to aggregate, which needs a pod
+        **OF_SIGS,
+        "internalCertManagement": {"enable": True},
+        "featureGates": {"VisibilityOnDemand": False},  # an API server to aggregate, which needs a pod
+    },
 )
 LEADER_WORKER_SET = Neighbour(
-    name="lws", version="0.8.0", module="sigs.k8s.io/lws", package="sigs.k8s.io/lws/cmd"
+    name="lws",
+    version="0.8.0",
+    module="sigs.k8s.io/lws",
+    package="sigs.k8s.io/lws/cmd",
+    configuration=OF_SIGS,
 )
 TRAINING_OPERATOR = Neighbour(
     name="training-operator",
     version="1.9.3",
     module="github.com/kubeflow/training-operator",
     package="github.com/kubeflow/training-operator/cmd/training-operator.v1",
-    manifests="manifests/overlays/standalone",
+    manifests=("manifests/overlays/standalone",),
     flags=(
-        "--metrics-bind-address={address}:8080",
+        "--metrics-bind-address={address}:8082",
         "--health-probe-bind-address={address}:8081",
-        "--webhook-server-port={port}",
+        "--webhook-server-port=29443",
         "--kube-api-qps=500",
         "--kube-api-burst=500",
     ),
@@ -88,7 +117,60 @@ TRAINING_OPERATOR = Neighbour(
     port=29443,
     secret="training-operator-webhook-cert",
 )
-NEIGHBOURS = (JOBSET, KUBERAY, KUEUE, LEADER_WORKER_SET, TRAINING_OPERATOR)
+MPI_OPERATOR = Neighbour(
+    name="mpi-operator",
+    version="0.6.0",
+    module="github.com/kubeflow/mpi-operator",
+    package="github.com/kubeflow/mpi-operator/cmd/mpi-operator",
+    manifests=("manifests/overlays/standalone",),
+    flags=("-alsologtostderr", "-lock-namespace=mpi-operator", "-kube-api-qps=500", "-kube-api-burst=500"),
+    health=(8080, "/healthz"),
+    reconciled="Finished syncing job",
+)
+TRAINER = Neighbour(
+    name="trainer",
+    version="2.2.0",
+    module="github.com/kubeflow/trainer/v2",
+    package="github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+    manifests=tuple(f"manifests/base/{each}" for each in ("crds", "manager", "rbac", "webhook")),
+    namespace="kubeflow-system",
+    watches="configmaps",
+    configuration={
+        **MANAGER,
+        "webhook": {"host": "{address}", "port": 443},
+        "certManagement": {"enable": False},
+    },
+)
+GATEKEEPER = Neighbour(
+    name="gatekeeper",
+    version="3.23.1",
+    module="github.com/open-policy-agent/gatekeeper/v3",
+    package="github.com/open-policy-agent/gatekeeper/v3",
+    manifests=("deploy/gatekeeper.yaml",),
+    flags=(
+        "--host={address}",
+        "--health-addr={address}:8081",
+        "--cert-dir={certificates}",
+        "--disable-cert-rotation",
+        "--debug-use-fake-pod",
+        "--prometheus-port=8083",
+        "--logtostderr",
+        "--exempt-namespace=gatekeeper-system",
+        "--operation=webhook",
+        "--operation=mutation-webhook",
+        "--disable-opa-builtin={http.send}",
+    ),
+)
+NEIGHBOURS = (
+    JOBSET,
+    KUBERAY,
+    KUEUE,
+    LEADER_WORKER_SET,
+    TRAINING_OPERATOR,
+    MPI_OPERATOR,
+    TRAINER,
+    GATEKEEPER,
+)
 
 
 def build(neighbour: Neighbour, out: TextIO) -> Path:

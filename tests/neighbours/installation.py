@@ -47,16 +47,30 @@ class Installation:
 
     @cached_property
     def _documents(self) -> list[JSON]:
-        folder = source(self.neighbour) / self.neighbour.manifests
-        rendered = self._plane.kubectl("kustomize", str(folder)).stdout
-        return [each for each in yaml.load_all(rendered, Loader=yaml.CSafeLoader) if each]
+        return [each for each in yaml.load_all(self._rendered(), Loader=yaml.CSafeLoader) if each]
+
+    def _rendered(self) -> str:
+        """Return its manifests. Kustomize wants folders beside its own, and takes a path with a host's name for an address."""
+        folder, named = self._folder / "manifests", self.neighbour.manifests
+        folder.mkdir(parents=True)
+        (folder / "source").symlink_to(source(self.neighbour))
+        if named[0].endswith(".yaml"):
+            return (folder / "source" / named[0]).read_text()
+        kustomization: JSON = {"resources": [f"source/{each}" for each in named]}
+        if self.neighbour.namespace:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.neighbour.namespace}}
+            (folder / "namespace.yaml").write_text(yaml.safe_dump(namespace))
+            kustomization["resources"].append("namespace.yaml")
+            kustomization["namespace"] = self.neighbour.namespace
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        return self._plane.kubectl("kustomize", str(folder)).stdout
 
     def _of_kind(self, kind: str) -> list[JSON]:
         return [each for each in self._documents if each["kind"] == kind]
 
     @cached_property
     def _account(self) -> tuple[str, str]:
-        (deployment,) = self._of_kind("Deployment")
+        deployment = self._of_kind("Deployment")[-1]
         spec = deployment["spec"]["template"]["spec"]
         return deployment["metadata"].get("namespace", "default"), spec["serviceAccountName"]
 
@@ -80,6 +94,7 @@ class Installation:
             self.neighbour.name,
             [
                 *("env", f"TMPDIR={self._folder}", f"KUBECONFIG={kubeconfig}", f"POD_NAMESPACE={namespace}"),
+                f"POD_NAME={self.neighbour.name}",
                 locate(self.neighbour),
                 *self._arguments(),
             ],
@@ -101,7 +116,9 @@ class Installation:
 
     def reconciles(self) -> float:
         """Return how often its controllers have reconciled an object since it started."""
-        text = self._read(8080, "/metrics", is_secure=self.neighbour.secure_metrics)
+        if self.neighbour.reconciled:
+            return self.log().count(self.neighbour.reconciled)
+        text = self._read(8082, "/metrics", is_secure=self.neighbour.secure_metrics)
         assert "controller_runtime_reconcile_total" in text
         return sum(
             sample.value
@@ -111,34 +128,20 @@ class Installation:
         )
 
     def _arguments(self) -> list[str]:
-        flags = [
-            flag.format(address=self._address, port=self.neighbour.port) for flag in self.neighbour.flags
-        ]
-        if flags:
-            return flags
+        if self.neighbour.flags:
+            return [self._filled(flag) for flag in self.neighbour.flags]
         (text,) = (
             each["data"][CONFIGURATION]
             for each in self._of_kind("ConfigMap")
             if CONFIGURATION in each.get("data", {})
         )
-        configuration = {
-            **yaml.safe_load(text),
-            "webhook": {
-                "host": self._address,
-                "port": self.neighbour.port,
-                "certDir": str(self._certificates),
-            },
-            "health": {"healthProbeBindAddress": f"{self._address}:8081"},
-            "metrics": {"bindAddress": f"{self._address}:8080"},
-            "leaderElection": {"leaderElect": False},
-            "internalCertManagement": {"enable": bool(self.neighbour.secret)},
-            "clientConnection": {"qps": 500, "burst": 500},
-            **self.neighbour.configuration,
-        }
-        self._folder.mkdir(exist_ok=True)
+        configuration = {**yaml.safe_load(text), **self.neighbour.configuration}
         path = self._folder / CONFIGURATION
-        path.write_text(yaml.safe_dump(configuration))
+        path.write_text(self._filled(yaml.safe_dump(configuration)))
         return [f"--config={path}"]
+
+    def _filled(self, text: str) -> str:
+        return text.replace("{address}", self._address).replace("{certificates}", str(self._certificates))
 
     def _adapted(self, document: JSON) -> JSON:
         """Return the document with our clusterIP and caBundle, and otherwise as it is."""
@@ -207,7 +210,7 @@ class Installation:
         review = {
             "spec": {
                 "user": f"system:serviceaccount:{namespace}:{account}",
-                "resourceAttributes": {"verb": "watch", "resource": "pods"},
+                "resourceAttributes": {"verb": "watch", "resource": self.neighbour.watches},
             }
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -218,7 +221,7 @@ class Installation:
         try:
             if self._services:  # what says that it is ready may not serve them yet
                 socket.create_connection((self._address, self.neighbour.port), timeout=10).close()
-            return bool(self._read(8081, "/readyz"))
+            return bool(self._read(*self.neighbour.health))
         except OSError:
             return False
 
