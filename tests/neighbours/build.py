@@ -1,7 +1,7 @@
-"""Where the controllers of others come from: a Go module each, built once into the cache of the control plane's binaries.
+"""Where the controllers of others come from: a Go module each, or packages of Python, built once into one cache.
 
-Their CustomResourceDefinitions, roles and webhooks are read from the same modules, in Go's module cache. JobSet, KubeRay and
-LeaderWorkerSet name the versions of libraries that Kueue does, except of controller-runtime: what they share is compiled once,
+Their CustomResourceDefinitions, roles and webhooks are read from where Go or pip unpacked them. JobSet, KubeRay, LeaderWorkerSet
+and the Trainer name the versions of libraries that Kueue does, except of controller-runtime: what they share is compiled once,
 and each of them takes some 10 s more.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tests.controlplane.build import ControlPlaneUnavailable, GoModule, build_once, folder_for
+from tests.virtual_environment import folder_of, installed
 
 HERE = Path(__file__).parent
 COMMAND = "python -m tests.neighbours build"
@@ -23,18 +24,19 @@ COMMAND = "python -m tests.neighbours build"
 class Neighbour:
     """One project, as its own manifests install it.
 
-    `module` is its Go module, `package` that of its command. `manifests` are folders of the module for kustomize, or one file, and
-    `namespace` where kustomize puts them if they name none. `configuration` is laid over its configuration file; `flags` are of a
-    command that reads none. In both `{address}` is that of its Service, and `{certificates}` the folder of its webhooks' certificate.
+    `module` is its Go module, and `package` that of its command; without a module it is one of Python. `manifests` are folders
+    for kustomize, one file or one chart, and `namespace` where those are put that name none. `configuration` is laid over its
+    configuration file; `flags` are of a command that reads none. In both `{address}` is that of its Service, and `{certificates}`
+    the folder of its webhooks' certificate.
     `port` is where its webhooks are served: what listens on all addresses needs a port of its own. `health` is where it says that
     it is ready, `watches` what its role lets it watch, and `reconciled` what its log says of each reconcile if its metrics count
-    none. `secret` is where it keeps a certificate that it issues itself.
+    none. `reads_its_pod` says that it wants one of its name, and `secret` is where it keeps a certificate that it issues itself.
     """
 
     name: str
     version: str
-    module: str
     package: str
+    module: str = ""
     manifests: tuple[str, ...] = ("config/default",)
     namespace: str = ""
     flags: tuple[str, ...] = ()
@@ -43,12 +45,21 @@ class Neighbour:
     health: tuple[int, str] = (8081, "/readyz")
     watches: str = "pods"
     reconciled: str = ""
+    reads_its_pod: bool = False
     port: int = 443
     secret: str = ""
 
     @property
+    def is_python(self) -> bool:
+        return not self.module
+
+    @property
     def folder(self) -> str:
         return f"{self.name}-{self.version}"
+
+    @property
+    def constraints(self) -> Path:
+        return HERE / self.folder / "constraints.txt"
 
 
 MANAGER = {
@@ -152,15 +163,31 @@ GATEKEEPER = Neighbour(
         "--health-addr={address}:8081",
         "--cert-dir={certificates}",
         "--disable-cert-rotation",
-        "--debug-use-fake-pod",
         "--prometheus-port=8083",
         "--logtostderr",
         "--exempt-namespace=gatekeeper-system",
         "--operation=webhook",
         "--operation=mutation-webhook",
         "--disable-opa-builtin={http.send}",
+        "--log-mutations",
     ),
+    reconciled='"process":"mutation"',
+    reads_its_pod=True,
 )
+DASK = Neighbour(
+    name="dask-kubernetes",
+    version="2026.3.0",
+    package="dask_kubernetes",
+    manifests=("operator/deployment/helm/dask-kubernetes-operator",),
+    namespace="dask-operator",
+    flags=(
+        *("-m", "kopf", "run", "-m", "dask_kubernetes.operator.controller", "--all-namespaces", "--verbose"),
+        "--liveness=http://{address}:8081/healthz",
+    ),
+    health=(8081, "/healthz"),
+    reconciled="Handling cycle",
+)
+KUBESPAWNER = Neighbour(name="kubespawner", version="7.1.0", package="kubespawner")
 NEIGHBOURS = (
     JOBSET,
     KUBERAY,
@@ -170,11 +197,15 @@ NEIGHBOURS = (
     MPI_OPERATOR,
     TRAINER,
     GATEKEEPER,
+    DASK,
+    KUBESPAWNER,
 )
 
 
 def build(neighbour: Neighbour, out: TextIO) -> Path:
     """Return the binary after building it if it is not there. Raises ControlPlaneUnavailable when that cannot be."""
+    if neighbour.is_python:
+        return installed(neighbour.name, neighbour.constraints, out)
     folder = folder_for(neighbour.folder)
     if not folder.is_dir():
         module = GoModule(_go(), HERE / neighbour.folder, {neighbour.name: neighbour.package}, "-s -w")
@@ -183,8 +214,11 @@ def build(neighbour: Neighbour, out: TextIO) -> Path:
 
 
 def locate(neighbour: Neighbour) -> Path:
-    """Return the binary. Raises ControlPlaneUnavailable when it has not been built."""
-    binary = folder_for(neighbour.folder) / neighbour.name
+    """Return the binary, or its Python. Raises ControlPlaneUnavailable when it has not been built."""
+    if neighbour.is_python:
+        binary = folder_of(neighbour.name, neighbour.constraints) / "bin" / "python"
+    else:
+        binary = folder_for(neighbour.folder) / neighbour.name
     if binary.exists():
         return binary
     raise ControlPlaneUnavailable(f"no {neighbour.folder}: build the neighbours once with `{COMMAND}`")
@@ -192,7 +226,10 @@ def locate(neighbour: Neighbour) -> Path:
 
 @cache
 def source(neighbour: Neighbour) -> Path:
-    """Return the folder of the project's module, as Go has unpacked it for the build."""
+    """Return the folder of the project's module, as Go or pip has unpacked it for the build."""
+    if neighbour.is_python:
+        (found,) = locate(neighbour).parents[1].glob(f"lib/python3*/site-packages/{neighbour.package}")
+        return found
     command = [_go(), "list", "-m", "-f", "{{.Dir}}", neighbour.module]
     done = subprocess.run(
         command, cwd=HERE / neighbour.folder, capture_output=True, text=True, timeout=300, check=False

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
-from tests.controlplane import Authority, ControlPlane, ControlPlaneUnavailable
+from tests.controlplane import Authority, ControlPlane, ControlPlaneUnavailable, helm
 from tests.neighbours.build import Neighbour, locate, source
 from tests.unavailable import skip_without
 
@@ -50,29 +50,47 @@ class Installation:
         return [each for each in yaml.load_all(self._rendered(), Loader=yaml.CSafeLoader) if each]
 
     def _rendered(self) -> str:
-        """Return its manifests. Kustomize wants folders beside its own, and takes a path with a host's name for an address."""
-        folder, named = self._folder / "manifests", self.neighbour.manifests
+        """Return its manifests. Kustomize takes a path with a host's name for an address, and files beside its own only."""
+        folder = self._folder / "manifests"
         folder.mkdir(parents=True)
         (folder / "source").symlink_to(source(self.neighbour))
-        if named[0].endswith(".yaml"):
-            return (folder / "source" / named[0]).read_text()
-        kustomization: JSON = {"resources": [f"source/{each}" for each in named]}
-        if self.neighbour.namespace:
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.neighbour.namespace}}
-            (folder / "namespace.yaml").write_text(yaml.safe_dump(namespace))
-            kustomization["resources"].append("namespace.yaml")
-            kustomization["namespace"] = self.neighbour.namespace
+        kustomization: JSON = {
+            "resources": [self._resource(folder, each) for each in self.neighbour.manifests]
+        }
+        if namespace := self.neighbour.namespace:
+            document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            (folder / "namespace.yaml").write_text(yaml.safe_dump(document))
+            kustomization = {
+                "resources": [*kustomization["resources"], "namespace.yaml"],
+                "namespace": namespace,
+            }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         return self._plane.kubectl("kustomize", str(folder)).stdout
+
+    def _resource(self, folder: Path, path: str) -> str:
+        """Return the path of a folder, a file or a chart among those of kustomize's folder."""
+        found = folder / "source" / path
+        if (found / "Chart.yaml").exists():
+            options = ("--namespace", self.neighbour.namespace, "--include-crds")
+            text = helm.run("template", self.neighbour.name, found, *options)
+        elif found.is_file():
+            text = found.read_text()
+        else:
+            return f"source/{path}"
+        (folder / "resource.yaml").write_text(text)
+        return "resource.yaml"
 
     def _of_kind(self, kind: str) -> list[JSON]:
         return [each for each in self._documents if each["kind"] == kind]
 
     @cached_property
+    def _deployment(self) -> JSON:
+        return self._of_kind("Deployment")[-1]
+
+    @cached_property
     def _account(self) -> tuple[str, str]:
-        deployment = self._of_kind("Deployment")[-1]
-        spec = deployment["spec"]["template"]["spec"]
-        return deployment["metadata"].get("namespace", "default"), spec["serviceAccountName"]
+        spec = self._deployment["spec"]["template"]["spec"]
+        return self._deployment["metadata"].get("namespace", "default"), spec["serviceAccountName"]
 
     def install(self) -> None:
         """Apply its manifests, and run it."""
@@ -84,6 +102,10 @@ class Installation:
             assert eventually(partial(self._is_established, crd["metadata"]["name"]))
         if not self.neighbour.secret:
             self._write_certificate()
+        if self.neighbour.reads_its_pod:
+            pod = {**self._deployment["spec"]["template"], "apiVersion": "v1", "kind": "Pod"}
+            metadata = {"name": self.neighbour.name, "namespace": self._account[0]}
+            self._plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump({**pod, "metadata": metadata}))
         assert eventually(self._has_its_rights)
         self.start()
 

@@ -1,6 +1,7 @@
 """The MPI operator of Kubeflow: what docs/tenants/queue.md says of MPIJobs."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from tests.neighbours.installation import Installation
 from tests.neighbours.tenant import Seen, Stage, Tenant, name_of, staged, tolerated, watch
 
 SAMPLE = "examples/v2beta1/tensorflow-benchmarks/tensorflow-benchmarks.yaml"
-LAUNCHER_WAITS = {"launcherCreationPolicy": "WaitForWorkersReady"}
+LAUNCHER_WAITS: JSON = {"launcherCreationPolicy": "WaitForWorkersReady"}
 
 
 def sample() -> JSON:
@@ -36,7 +37,7 @@ def tenant(stage: Stage, plane: ControlPlane) -> Tenant:  # noqa: ARG001 - it ru
     return Tenant(plane, 4)
 
 
-def mpijob(name: str, workers: int, *, policy: JSON | None = None, **spec: object) -> JSON:
+def mpijob(name: str, workers: int, *, policy: JSON | None = None, **spec: Any) -> JSON:
     document = sample()
     document["metadata"]["name"] = name
     document["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = workers
