@@ -1,7 +1,7 @@
 """Where the controllers of others come from: a Go module each, or packages of Python, built once into one cache.
 
-Their CustomResourceDefinitions, roles and webhooks are read from where Go or pip unpacked them. JobSet, KubeRay, LeaderWorkerSet
-and the Trainer name the versions of libraries that Kueue does, except of controller-runtime: what they share is compiled once,
+Their CustomResourceDefinitions, roles and webhooks are read from where Go or pip unpacked them. JobSet, KubeRay and
+LeaderWorkerSet name the versions of libraries that Kueue does, except of controller-runtime: what they share is compiled once,
 and each of them takes some 10 s more.
 """
 
@@ -25,12 +25,11 @@ class Neighbour:
     """One project, as its own manifests install it.
 
     `module` is its Go module, and `package` that of its command; without a module it is one of Python. `manifests` are folders
-    for kustomize, one file or one chart, and `namespace` where those are put that name none. `configuration` is laid over its
-    configuration file; `flags` are of a command that reads none. In both `{address}` is that of its Service, and `{certificates}`
-    the folder of its webhooks' certificate.
-    `port` is where its webhooks are served: what listens on all addresses needs a port of its own. `health` is where it says that
-    it is ready, `watches` what its role lets it watch, and `reconciled` what its log says of each reconcile if its metrics count
-    none. `reads_its_pod` says that it wants one of its name, and `secret` is where it keeps a certificate that it issues itself.
+    for kustomize, or charts, and `namespace` where those are put that name none. `configuration` is laid over its configuration
+    file; `flags` are of a command that reads none. In both `{address}` is that of its Service, and `{certificates}` the folder of
+    its webhooks' certificate. `port` is where these are served: what listens on all addresses needs a port of its own. `health`
+    is where it says that it is ready, and `reconciled` what its log says of each reconcile if its metrics count none. `secret` is
+    where it keeps a certificate that it issues itself.
     """
 
     name: str
@@ -43,9 +42,7 @@ class Neighbour:
     configuration: Mapping[str, object] = field(default_factory=dict, hash=False)
     secure_metrics: bool = True
     health: tuple[int, str] = (8081, "/readyz")
-    watches: str = "pods"
     reconciled: str = ""
-    reads_its_pod: bool = False
     port: int = 443
     secret: str = ""
 
@@ -62,16 +59,13 @@ class Neighbour:
         return HERE / self.folder / "constraints.txt"
 
 
-MANAGER = {
-    "health": {"healthProbeBindAddress": "{address}:8081"},
-    "metrics": {"bindAddress": "{address}:8082"},
-    "leaderElection": {"leaderElect": False},
-    "clientConnection": {"qps": 500, "burst": 500},
-}
 OF_SIGS = {
-    **MANAGER,
     "webhook": {"host": "{address}", "port": 443, "certDir": "{certificates}"},
+    "health": {"healthProbeBindAddress": "{address}:8081"},
+    "metrics": {"bindAddress": "{address}:8080"},
+    "leaderElection": {"leaderElect": False},
     "internalCertManagement": {"enable": False},
+    "clientConnection": {"qps": 500, "burst": 500},
 }
 JOBSET = Neighbour(
     name="jobset",
@@ -86,7 +80,7 @@ KUBERAY = Neighbour(
     module="github.com/ray-project/kuberay/ray-operator",
     package="github.com/ray-project/kuberay/ray-operator",
     flags=(
-        "--metrics-addr={address}:8082",
+        "--metrics-addr={address}:8080",
         "--health-probe-bind-address={address}:8081",
         "--enable-leader-election=false",
     ),
@@ -118,7 +112,7 @@ TRAINING_OPERATOR = Neighbour(
     package="github.com/kubeflow/training-operator/cmd/training-operator.v1",
     manifests=("manifests/overlays/standalone",),
     flags=(
-        "--metrics-bind-address={address}:8082",
+        "--metrics-bind-address={address}:8080",
         "--health-probe-bind-address={address}:8081",
         "--webhook-server-port=29443",
         "--kube-api-qps=500",
@@ -127,52 +121,6 @@ TRAINING_OPERATOR = Neighbour(
     secure_metrics=False,
     port=29443,
     secret="training-operator-webhook-cert",
-)
-MPI_OPERATOR = Neighbour(
-    name="mpi-operator",
-    version="0.6.0",
-    module="github.com/kubeflow/mpi-operator",
-    package="github.com/kubeflow/mpi-operator/cmd/mpi-operator",
-    manifests=("manifests/overlays/standalone",),
-    flags=("-alsologtostderr", "-lock-namespace=mpi-operator", "-kube-api-qps=500", "-kube-api-burst=500"),
-    health=(8080, "/healthz"),
-    reconciled="Finished syncing job",
-)
-TRAINER = Neighbour(
-    name="trainer",
-    version="2.2.0",
-    module="github.com/kubeflow/trainer/v2",
-    package="github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
-    manifests=tuple(f"manifests/base/{each}" for each in ("crds", "manager", "rbac", "webhook")),
-    namespace="kubeflow-system",
-    watches="configmaps",
-    configuration={
-        **MANAGER,
-        "webhook": {"host": "{address}", "port": 443},
-        "certManagement": {"enable": False},
-    },
-)
-GATEKEEPER = Neighbour(
-    name="gatekeeper",
-    version="3.23.1",
-    module="github.com/open-policy-agent/gatekeeper/v3",
-    package="github.com/open-policy-agent/gatekeeper/v3",
-    manifests=("deploy/gatekeeper.yaml",),
-    flags=(
-        "--host={address}",
-        "--health-addr={address}:8081",
-        "--cert-dir={certificates}",
-        "--disable-cert-rotation",
-        "--prometheus-port=8083",
-        "--logtostderr",
-        "--exempt-namespace=gatekeeper-system",
-        "--operation=webhook",
-        "--operation=mutation-webhook",
-        "--disable-opa-builtin={http.send}",
-        "--log-mutations",
-    ),
-    reconciled='"process":"mutation"',
-    reads_its_pod=True,
 )
 DASK = Neighbour(
     name="dask-kubernetes",
@@ -194,9 +142,6 @@ NEIGHBOURS = (
     KUEUE,
     LEADER_WORKER_SET,
     TRAINING_OPERATOR,
-    MPI_OPERATOR,
-    TRAINER,
-    GATEKEEPER,
     DASK,
     KUBESPAWNER,
 )

@@ -54,43 +54,34 @@ class Installation:
         folder = self._folder / "manifests"
         folder.mkdir(parents=True)
         (folder / "source").symlink_to(source(self.neighbour))
-        kustomization: JSON = {
-            "resources": [self._resource(folder, each) for each in self.neighbour.manifests]
-        }
+        resources = [self._resource(folder, path) for path in self.neighbour.manifests]
+        kustomization: JSON = {"resources": resources}
         if namespace := self.neighbour.namespace:
             document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             (folder / "namespace.yaml").write_text(yaml.safe_dump(document))
-            kustomization = {
-                "resources": [*kustomization["resources"], "namespace.yaml"],
-                "namespace": namespace,
-            }
+            resources.append("namespace.yaml")
+            kustomization["namespace"] = namespace
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         return self._plane.kubectl("kustomize", str(folder)).stdout
 
     def _resource(self, folder: Path, path: str) -> str:
-        """Return the path of a folder, a file or a chart among those of kustomize's folder."""
-        found = folder / "source" / path
-        if (found / "Chart.yaml").exists():
-            options = ("--namespace", self.neighbour.namespace, "--include-crds")
-            text = helm.run("template", self.neighbour.name, found, *options)
-        elif found.is_file():
-            text = found.read_text()
-        else:
+        """Return the path of a folder, or of a chart once it is rendered, among those of kustomize's folder."""
+        chart = folder / "source" / path
+        if not (chart / "Chart.yaml").exists():
             return f"source/{path}"
-        (folder / "resource.yaml").write_text(text)
-        return "resource.yaml"
+        options = ("--namespace", self.neighbour.namespace, "--include-crds")
+        rendered = folder / f"{chart.name}.yaml"
+        rendered.write_text(helm.run("template", self.neighbour.name, chart, *options))
+        return rendered.name
 
     def _of_kind(self, kind: str) -> list[JSON]:
         return [each for each in self._documents if each["kind"] == kind]
 
     @cached_property
-    def _deployment(self) -> JSON:
-        return self._of_kind("Deployment")[-1]
-
-    @cached_property
     def _account(self) -> tuple[str, str]:
-        spec = self._deployment["spec"]["template"]["spec"]
-        return self._deployment["metadata"].get("namespace", "default"), spec["serviceAccountName"]
+        (deployment,) = self._of_kind("Deployment")
+        spec = deployment["spec"]["template"]["spec"]
+        return deployment["metadata"].get("namespace", "default"), spec["serviceAccountName"]
 
     def install(self) -> None:
         """Apply its manifests, and run it."""
@@ -102,10 +93,6 @@ class Installation:
             assert eventually(partial(self._is_established, crd["metadata"]["name"]))
         if not self.neighbour.secret:
             self._write_certificate()
-        if self.neighbour.reads_its_pod:
-            pod = {**self._deployment["spec"]["template"], "apiVersion": "v1", "kind": "Pod"}
-            metadata = {"name": self.neighbour.name, "namespace": self._account[0]}
-            self._plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump({**pod, "metadata": metadata}))
         assert eventually(self._has_its_rights)
         self.start()
 
@@ -116,7 +103,6 @@ class Installation:
             self.neighbour.name,
             [
                 *("env", f"TMPDIR={self._folder}", f"KUBECONFIG={kubeconfig}", f"POD_NAMESPACE={namespace}"),
-                f"POD_NAME={self.neighbour.name}",
                 locate(self.neighbour),
                 *self._arguments(),
             ],
@@ -140,7 +126,7 @@ class Installation:
         """Return how often its controllers have reconciled an object since it started."""
         if self.neighbour.reconciled:
             return self.log().count(self.neighbour.reconciled)
-        text = self._read(8082, "/metrics", is_secure=self.neighbour.secure_metrics)
+        text = self._read(8080, "/metrics", is_secure=self.neighbour.secure_metrics)
         assert "controller_runtime_reconcile_total" in text
         return sum(
             sample.value
@@ -232,7 +218,7 @@ class Installation:
         review = {
             "spec": {
                 "user": f"system:serviceaccount:{namespace}:{account}",
-                "resourceAttributes": {"verb": "watch", "resource": self.neighbour.watches},
+                "resourceAttributes": {"verb": "watch", "resource": "pods"},
             }
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
@@ -10,12 +11,13 @@ from tests.controlplane import ControlPlane
 from tests.neighbours.build import DASK
 from tests.neighbours.installation import Installation
 from tests.neighbours.tenant import Seen, Stage, Tenant, name_of, staged, tolerated, watch
+from webhook.commands import main
 
 
 @pytest.fixture(scope="module")
 def stage(plane: ControlPlane) -> Iterator[Stage]:
     def sampled(neighbour: Installation) -> Seen:
-        return watch(neighbour, Tenant(plane), cluster("sample", 2), lambda it: len(it.running()) == 3)
+        return watch(neighbour, Tenant(plane), cluster("sample", 2), lambda it: len(it.pods()) == 3)
 
     with staged(plane, DASK, sampled) as stage:
         yield stage
@@ -114,6 +116,12 @@ def test_a_denial_is_an_event_on_the_replica_set_of_its_worker(stage: Stage, pla
     assert any("1 of 2 pods will start" in each for each in warnings), warnings
     assert denying.tells("ReplicaSet", "[gpu-quota]")
     assert workers(denying, "one", 1)
+    assert not any("gpu-quota" in each for each in denying.messages("DaskCluster"))
+    said = CliRunner().invoke(
+        main, ["why", "daskcluster/one", "-n", denying.name, "--kubeconfig", str(plane.kubeconfig())]
+    )
+    assert "2 of 3 pods run" in said.output, said.output
+    assert "[gpu-quota]" in said.output
 
 
 def test_it_goes_on_after_our_webhook_was_away(stage: Stage, tenant: Tenant) -> None:

@@ -85,7 +85,8 @@ def test_a_denial_ends_the_start_at_once_with_our_message(beside: Ours, plane: C
     with spawning(plane, denying, seconds=300) as hub:
         err = hub.communicate(timeout=60)[1]
     assert hub.returncode == 1
-    assert 'admission webhook "pods.validate.gpu-admission.dev" denied the request' in err
+    assert "1 of 1 used" in err
+    assert "[gpu-quota]" in err
     assert [name_of(pod) for pod in denying.pods()] == ["holder"]
 
 
