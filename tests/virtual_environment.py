@@ -24,9 +24,10 @@ def installed(name: str, constraints: Path, out: TextIO) -> Path:
         if done.exists():
             return python
         shutil.rmtree(folder, ignore_errors=True)
-        venv = [sys.executable, "-m", "venv", folder]
-        pip = [python, "-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary=:all:"]
-        for command in (venv, [*pip, "-r", constraints]):
+        venv: list[str | Path] = [sys.executable, "-m", "venv", folder]
+        options = ("--quiet", "--require-hashes", "--only-binary=:all:")
+        pip: list[str | Path] = [python, "-m", "pip", "install", *options, "-r", constraints]
+        for command in (venv, pip):
             run = subprocess.run(command, capture_output=True, text=True, check=False)
             if run.returncode:
                 raise ControlPlaneUnavailable(f"{name} cannot be installed: {run.stderr.strip()[-500:]}")
