@@ -30,7 +30,8 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.amounts import exceeds, format_amount
 from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
-from policies.quota.claim_demand import PROTECTED_CLAIM, SELECTOR_IGNORED, claim_demand, ignored_selectors
+from policies.quota.claim_demand import SELECTOR_IGNORED, claim_demand, ignored_selectors
+from policies.quota.claim_protection import PROTECTED_CLAIM
 from policies.quota.demand import UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
 from policies.quota.fit import FitResult, fit_result
 from policies.quota.fit_findings import fit_warning
