@@ -20,7 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER, NAMESPACE, WEBHOOK_CONFIGURATION, service_account
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.export.cel import text, texts
+from webhook.tools.export.cel import literal, text
 from webhook.tools.export.objects import GROUP, SUFFIX, Object
 from webhook.tools.export.templates import FOLDER, fill
 
@@ -47,9 +47,9 @@ def guard_objects(accounts: Sequence[str], group: str, namespace: str = NAMESPAC
     who = " or ".join([*accounts, f"a member of group {group}"])
     facts = {
         "WEBHOOK_CONFIGURATION": text(WEBHOOK_CONFIGURATION),
-        "accounts": texts(accounts),
+        "accounts": literal(accounts),
         "group": text(group),
-        "bundle-writers": texts([service_account(namespace, CONTROLLER), CA_INJECTOR]),
+        "bundle-writers": literal([service_account(namespace, CONTROLLER), CA_INJECTOR]),
         "said-by": text(f"only {who}"),
     }
     return list(yaml.safe_load_all(fill((FOLDER / "guard.yaml").read_text("utf-8"), facts)))
