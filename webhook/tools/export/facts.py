@@ -219,7 +219,7 @@ def _toleration(toleration: Toleration) -> str:
 
 
 def _class_labels(classes: GPUClasses) -> dict[str, dict[str, list[str]]]:
-    """Return the classes by key and value of the labels of their nodes. Where values are class names, families are values, too."""
+    """Return the classes by key and value of their nodes' labels. Where values are class names, families are values, too."""
     found = {}
     for key in sorted(classes.label_keys):
         labels = (label for each in classes for label in each.node_labels if label.key == key)

@@ -36,6 +36,8 @@ CA_INJECTOR = service_account("cert-manager", "cert-manager-cainjector")
 REFUSES_FOR = 300
 """The seconds after its last failure in which an API server refuses a file, as in deploy/chart/files/alerts.yaml."""
 _SERIES = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
+_VALUE = re.compile(r'Invalid value: ".*?(?<!\\)": ', re.DOTALL)
+"""The CEL in a message of the API server, which is longer than what is said about it."""
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -228,4 +230,4 @@ def refusals(api: ApiClient, objects: Iterable[Object]) -> Iterator[str]:
             raise refused
         # An object of that name is found only after the new one was compiled.
         if refused is not None and not isinstance(refused, errors.AlreadyExists):
-            yield f"{kind}/{each['metadata']['name']}: {refused}"
+            yield f"{kind}/{each['metadata']['name']}: {_VALUE.sub('', str(refused))}"
