@@ -107,9 +107,6 @@ FROM_TEMPLATE = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "c
     ("kind", "document", "mode", "want"),
     a_claim=(CLAIM, claim(), "enforce", (False, [])),
     a_claim_that_selects_the_class=(CLAIM, claim(IS_SMALL), "enforce", (True, [])),
-    a_claim_that_claims_to_be_from_a_template=(
-        CLAIM, claim(ownerReferences=FROM_TEMPLATE), "enforce", (False, []),
-    ),
     a_claim_in_mode_warn=(CLAIM, claim(), "warn", (True, [f"resourceclaim {NAMESPACE}/one: spec."])),
     a_claim_in_mode_audit=(CLAIM, claim(), "audit", (True, [])),
     a_template=(TEMPLATE, claim(kind=TEMPLATE), "enforce", (False, [])),

@@ -7,6 +7,7 @@ pkg/admission/plugin/manifest/loader.go); it reads only files that end in .yaml,
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from hashlib import sha256
@@ -32,6 +33,8 @@ MOUNTED_AT = "/etc/kubernetes/gpu-admission"
 HASHES = "apiserver_manifest_admission_config_controller_last_config_info"
 RELOADS = "apiserver_manifest_admission_config_controller_automatic_reload_last_timestamp_seconds"
 CA_INJECTOR = service_account("cert-manager", "cert-manager-cainjector")
+REFUSES_FOR = 300
+"""The seconds after its last failure in which an API server refuses a file, as in deploy/chart/files/alerts.yaml."""
 _SERIES = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -165,7 +168,10 @@ def differences(directory: Path, files: Mapping[str, str]) -> Iterator[str]:
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What one API server has loaded for a plugin. `is_refused`: its newest attempt to read the folder failed."""
+    """What one API server has loaded for a plugin. `is_refused`: it reads the folder once a minute, and has just failed to.
+
+    It counts no success once it reads again what it has loaded before.
+    """
 
     server: str
     hash: str
@@ -174,19 +180,20 @@ class Loaded(msgspec.Struct, frozen=True):
 
 def loaded(api: ApiClient) -> dict[str, Loaded]:
     """Return by plugin what the API server that answers has loaded from files. Raises errors.ApiError."""
-    read: dict[tuple[str, str, str], str] = {}
+    read: dict[tuple[str, str, str], float] = {}
     hashes: dict[str, tuple[str, str]] = {}
     for name, listed, value in _SERIES.findall(api.get("/metrics").decode()):
         labels = dict(_LABEL.findall(listed))
         if name == HASHES:
             hashes[labels["plugin"]] = (labels["apiserver_id_hash"], labels["hash"])
         elif name == RELOADS:
-            read[labels["plugin"], labels["apiserver_id_hash"], labels["status"]] = value
+            read[labels["plugin"], labels["apiserver_id_hash"], labels["status"]] = float(value)
     return {
         plugin: Loaded(
             server,
             loaded_hash,
-            float(read.get((plugin, server, "failure"), 0)) > float(read.get((plugin, server, "success"), 0)),
+            read.get((plugin, server, "failure"), 0)
+            > max(read.get((plugin, server, "success"), 0), time.time() - REFUSES_FOR),
         )
         for plugin, (server, loaded_hash) in hashes.items()
     }
