@@ -52,7 +52,6 @@ from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationO
 from policies.quota.shortage import (
     QUOTA_CAN_NEVER_FIT,
     QUOTA_EXCEEDED,
-    ClassPins,
     Helps,
     exceeded,
     helps_always,
@@ -146,7 +145,14 @@ def check_reservation(
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
         finding = exceeded(
-            namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of), helps
+            namespace,
+            ledger,
+            verdict.shortfalls,
+            because,
+            request,
+            now,
+            lambda pod: class_pins(pod, context_of(pod)),
+            helps,
         )
         notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
         yield replace(finding, details=(*finding.details, *notes, *of_group(request)))
@@ -171,10 +177,6 @@ def _naming_classes(
         ],  # the quota says what never fits
     )
     return replace(denial, choices=next(filter(None, map(tuple, helping)), ()))
-
-
-def _pins(context_of: Callable[[Pod], Context]) -> ClassPins:
-    return lambda pod: class_pins(pod, context_of(pod))
 
 
 _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})

@@ -187,7 +187,6 @@ class ClaimHistory:
                 self._gone.setdefault(claim.namespace, {}).setdefault(claim.uid, (claim, monotonic()))
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces with deleted claims."""
         with self._lock:
             return list(self._gone)
 

@@ -79,7 +79,7 @@ def claims(team: Namespace) -> str:
 def from_template(team: Namespace, name: str, request: JSON, **spec: object) -> None:
     """Create a pod with a claim of its own."""
     create_template(team, request, name)
-    create_pod(team, name, {"resourceClaimTemplateName": name}, **spec)
+    create_pod(team, name, {"resourceClaimTemplateName": name}, 1, **spec)
 
 
 def bind_and_count(team: Namespace, name: str, request: JSON) -> float:

@@ -116,17 +116,6 @@ def an_allocation_is_reviewed_and_fails(*, rule: bool) -> World:
     return around
 
 
-def a_claim_loses_its_allocation(*, rule: bool) -> World:
-    """Count a claim as it was admitted once its pod has ended."""
-    around = world(gpus=2)
-    uid = stored_claim(around)
-    around.claims[uid] = StoredObject(vector(gpus=SMALL))
-    count_claim(around, as_=counts(claim(), pod()))
-    around.claims[uid] = StoredObject(vector(gpus=LARGE))
-    count_claim(around, as_=counts(claim(), pod(is_terminal=rule)))
-    return around
-
-
 def review(*, owned_before: bool | None, owned: bool, user: str) -> bool:
     """Return whether the user may write the claim that a pod is the controller of, or was. None: it is new."""
     owner = [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "pod", "controller": True}]
