@@ -64,10 +64,13 @@ def without_gate(pod: Pod) -> Pod:
 
 def names_kueue(pod: Pod) -> bool:
     """Whether the pod claims that Kueue admitted it: it has a label or annotation of Kueue, and no gate of Kueue."""
-    gates = (gate.name for gate in pod.spec.scheduling_gates or ())
     labels = (pod.metadata and pod.metadata.labels) or ()
-    is_held = any(name.startswith(KUEUE) for name in gates)
-    return not is_held and any(name.startswith(KUEUE) for name in (*labels, *pod.annotations))
+    return not kueue_holds(pod) and any(name.startswith(KUEUE) for name in (*labels, *pod.annotations))
+
+
+def kueue_holds(pod: Pod) -> bool:
+    """Whether the pod has a gate of Kueue."""
+    return any(gate.name.startswith(KUEUE) for gate in pod.spec.scheduling_gates or ())
 
 
 def never_waits(pod: Pod, *, by_daemonset: bool, by_kueue: bool) -> str:

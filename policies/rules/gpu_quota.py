@@ -83,21 +83,43 @@ class OnLedgerError(Enum):
     ALLOW = "allow"
 
 
+class Kueue(Enum):
+    """What the quota does with pods that Kueue has admitted."""
+
+    LIMIT = "limit"
+    """It limits them as it does any other."""
+    RESPECT = "respect"
+    """The controller starts them also beyond the quota. They count."""
+
+
 class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     """`required` denies GPUs without a quota. With `onLedgerError: allow` a quota can be exceeded, with a warning.
 
     With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied, unless
-    `trustKueue` is true and Kueue has admitted it.
+    `trustKueue` is true and Kueue has admitted it. With `kueue: respect`, what Kueue has admitted waits until the controller has
+    seen that, and then starts also beyond the quota.
     """
 
     required: bool = False
     on_exceeded: OnExceeded = OnExceeded.DENY
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
     trust_kueue: bool = True
+    kueue: Kueue = Kueue.LIMIT
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.respects_kueue and not self.queues:
+            yield (
+                "kueue",
+                "must be limit without onExceeded: Queue: the controller starts what Kueue has admitted",
+            )
 
     @property
     def queues(self) -> bool:
         return self.on_exceeded is OnExceeded.QUEUE
+
+    @property
+    def respects_kueue(self) -> bool:
+        return self.kueue is Kueue.RESPECT
 
 
 def check_reservation(

@@ -1,4 +1,4 @@
-"""Kueue's objects: Workloads, LocalQueues and ClusterQueues, with the fields that are read of v1beta2 and v1beta1."""
+"""Kueue's objects: Workloads, queues and flavors, with the fields that are read of v1beta2 and v1beta1."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping
-from policies.pods.pod import Metadata
+from policies.pods.pod import Metadata, Toleration
 from policies.pods.quantity import NANO, parse_quantity
 from policies.quota.waiting import KUEUE
 from webhook.cluster.objects import TRUE, Condition
@@ -37,7 +37,27 @@ class _WorkloadSpec(_View, frozen=True):
     active: bool = True
 
 
+class PodSetAssignment(_View, frozen=True):
+    """What Kueue admitted of the pods of one template: by name of a resource, the flavor and the amount of all of them."""
+
+    name: str
+    count: int = 0
+    flavors: dict[str, str] = {}
+    resource_usage: dict[str, str | int] = {}
+
+
+class _Admission(_View, frozen=True):
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class _Reclaimable(_View, frozen=True):
+    name: str
+    count: int
+
+
 class _WorkloadStatus(_View, frozen=True):
+    admission: _Admission = _Admission()
+    reclaimable_pods: tuple[_Reclaimable, ...] = ()
     conditions: tuple[Condition, ...] = ()
     admission_checks: tuple[_Check, ...] = ()
 
@@ -58,6 +78,10 @@ class Workload(_View, frozen=True):
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.status.conditions if each.type == kind), None)
 
+    def is_true(self, kind: str) -> bool:
+        found = self.condition(kind)
+        return found is not None and found.status == TRUE
+
     def since(self, kind: str) -> datetime | None:
         """Return since when the condition is True, None if it is not."""
         found = self.condition(kind)
@@ -65,19 +89,41 @@ class Workload(_View, frozen=True):
 
     @property
     def is_pending(self) -> bool:
-        return self.spec.active and not (self.since("QuotaReserved") or self.since("Finished"))
+        return self.spec.active and not (self.is_true("QuotaReserved") or self.is_true("Finished"))
 
     @property
     def is_admitted(self) -> bool:
-        return bool(self.since("Admitted")) and not self.since("Finished")
+        return self.is_true("Admitted") and not self.is_true("Finished")
+
+    @property
+    def assignments(self) -> Iterator[tuple[PodSetAssignment, Fraction]]:
+        """Yield each assignment, with the part of its amount that Kueue has not given back for pods that have succeeded."""
+        ended = {each.name: each.count for each in self.status.reclaimable_pods}
+        for each in self.status.admission.pod_set_assignments:
+            if each.count > 0:
+                yield each, Fraction(max(each.count - ended.get(each.name, 0), 0), each.count)
 
     @property
     def order(self) -> tuple[int, str, str]:
         """The sort key in its LocalQueue."""
         evicted = self.condition("Evicted")
-        is_late = evicted is not None and evicted.status == TRUE and evicted.reason == _TIMED_OUT
+        is_late = self.is_true("Evicted") and evicted is not None and evicted.reason == _TIMED_OUT
         since = evicted.last_transition_time if evicted and is_late else self.metadata.creation_timestamp
         return -(self.spec.priority or 0), since or "", self.metadata.uid or ""
+
+
+class FlavorSpec(_View, frozen=True):
+    node_labels: dict[str, str] = {}
+    node_taints: tuple[Toleration, ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_name: str = ""
+
+
+class Flavor(_View, frozen=True):
+    """A ResourceFlavor."""
+
+    metadata: Metadata
+    spec: FlavorSpec = FlavorSpec()
 
 
 class _Amount(_View, frozen=True):
@@ -86,13 +132,13 @@ class _Amount(_View, frozen=True):
     nominal_quota: str | int = 0
 
 
-class _Flavor(_View, frozen=True):
+class _FlavorAmounts(_View, frozen=True):
     name: str
     resources: tuple[_Amount, ...] = ()
 
 
 class _ResourceGroup(_View, frozen=True):
-    flavors: tuple[_Flavor, ...] = ()
+    flavors: tuple[_FlavorAmounts, ...] = ()
 
 
 class _QueueSpec(_View, frozen=True):
@@ -102,7 +148,7 @@ class _QueueSpec(_View, frozen=True):
 
 
 class _QueueStatus(_View, frozen=True):
-    flavors_reservation: tuple[_Flavor, ...] = ()
+    flavors_reservation: tuple[_FlavorAmounts, ...] = ()
 
 
 class Queue(_View, frozen=True):
@@ -122,6 +168,7 @@ class Queue(_View, frozen=True):
 
 
 decode_workload = msgspec.json.Decoder(Workload).decode
+decode_flavor = msgspec.json.Decoder(Flavor).decode
 decode_queue = msgspec.json.Decoder(Queue).decode
 
 

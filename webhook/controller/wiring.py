@@ -21,6 +21,7 @@ from webhook.controller.enforcement import Enforcement
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.keepers import Keepers
+from webhook.controller.kueue_admissions import KueueAdmissions
 from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import (
@@ -106,7 +107,7 @@ def make_manager(
         )
         manager.add("usage audit", usage_log.run)
     unmapped = UnmappedResourcesWatch(usage_cache, informers.configuration)
-    team_sizes = TeamSizes()
+    team_sizes, enforcement = TeamSizes(), Enforcement(informers.configuration, informers.namespaces)
     _add_reconcilers(
         manager,
         api,
@@ -116,6 +117,7 @@ def make_manager(
         reports=reports,
         gpu_use=gpu_use,
         team_sizes=team_sizes,
+        enforcement=enforcement,
     )
     quota_statuses = QuotaStatusWriter(
         api=api,
@@ -123,6 +125,7 @@ def make_manager(
         unmapped_resources=unmapped,
         reports=reports,
         gpu_use=gpu_use,
+        respects_kueue=enforcement.respects_kueue,
         is_ready_leader=is_ready_leader,
         events=events,
     )
@@ -164,16 +167,17 @@ def _add_reconcilers(
     reports: WaitingReports,
     gpu_use: GPUUse | None,
     team_sizes: TeamSizes,
+    enforcement: Enforcement,
 ) -> None:
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
     LedgerChanges(informers, gpu_use, manager.queue, metrics)  # its subscriptions keep it alive
-    enforcement = Enforcement(configuration, informers.namespaces)
     gangs = Gangs(api, configuration)
+    keepers = Keepers(gangs, configuration, usage_cache.gpus_of_new)
     replacements = Replacements(
         usage_cache,
-        Keepers(gangs, configuration, usage_cache.gpus_of_new),
+        keepers,
         line_spec_of=informers.line_spec,
         lets_wait=enforcement.lets_wait,
         reconcile_later=manager.queue.add,
@@ -183,6 +187,7 @@ def _add_reconcilers(
         usage_cache=usage_cache,
         gangs=gangs,
         replacements=replacements,
+        kueue=KueueAdmissions(api, configuration, keepers, enforcement.respects_kueue),
         reports=reports,
         line_spec_of=informers.line_spec,
         lets_wait=enforcement.lets_wait,

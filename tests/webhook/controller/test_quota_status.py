@@ -83,6 +83,7 @@ class World:
             UnmappedResourcesWatch(usage, configuration, names=()),
             reports,
             gpu_use,
+            respects_kueue=lambda _namespace: self.respects_kueue,
             is_ready_leader=lambda: self.leads,
             events=self.events,
         )

@@ -4,24 +4,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policies.pods.pod import Toleration, View
 from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
 from policies.quota.amounts import GPUS, NOTHING, format_amount
-from webhook.cluster.kueue import GROUP, VERSIONS, Queue, nominal_gpus
+from webhook.cluster.kueue import GROUP, VERSIONS, FlavorSpec, Queue, nominal_gpus
 from webhook.cluster.taints import is_lasting
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.control_plane import OURS
 from webhook.tools.doctor.checks.nodes import READ, tolerations_by_document
 from webhook.tools.doctor.cluster import InstalledCluster, Permission
-
-
-class _Flavor(View, frozen=True):
-    """The spec of a ResourceFlavor (Kueue)."""
-
-    node_labels: dict[str, str] = msgspec.field(default_factory=dict)
-    node_taints: tuple[Toleration, ...] | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    topology_name: str = ""
 
 
 @doctor_check(
@@ -35,7 +25,7 @@ def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
     version = cluster.api.served_version(GROUP, VERSIONS)
     given = [toleration for of_owner in tolerations_by_document(cluster).values() for toleration in of_owner]
     for flavor in cluster.items(f"/apis/{GROUP}/{version}/resourceflavors") if version else ():
-        spec = msgspec.convert(flavor.get("spec") or {}, _Flavor)
+        spec = msgspec.convert(flavor.get("spec") or {}, FlavorSpec)
         taints = list(spec.node_taints or ())
         if spec.topology_name:
             nodes = (each for each in cluster.gpu_nodes if spec.node_labels.items() <= each.labels.items())
