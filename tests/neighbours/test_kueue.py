@@ -21,7 +21,7 @@ from tests.neighbours.manifests import jobset, raycluster
 from tests.neighbours.tenant import Seen, Stage, Tenant, gates_of, staged, tolerated, watch
 from webhook.commands import main
 from webhook.configuration.loader import load_directory
-from webhook.tools.kueue import read_queues
+from webhook.tools.status.kueue import read_queues
 from webhook.tools.status.denials import denials_in_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.why.explaining import explain

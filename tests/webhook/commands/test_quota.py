@@ -29,7 +29,7 @@ from webhook.quota.documents import (
     QuotaStatus,
     WaitingPods,
 )
-from webhook.tools.kueue import QueueState, Reserved
+from webhook.tools.status.kueue import QueueState, Reserved
 from webhook.tools.status.quotas import HolderOfQuota
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 
