@@ -16,6 +16,8 @@ GATE = "gpu-admission.dev/quota"
 
 KUEUE = "kueue.x-k8s.io/"
 """Prefix of the gate of Kueue, and of the labels and annotations that it sets on the pods that it manages."""
+QUEUE_NAME = f"{KUEUE}queue-name"
+"""Label of an object: the LocalQueue by which Kueue starts it."""
 POD_GROUP, GROUP_SIZE = f"{KUEUE}pod-group-name", f"{KUEUE}pod-group-total-count"
 """Label and annotation of the pods of a group, which Kueue admits once as many exist."""
 

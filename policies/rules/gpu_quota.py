@@ -65,7 +65,7 @@ from policies.quota.undecided import (
     QUOTA_RECALCULATING,
     undecided,
 )
-from policies.quota.waiting import OnExceeded
+from policies.quota.waiting import QUEUE_NAME, OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.gpu_class import class_pins, class_use, ways_of
 
@@ -239,11 +239,12 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
         elif (resumed := workload.resumed) != workload:
-            # It may be resumed when more or less is free than now, by Kueue.
-            unused = ledger.using({})
-            later = fit_result(resumed, unused, context, is_stored=False)
-            if later is not None and later.needed > later.hard:
-                yield from _fit_warning(later, resumed, unused, options, context)
+            # It may be resumed when more or less is free than now. Kueue may do so at once.
+            queue = workload.label(QUEUE_NAME)
+            then = ledger if queue else ledger.using({})
+            later = fit_result(resumed, then, context, is_stored=False)
+            if later is not None and (queue or later.needed > later.hard):
+                yield from _fit_warning(later, resumed, then, options, context)
         yield from workload_findings(workload, ledger, context, context.namespace)
         if context.lets_wait:
             is_behind = fit is None and ledger.pods_before and not context.is_update
@@ -253,8 +254,10 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 def _fit_warning(
     fit: FitResult, workload: Workload, ledger: QuotaLedger, options: GPUQuotaOptions, context: Context
 ) -> Iterator[Finding]:
-    """Yield the warning. If the rule is not enforced, it says so."""
-    is_enforced = options.mode is Mode.ENFORCE
+    """Yield the warning. If the rule is not enforced, it says so. What Kueue starts, it may start beyond the quota."""
+    queue, is_enforced = workload.label(QUEUE_NAME), options.mode is Mode.ENFORCE
+    if queue and options.respects_kueue:
+        return
     warning = fit_warning(
         fit,
         workload,
@@ -266,6 +269,9 @@ def _fit_warning(
     )
     if warning is not None:
         note = "" if is_enforced else f"; {ID} is in mode {options.mode.value} and denies nothing"
+        if queue and is_enforced:
+            waits = " or wait in line" if context.lets_wait else ""
+            note = f"; Kueue may admit it by LocalQueue {queue} all the same: pods that do not fit are then denied{waits}"
         yield replace(warning, message=warning.message + note)
 
 

@@ -1,12 +1,13 @@
 """Kueue's objects: Workloads, queues and flavors, with the fields that are read of v1beta2 and v1beta1."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from fractions import Fraction
+from functools import cache
 
 import msgspec
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata, Toleration
 from policies.pods.quantity import NANO, parse_quantity
 from policies.quota.waiting import KUEUE
@@ -14,9 +15,10 @@ from webhook.cluster.objects import TRUE, Condition
 
 GROUP = KUEUE.rstrip("/")
 VERSIONS = ("v1beta2", "v1beta1")
-QUEUE_NAME = f"{KUEUE}queue-name"
 _TIMED_OUT = "PodsReadyTimeout"
 """Reason of condition Evicted. Such a Workload has its place by the time of the eviction."""
+MAX_COHORTS = 16
+"""Cohorts above each other that are followed: Kueue refuses a cycle only later."""
 RUNS = "None"
 """spec.stopPolicy of a queue that admits."""
 
@@ -130,6 +132,8 @@ class _Amount(_View, frozen=True):
     name: str
     total: str | int = 0
     nominal_quota: str | int = 0
+    borrowing_limit: str | int | None = None
+    lending_limit: str | int | None = None
 
 
 class _FlavorAmounts(_View, frozen=True):
@@ -142,9 +146,20 @@ class _ResourceGroup(_View, frozen=True):
 
 
 class _QueueSpec(_View, frozen=True):
+    """`cohort_name` and `parent_name` are `cohort` and `parent` in v1beta1."""
+
     cluster_queue: str = ""
     stop_policy: str = RUNS
     resource_groups: tuple[_ResourceGroup, ...] = ()
+    cohort_name: str = ""
+    cohort: str = ""
+    parent_name: str = ""
+    parent: str = ""
+
+    @property
+    def above(self) -> str:
+        """The cohort of a ClusterQueue or Cohort, "" without one."""
+        return self.cohort_name or self.cohort or self.parent_name or self.parent
 
 
 class _QueueStatus(_View, frozen=True):
@@ -152,7 +167,7 @@ class _QueueStatus(_View, frozen=True):
 
 
 class Queue(_View, frozen=True):
-    """A LocalQueue or a ClusterQueue."""
+    """A LocalQueue, a ClusterQueue or a Cohort."""
 
     metadata: Metadata
     spec: _QueueSpec = _QueueSpec()
@@ -166,14 +181,73 @@ class Queue(_View, frozen=True):
                 for each in flavor.resources:
                     yield flavor.name, each
 
+    def amount(self, flavor: str, resource: str) -> _Amount:
+        found = (each for name, each in self.amounts if (name, each.name) == (flavor, resource))
+        return next(found, _Amount(resource))
+
+    def nominal(self, flavor: str, resource: str) -> Fraction:
+        return amount_of(self.amount(flavor, resource).nominal_quota)
+
+    def lent(self, flavor: str, resource: str, granted: Fraction) -> Fraction:
+        """Return how much of this its cohort may use."""
+        limit = self.amount(flavor, resource).lending_limit
+        return granted if limit is None else min(granted, amount_of(limit))
+
 
 decode_workload = msgspec.json.Decoder(Workload).decode
 decode_flavor = msgspec.json.Decoder(Flavor).decode
 decode_queue = msgspec.json.Decoder(Queue).decode
 
 
-def nominal_gpus(queue: Queue, mapping: ResourceMapping) -> Fraction:
-    """Return the whole cards of all flavors of a ClusterQueue, without what it may borrow. Raises QuantityError."""
-    resources = ((each, mapping.resource(each.name)) for _, each in queue.amounts)
-    cards = (each for each, of in resources if of is not None and of.measure is Measure.DEVICES)
-    return sum((Fraction(parse_quantity(each.nominal_quota).nano, NANO) for each in cards), Fraction(0))
+class Cohorts:
+    """The ClusterQueues of a cluster, and its Cohorts, in which they lend to each other and borrow. A Cohort may have no object.
+
+    What they can have is as `potentialAvailable` in `pkg/cache/scheduler/resource_node.go` of Kueue 0.17 computes it.
+    """
+
+    def __init__(self, queues: Iterable[Queue], cohorts: Iterable[Queue]) -> None:
+        self.queues = {each.metadata.name or "": each for each in queues}
+        self._cohorts = {each.metadata.name or "": each for each in cohorts}
+        self._below: dict[str, list[Queue]] = {}
+        for each in (*self.queues.values(), *self._cohorts.values()):
+            self._below.setdefault(each.spec.above, []).append(each)
+        self._of_cohort = cache(self._sum_of_cohort)
+
+    def most(self, queue: Queue, mapping: ResourceMapping) -> dict[tuple[str, str], Fraction]:
+        """Return the most GPUs that a ClusterQueue can admit, with what it borrows, by flavor and resource.
+
+        Raises QuantityError.
+        """
+        keys = [(flavor, each.name) for flavor, each in queue.amounts if mapping.resource(each.name)]
+        return {key: self._available(queue, *key, queue.nominal(*key), MAX_COHORTS) for key in keys}
+
+    def _available(self, node: Queue, flavor: str, resource: str, granted: Fraction, depth: int) -> Fraction:
+        """Return what a node can have. `granted`: to it and those below it."""
+        if not node.spec.above or not depth:
+            return granted
+        above = self._cohorts.get(node.spec.above, Queue(Metadata(name=node.spec.above)))
+        of_above = self._of_cohort(node.spec.above, flavor, resource, depth)
+        found = self._available(above, flavor, resource, of_above, depth - 1)
+        found += granted - node.lent(flavor, resource, granted)
+        limit = node.amount(flavor, resource).borrowing_limit
+        return found if limit is None else min(found, granted + amount_of(limit))
+
+    def _sum_of_cohort(self, name: str, flavor: str, resource: str, depth: int) -> Fraction:
+        """Return what a Cohort grants, with what those below it lend."""
+        own = self._cohorts.get(name)
+        total = own.nominal(flavor, resource) if own else Fraction(0)
+        for each in self._below.get(name, ()) if depth else ():
+            title = each.metadata.name or ""
+            is_queue = self.queues.get(title) is each
+            granted = (
+                each.nominal(flavor, resource)
+                if is_queue
+                else self._of_cohort(title, flavor, resource, depth - 1)
+            )
+            total += each.lent(flavor, resource, granted)
+        return total
+
+
+def amount_of(text: str | int) -> Fraction:
+    """Return a quantity. Raises QuantityError."""
+    return Fraction(parse_quantity(text).nano, NANO)

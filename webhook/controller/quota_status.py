@@ -72,13 +72,12 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         unmapped_resources: UnmappedResourcesWatch,
         reports: WaitingReports,
         gpu_use: GPUUse | None,
-        respects_kueue: Callable[[str], bool],
         is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
         super().__init__(api, informers.stale, is_ready_leader, events)
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
-        self._usage, self._respects_kueue = informers.usage, respects_kueue
+        self._usage = informers.usage
         self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
         self._quotas.subscribe(self._quota_changed)
         self._ledger_objects.subscribe(self._ledger_object_changed)
@@ -126,7 +125,6 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         if ledger.quota_uid != record.uid:
             return None
         amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
-        is_over = bool(exceeds(ledger.used or {}, ledger.hard))
         idle = self._gpu_use.shown(namespace) if self._gpu_use else None
         if idle is not None and idle.gpus is not None:
             amounts["idle"] = {GPUS: idle.gpus}
@@ -146,14 +144,15 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
                 before.conditions,
                 stale=self.stale(),
                 unmapped_resources=self._unmapped_resources.names,
-                grown_claims=self._grown_claims(namespace, ledger) if is_over else 0,
-                respects_kueue=is_over and self._respects_kueue(namespace),
+                grown_claims=self._grown_claims(namespace, ledger),
                 now=now,
             ),
             observed_generation=ledger.generation,
         )
 
     def _grown_claims(self, namespace: str, ledger: QuotaLedger) -> int:
+        if not exceeds(ledger.used or {}, ledger.hard):
+            return 0
         return self._usage.own_counter.sums.grown_claims(namespace, ledger.unclassified_pods)
 
 
@@ -164,7 +163,6 @@ def conditions(
     stale: str,
     unmapped_resources: Sequence[str] | None,
     grown_claims: int = 0,
-    respects_kueue: bool = False,
     now: datetime,
 ) -> tuple[Condition, ...]:
     """Return the conditions of a ledger. `before` are those in the status, and `stale` says why the count may lag.
@@ -176,9 +174,7 @@ def conditions(
     budget = _budget(ledger)
     spent = {kind: verdict for kind, verdict in budget.items() if kind == BUDGET_SPENT}
     other_verdicts = {
-        EXCEEDED: exceeded(
-            ledger.used or {}, ledger.hard, grown_claims=grown_claims, respects_kueue=respects_kueue
-        ),
+        EXCEEDED: exceeded(ledger.used or {}, ledger.hard, grown_claims=grown_claims),
         **spent,
         STALE: stale_verdict(stale),
         **budget,
@@ -238,12 +234,7 @@ def _ready(ledger: QuotaLedger, other_verdicts: Mapping[str, Verdict]) -> Verdic
 
 
 def exceeded(
-    used: Vector,
-    hard: Vector,
-    within: str = "used is within spec.hard",
-    *,
-    grown_claims: int = 0,
-    respects_kueue: bool = False,
+    used: Vector, hard: Vector, within: str = "used is within spec.hard", *, grown_claims: int = 0
 ) -> Verdict:
     """Return the condition Exceeded. `within`: its message if nothing is exceeded."""
     over = exceeds(used, hard)
@@ -257,8 +248,7 @@ def exceeded(
     more = f"; and {len(over) - KEYS_SHOWN} more" if len(over) > KEYS_SHOWN else ""
     claims = f"{grown_claims} ResourceClaim{'s have' if grown_claims > 1 else ' has'}"
     grown = f"; ResourceSlices changed: {claims} larger devices than admitted" if grown_claims else ""
-    kueue = "; what Kueue has admitted may exceed the quota (kueue: respect)" if respects_kueue else ""
-    return TRUE, "OverQuota", "; ".join(parts) + more + grown + kueue
+    return TRUE, "OverQuota", "; ".join(parts) + more + grown
 
 
 def _budget(ledger: QuotaLedger) -> dict[str, Verdict]:

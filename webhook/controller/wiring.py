@@ -107,7 +107,7 @@ def make_manager(
         )
         manager.add("usage audit", usage_log.run)
     unmapped = UnmappedResourcesWatch(usage_cache, informers.configuration)
-    team_sizes, enforcement = TeamSizes(), Enforcement(informers.configuration, informers.namespaces)
+    team_sizes = TeamSizes()
     _add_reconcilers(
         manager,
         api,
@@ -117,7 +117,6 @@ def make_manager(
         reports=reports,
         gpu_use=gpu_use,
         team_sizes=team_sizes,
-        enforcement=enforcement,
     )
     quota_statuses = QuotaStatusWriter(
         api=api,
@@ -125,7 +124,6 @@ def make_manager(
         unmapped_resources=unmapped,
         reports=reports,
         gpu_use=gpu_use,
-        respects_kueue=enforcement.respects_kueue,
         is_ready_leader=is_ready_leader,
         events=events,
     )
@@ -167,12 +165,12 @@ def _add_reconcilers(
     reports: WaitingReports,
     gpu_use: GPUUse | None,
     team_sizes: TeamSizes,
-    enforcement: Enforcement,
 ) -> None:
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
     LedgerChanges(informers, gpu_use, manager.queue, metrics)  # its subscriptions keep it alive
+    enforcement = Enforcement(configuration, informers.namespaces)
     gangs = Gangs(api, configuration)
     keepers = Keepers(gangs, configuration, usage_cache.gpus_of_new)
     replacements = Replacements(

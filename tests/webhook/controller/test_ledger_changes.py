@@ -41,14 +41,7 @@ class World:
         nothing: Any = None
         parts: Any = SimpleNamespace(changed=Subscribers("a part"))
         statuses: Any = QuotaStatusWriter(
-            nothing,
-            self.informers,
-            parts,
-            parts,
-            None,
-            respects_kueue=nothing,
-            is_ready_leader=nothing,
-            events=nothing,
+            nothing, self.informers, parts, parts, None, is_ready_leader=nothing, events=nothing
         )
         team_statuses: Any = TeamStatusWriter(
             nothing, self.informers, nothing, is_ready_leader=nothing, events=nothing

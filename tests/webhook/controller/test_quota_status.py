@@ -49,7 +49,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.pauses = 1000.0, list[float]()
-        self.leads, self.stale, self.respects_kueue = True, "", False
+        self.leads, self.stale = True, ""
         self.idle: IdleGPUs | None = None
         self.ledger_object = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
         self.writes = self.refused = 0
@@ -83,7 +83,6 @@ class World:
             UnmappedResourcesWatch(usage, configuration, names=()),
             reports,
             gpu_use,
-            respects_kueue=lambda _namespace: self.respects_kueue,
             is_ready_leader=lambda: self.leads,
             events=self.events,
         )

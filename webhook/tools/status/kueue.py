@@ -6,6 +6,7 @@ Workloads of other namespaces in the same ClusterQueue are not read. Tenants can
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
 from typing import TypeVar
@@ -157,6 +158,22 @@ def read_queues(reader: Permitted, namespace: str, mapping: ResourceMapping) -> 
     """
     version = _version(reader.api)
     return tuple(_Queues(reader, version, namespace, mapping).states()) if version is not None else ()
+
+
+def has_kueue(api: ApiClient) -> bool:
+    return _version(api) is not None
+
+
+def read_cohorts(api: ApiClient) -> tuple[Sequence[Queue], Sequence[Queue]]:
+    """Return ClusterQueues and Cohorts; none where Kueue is not installed, or the caller may not list them."""
+    version = _version(api)
+    with suppress(errors.Forbidden, errors.NotFound):
+        path = partial(api_path, f"/apis/{GROUP}/{version}")
+        if version is not None:
+            return api.list(path("clusterqueues"), decode_queue).items, api.list(
+                path("cohorts"), decode_queue
+            ).items
+    return (), ()
 
 
 @cache

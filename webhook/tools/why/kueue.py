@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from policies.finding import ContactEdit, Edit
-from webhook.cluster.kueue import QUEUE_NAME
+from policies.quota.waiting import QUEUE_NAME
 from webhook.cluster.objects import decode_owned
 from webhook.tools.status.kueue import KueueState
 from webhook.tools.stored_pod import StoredPod
