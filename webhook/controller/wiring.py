@@ -171,7 +171,7 @@ def _add_reconcilers(
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
     LedgerChanges(informers, gpu_use, manager.queue, metrics)  # its subscriptions keep it alive
     enforcement = Enforcement(configuration, informers.namespaces)
-    gangs = Gangs(api, configuration)
+    gangs = Gangs(api, configuration, reports.staged)
     keepers = Keepers(gangs, configuration, usage_cache.gpus_of_new)
     replacements = Replacements(
         usage_cache,

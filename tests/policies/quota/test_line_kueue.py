@@ -10,8 +10,8 @@ from tests.policies.quota.waiters import begun, gpus, held, waiter
 S = Standing
 
 
-def of_kueue(uid: str, demand: int = 1, **fields: object) -> Waiter:
-    return waiter(uid, demand, by_kueue=True, **fields)
+def of_kueue(uid: str, demand: int = 1, since: str = "1", **fields: object) -> Waiter:
+    return waiter(uid, demand, since, by_kueue=True, **fields)
 
 
 FULL = ledger(4, 4)

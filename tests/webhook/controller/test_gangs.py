@@ -184,6 +184,23 @@ def find(gangs: Gangs, source: GangSource) -> KnownGang | None:
     return gangs.find("team", [source]).get(source)
 
 
+@cases(
+    ("objects", "want"),
+    leaders_first=({JOB: job(4, owner=OF_JOBSET, annotations=EXCLUSIVE), JOBSET: jobset((2, 4, GPU))}, ["Job/train"]),
+    of_one_pod=({JOB: job(1, owner=OF_JOBSET, annotations=EXCLUSIVE), JOBSET: jobset((1, 1, GPU))}, []),
+    all_at_once=({JOB: job(4, owner=OF_JOBSET), JOBSET: jobset((2, 4, GPU))}, []),
+)  # fmt: skip
+def test_which_objects_start_in_stages(tmp_path: Path, objects: JSON, want: list[str]) -> None:
+    said: list[str] = []
+    configuration = load_directory(None)
+    with ApiServer(tmp_path, answering(objects)) as server:
+        gangs = Gangs(
+            server.client(), lambda: configuration, lambda each: said.append(f"{each.kind}/{each.name}")
+        )
+        find(gangs, JOB_SOURCE)
+    assert said == want
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ApiServer]:
     with ApiServer(tmp_path, answering({})) as server:

@@ -70,7 +70,9 @@ class KueueState(JsonStruct, frozen=True):
             return f"admitted at {utc(self.admitted_at, now)}"
         if self.reserved_at:
             return f"quota reserved at {utc(self.reserved_at, now)}"
-        return f"place {self.place} of {self.pending}" if self.place else ""
+        return (
+            f"place {self.place} of {self.pending}" if self.place else "" if self.is_active else "deactivated"
+        )
 
     @property
     def waits_for(self) -> str:
