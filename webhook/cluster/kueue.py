@@ -188,7 +188,7 @@ class Queue(_View, frozen=True):
     def nominal(self, flavor: str, resource: str) -> Fraction:
         return amount_of(self.amount(flavor, resource).nominal_quota)
 
-    def lent(self, flavor: str, resource: str, granted: Fraction) -> Fraction:
+    def shared(self, flavor: str, resource: str, granted: Fraction) -> Fraction:
         """Return how much of this its cohort may use."""
         limit = self.amount(flavor, resource).lending_limit
         return granted if limit is None else min(granted, amount_of(limit))
@@ -200,7 +200,7 @@ decode_queue = msgspec.json.Decoder(Queue).decode
 
 
 class Cohorts:
-    """The ClusterQueues of a cluster, and its Cohorts, in which they lend to each other and borrow. A Cohort may have no object.
+    """The ClusterQueues of a cluster, and its Cohorts, in which they share and borrow. A Cohort may have no object.
 
     What they can have is as `potentialAvailable` in `pkg/cache/scheduler/resource_node.go` of Kueue 0.17 computes it.
     """
@@ -228,12 +228,12 @@ class Cohorts:
         above = self._cohorts.get(node.spec.above, Queue(Metadata(name=node.spec.above)))
         of_above = self._of_cohort(node.spec.above, flavor, resource, depth)
         found = self._available(above, flavor, resource, of_above, depth - 1)
-        found += granted - node.lent(flavor, resource, granted)
+        found += granted - node.shared(flavor, resource, granted)
         limit = node.amount(flavor, resource).borrowing_limit
         return found if limit is None else min(found, granted + amount_of(limit))
 
     def _sum_of_cohort(self, name: str, flavor: str, resource: str, depth: int) -> Fraction:
-        """Return what a Cohort grants, with what those below it lend."""
+        """Return what a Cohort grants, with what those below it share."""
         own = self._cohorts.get(name)
         total = own.nominal(flavor, resource) if own else Fraction(0)
         for each in self._below.get(name, ()) if depth else ():
@@ -244,7 +244,7 @@ class Cohorts:
                 if is_queue
                 else self._of_cohort(title, flavor, resource, depth - 1)
             )
-            total += each.lent(flavor, resource, granted)
+            total += each.shared(flavor, resource, granted)
         return total
 
 
