@@ -212,7 +212,9 @@ def test_pods_under_its_gate_keep_what_it_wrote_and_get_tolerations_but_no_class
     for each in [pod("plain"), *group(2)]:
         tenant.apply(each)
     found = tenant.pods()
-    assert [gates_of(each) for each in found] == [ITS_GATES] * 3
+    assert [gates_of(each) for each in found] == [*[[*ITS_GATES, GATE]] * 2, ITS_GATES], (
+        "a group starts whole"
+    )
     assert [tolerated(each) for each in found] == [1, 1, 1]
     assert not any("nodeSelector" in each["spec"] for each in found)
     assert all("kueue.x-k8s.io/managed" in each["metadata"]["finalizers"] for each in found)

@@ -21,6 +21,7 @@ from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Metadata, OwnerReference, Pod, View
 from policies.pods.workload import PodCount
+from policies.quota.waiting import KUEUE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.events import Regarding
@@ -194,6 +195,8 @@ class Gangs:
 
     def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version
+        if api_version == KUEUE and not source.uid:
+            return KnownGang(_key(source), int(source.part)) if int(source.part) > 1 else None
         if api_version == SCHEDULING:
             api_version = f"{SCHEDULING}/{self._api.served_version(SCHEDULING, SCHEDULING_VERSIONS)}"
         group_object = _GROUP_OBJECT.decode(self._read(namespace, api_version, source.kind, source.name))

@@ -139,3 +139,24 @@ def test_a_workload_that_comes_later_is_believed_soon(plane: ControlPlane) -> No
     status, answer = pod_of_job(line, "train-1", UID.format(6))
     assert status == 403
     assert "a pod that Kueue has admitted does not wait in line for quota" in answer["message"]
+
+
+def test_a_pod_group_starts_whole(plane: ControlPlane) -> None:
+    """It holds no quota before, so that no part of it waits for the rest."""
+    line = Line(plane)
+    in_force(line, {"gpus": "2"})
+    metadata = {
+        "labels": {"kueue.x-k8s.io/pod-group-name": "group"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"},
+    }
+    for name in ("one-0", "one-1"):
+        body = gpu_pod(name, 1, schedulingGates=[KUEUE_GATE])
+        accepted(line.create(body | {"metadata": {"name": name, **metadata}}))
+        assert line.waits(name)
+    assert line.is_counted()
+    assert uses(line, 0)
+    for name, starts in (("one-0", False), ("one-1", True)):
+        gates = [each for each in line.get(name)["spec"]["schedulingGates"] if each != KUEUE_GATE]
+        accepted(line.client.patch(line.path("pods", name), {"spec": {"schedulingGates": gates}}))
+        assert line.starts("one-0", "one-1", seconds=10 if starts else 3) is starts
+    assert uses(line, 2)

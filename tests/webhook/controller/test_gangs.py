@@ -165,6 +165,8 @@ def group(api_version: str = VOLCANO) -> GangSource:
         made({"schedulingPolicy": {"gang": {"minCount": 4}}})}, 4),
     kubernetes_of_a_job=(group("scheduling.k8s.io"), {**GROUPS, at("scheduling.k8s.io/v1beta1", "podgroups", "gang"):
         made({"schedulingPolicy": {"gang": {"minCount": 4}}}, ("batch/v1", "Job", "train")), JOB: job(3)}, 3),
+    of_kueue=(GangSource("kueue.x-k8s.io/", "PodGroup", "gang", "4"), {}, 4),
+    of_kueue_with_one_pod=(GangSource("kueue.x-k8s.io/", "PodGroup", "gang", "1"), {}, None),
     nonsense=(group(), {at(VOLCANO, "podgroups", "gang"): made({"minMember": "many"})}, None),
     owners_in_a_loop=(GangSource("apps/v1", "StatefulSet", "serve", "0"),
         {at("apps/v1", "statefulsets", "serve"): made({}, ("apps/v1", "StatefulSet", "serve"))}, None),
