@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.pods.pod import decode_pod
 from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, line_up, next_to_start
+from policies.quota.line import Turn, next_to_start
+from policies.quota.queue_entries import Gang, InLine, Standing, Waiter, line_up
 from policies.quota.team_line import TeamTurn, next_to_start_in_team
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, creation_timestamp, waits
 from webhook.cluster import errors
@@ -157,16 +159,9 @@ class WaitingLine:
             for pod in pods
         ]
         waiters += mark_waiters(ledger)
-        line = line_up(
-            ledger,
-            waiters,
-            gangs,
-            self._line_spec_of(namespace),
-            now_ms(),
-            in_team=in_team,
-            admitted=admitted.amounts,
-        )
-        return _Waiting(pods, demands, line)
+        spec = self._line_spec_of(namespace)
+        line = line_up(ledger, waiters, gangs, spec, now_ms(), in_team=in_team)
+        return _Waiting(pods, demands, replace(line, admitted=admitted.amounts))
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
         """Remove the gates of these pods, in other threads, unless that returns something true before."""
@@ -184,7 +179,6 @@ class WaitingLine:
             self._pool.submit(self._lift, pod, unless)
 
     def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
-        """Remove all gates of a namespace."""
         self.start(namespace, [pod.uid for pod in self._usage_cache.waiting(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:

@@ -1,7 +1,7 @@
 """Pods that Kueue has admitted, where `kueue: respect`: they start also beyond the quota, by no more than Kueue has admitted."""
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.line import Gang, Standing, Waiter
+from policies.quota.queue_entries import Gang, Standing, Waiter
 from policies.quota.waiting import QueueSpec
 from tests.cases import cases
 from tests.policies.quota.turns import STRICT, amounts_held, ledger, next_to_start, standings

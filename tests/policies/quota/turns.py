@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+from msgspec.structs import replace
+
 from policies.quota import line
 from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
-from policies.quota.line import Gang, Standing, Turn, Waiter
+from policies.quota.line import Turn
+from policies.quota.queue_entries import Gang, Standing, Waiter, line_up
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import quota_ledger
 from tests.policies.quota.waiters import gpus
@@ -42,5 +45,5 @@ def next_to_start(
     admitted: Vector | None = None,
 ) -> Turn:
     """`now` is in ms since 1970."""
-    lined_up = line.line_up(ledger, waiters, gangs, queue, now, admitted=admitted)
+    lined_up = replace(line_up(ledger, waiters, gangs, queue, now), admitted=admitted or {})
     return line.next_to_start(ledger, lined_up, starved_before)
