@@ -27,7 +27,7 @@ POD_GROUPS = (
 )
 """Where a pod names its PodGroup: of Volcano, of the coscheduling plugin, of KAI. All of them have `spec.minMember`."""
 SIZE = re.compile("[1-9][0-9]{0,5}")
-"""How many pods of a group of Kueue there are, which is no object. A controller may make them one after another."""
+"""The pods of a group of Kueue, which has no object of its own. A controller may make them one after another."""
 SCHEDULING = "scheduling.k8s.io"
 """The API group of Kubernetes' own. A pod names a PodGroup in `schedulingGroup` since 1.36 (feature gate GenericWorkload)."""
 
