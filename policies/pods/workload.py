@@ -110,6 +110,9 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
         pods = (replace(each, count=each.count.resumed or each.count) for each in self.pods)
         return replace(self, pods=tuple(pods))
 
+    def label(self, key: str) -> str:
+        return (self.metadata.labels or {}).get(key) or ""
+
     @property
     def name(self) -> str:
         return self.metadata.name or self.metadata.generate_name or ""

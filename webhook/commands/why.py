@@ -16,8 +16,8 @@ from webhook.commands import options
 from webhook.commands.options import ClusterChoice, completed_by
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota_text import budget_facts, idle_text
-from webhook.tools.kueue import KueueState
 from webhook.tools.status.freshness import stale_figures
+from webhook.tools.status.kueue import KueueState
 from webhook.tools.status.report import plain
 from webhook.tools.status.team_text import team_share
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError

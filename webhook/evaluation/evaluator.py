@@ -381,7 +381,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             check = held[0].rule.check_reservation if held is not None else None
             if quota is not None and held is not None and check is not None:
                 bound, mode = held
-                request = replace(request, is_enforced=mode is Mode.ENFORCE)
+                may_exceed = bound.options.respects_kueue
+                request = replace(request, is_enforced=mode is Mode.ENFORCE, may_exceed=may_exceed)
                 answer: ReservationOutcome | LedgerError
                 try:
                     answer = outcome = quota.reserve(request)

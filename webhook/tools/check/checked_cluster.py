@@ -23,6 +23,7 @@ from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.dynamic_resources import DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
+from webhook.tools.status.kueue import QueueState, has_kueue, read_cohorts, read_queues
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
@@ -52,6 +53,9 @@ class CheckedCluster:
         self.note_uncounted = cache(self._note_uncounted)
         self.budgets = cache(self._budgets)
         self.stored = cache(self._stored)
+        self.queues = cache(self._queues)
+        self.cohorts = cache(partial(read_cohorts, api))
+        self.note = self._notes.append
         self._claims = cache(self._read_claims)
 
     @property
@@ -123,6 +127,12 @@ class CheckedCluster:
     def _note_uncounted(self, namespace: str, team: str) -> None:
         note = f"GPU pods of namespace {namespace} are denied until {team_title(team)} is counted"
         self._notes.append(f"{note}: kubectl get cgpuq {team} says whether it is")
+
+    def _queues(self, namespace: str) -> tuple[QueueState, ...] | None:
+        """Return the LocalQueues of Kueue; None where it is not installed, or they may not be read."""
+        before = len(self._reader.omitted)
+        states = read_queues(self._reader, namespace, self.configuration().resource_mapping)
+        return states if has_kueue(self._api) and len(self._reader.omitted) == before else None
 
     def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
         right = f"list poddisruptionbudgets.policy -n {namespace}"

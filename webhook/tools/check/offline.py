@@ -51,6 +51,7 @@ from webhook.tools.check.run_decisions import (
     naming,
     without_placeholders,
 )
+from webhook.tools.check.run_kueue import RunKueue
 from webhook.tools.check.run_references import described_elsewhere
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus
@@ -162,6 +163,7 @@ class Run:
             manifests, cache.configuration, cluster, self._by.facts.labels_of
         )
         self._teams = run_quotas.teams_in(manifests)
+        self._kueue = RunKueue(manifests, cache.configuration, cluster)
         kinds = cache.configuration.workload_kinds
         scoped = {key for key, row in kinds.items() if row.cluster_scoped}
         self._named = {
@@ -192,7 +194,8 @@ class Run:
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
         known = {violation.finding.path for pod in pods for violation in pod.violations}
         misplaced = (each for each in self._misplaced(manifest, policy) if each.finding.path not in known)
-        return ManifestResult(manifest, pods, (*warnings, *misplaced))
+        by_kueue = Decision.of_findings(policy, self._kueue.findings(manifest), Mode.WARN).violations
+        return ManifestResult(manifest, pods, (*warnings, *misplaced, *by_kueue))
 
     def _misplaced(self, manifest: Manifest, policy: EffectivePolicy) -> tuple[Violation, ...]:
         """Return what stands where no rule reads it, and the API server knows no field."""

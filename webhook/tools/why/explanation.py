@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from policies.finding import Change, ContactEdit, Edit, Edits, Finding, Wait
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
-from webhook.tools.kueue import KueueState
+from webhook.tools.status.kueue import KueueState
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
 from webhook.tools.stored_objects import Evaluation
 from webhook.tools.stored_pod import StoredPod
