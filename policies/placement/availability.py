@@ -32,7 +32,7 @@ from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
 from policies.placement.named_nodes import NodeState
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import pinning
+from policies.placement.pinning import classes_of_label, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
@@ -226,10 +226,18 @@ class Availability:
             domain(c.resource) == domain(name) and self.use.is_autoscaled(c) for c in self.classes
         ):
             return False
-        if self._gpus_on_nodes:
+        if self._gpus_on_nodes or self._has_gpu_nodes:
             return True
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
+
+    @property
+    def _has_gpu_nodes(self) -> bool:
+        """Whether a label of a node names a class, whatever the node has. False if a pool may add others."""
+        nodes = self._nodes
+        if nodes is None or nodes.pools or not nodes.states:
+            return False
+        return any(classes_of_label(*label, self._gpu_classes) for each in nodes.states for label in each)
 
     @cached_property
     def _states(self) -> list[NodeState]:

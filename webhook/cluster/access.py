@@ -161,8 +161,8 @@ class Kubeconfig:
 
         with _one_line(f"kubeconfig {self.path}"):
             context = self.context(name)
-            cluster = self._entry("cluster", str(context.get("cluster")))
-            if not str(cluster.get("server")).rstrip("/").startswith(("https://", "http://")):
+            cluster = self._entry("cluster", str(context.get("cluster") or ""))
+            if not _is_address(str(cluster.get("server"))):
                 raise self._wrong("the server of the cluster must be an https:// address")
             user = self._entry("user", str(context["user"])) if context.get("user") else {}
             # Else `logging` prints what the package logs of a plugin.
@@ -173,6 +173,14 @@ class Kubeconfig:
                 why = "gave none" if "exec" not in user or shutil.which(command) else "is not on PATH"
                 raise self._wrong(f'no credentials for user "{context["user"]}": {command} {why}')
             _try_files(configuration)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urllib3.util.parse_url(url)
+    except urllib3.exceptions.LocationParseError:
+        return False
+    return parts.scheme in {"https", "http"} and bool(parts.host)
 
 
 def _try_files(configuration: Any) -> None:

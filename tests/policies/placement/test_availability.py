@@ -205,6 +205,26 @@ def test_what_nodes_have_instead_of_whole_gpus(selector: dict[str, str], want: S
     assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
 
 
+WITHOUT_DEVICES = {(("accelerator", "nvidia-t4"),): frozenset({NodeState()})}
+
+
+@cases(
+    ("nodes", "want"),
+    of_a_gpu_node=(
+        NodeFacts(keys=(), states=WITHOUT_DEVICES),
+        warning("no schedulable node has nvidia.com/gpu now: the pod stays pending", ""),
+    ),
+    of_a_gpu_node_beside_a_pool=(NodeFacts(keys=(), states=WITHOUT_DEVICES, pools=POOLS), None),
+    of_no_gpu_node=(NodeFacts(keys=(), states={(): frozenset({NodeState()})}), None),
+    of_nodes_whose_devices_are_not_known=(NodeFacts(keys=(), label_sets=frozenset(WITHOUT_DEVICES)), None),
+)
+def test_no_node_has_any_device(nodes: NodeFacts, want: Said | None) -> None:
+    """A cluster without GPU nodes may get them; where they exist, their device plugin does not run."""
+    found = Availability(view(pod()), CLASSES, nodes=nodes)
+
+    assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
+
+
 def test_what_nodes_have_instead_is_offered_only_beside_what_the_pod_also_requests() -> None:
     having = ({"nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"}, {"nvidia.com/gpu"})
     states = frozenset(NodeState(resources=frozenset(each)) for each in having)
