@@ -21,7 +21,7 @@ class _Reporting(click.Command):
     """Reports invalid arguments in the termination message, which `kubectl describe pod` shows."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        uri = next((argument for argument in args if not argument.startswith("-")), "")
+        uri = next((argument for argument in args if not argument.startswith("-")), "fetch-model")
         try:
             return super().make_context(info_name, args, *rest, **extra)
         except click.UsageError as error:
