@@ -226,8 +226,8 @@ class Availability:
             domain(c.resource) == domain(name) and self.use.is_autoscaled(c) for c in self.classes
         ):
             return False
-        if self._gpus_on_nodes or self._has_gpu_nodes:
-            return True
+        if self._gpus_on_nodes or (not self.pinned and self._has_gpu_nodes):
+            return True  # of a pod that is pinned, gpu-class says that nodes of its class have no devices
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
 
