@@ -234,11 +234,14 @@ def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
         free = ", ".join(
             f"{'?' if node.free is None else format_amount(node.free[name])} of {format_amount(has)} {name} free"
             for name, has in node.allocatable.items()
+            if has
         )
         against = ", and ".join(node.against)
         name, kind = node.name, node.kind or "unknown class"
         where = f"{name} ({kind})" if name else f"{counted(node.number, 'node')} of {kind}, at most"
-        yield f"{where} {against}" if free in against else f"{where} {free}{against and ': '}{against}"
+        yield (
+            f"{where} {against}".rstrip() if free in against else f"{where} {free}{against and ': '}{against}"
+        )
     if len(nodes) > MAX_NODES:
         yield f"and {counted(len(nodes) - MAX_NODES, 'node')} more"
 

@@ -8,7 +8,7 @@ from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import Availability, Bounds, Complaint
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
-from policies.placement.named_nodes import NodeState
+from policies.placement.named_nodes import Labels, NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, node_affinity, pod, view
@@ -205,7 +205,9 @@ def test_what_nodes_have_instead_of_whole_gpus(selector: dict[str, str], want: S
     assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
 
 
-WITHOUT_DEVICES = {(("accelerator", "nvidia-t4"),): frozenset({NodeState()})}
+WITHOUT_DEVICES: dict[Labels, frozenset[NodeState]] = {
+    (("accelerator", "nvidia-t4"),): frozenset({NodeState()})
+}
 
 
 @cases(
