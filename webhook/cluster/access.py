@@ -18,6 +18,7 @@ import urllib3
 
 from webhook.cluster import errors
 
+NO_ADDRESS = "the server of the cluster must be an https:// address"
 UNREADABLE = "a certificate, key or token of it cannot be used"
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _GIVERS = {"exec", "auth-provider"}
@@ -162,8 +163,9 @@ class Kubeconfig:
         with _one_line(f"kubeconfig {self.path}"):
             context = self.context(name)
             cluster = self._entry("cluster", str(context.get("cluster") or ""))
-            if not _is_address(str(cluster.get("server"))):
-                raise self._wrong("the server of the cluster must be an https:// address")
+            server = urllib3.util.parse_url(str(cluster.get("server")))
+            if server.scheme not in {"https", "http"} or not server.host:
+                raise self._wrong(NO_ADDRESS)
             user = self._entry("user", str(context["user"])) if context.get("user") else {}
             # Else `logging` prints what the package logs of a plugin.
             logging.root.addHandler(logging.NullHandler())
@@ -173,14 +175,6 @@ class Kubeconfig:
                 why = "gave none" if "exec" not in user or shutil.which(command) else "is not on PATH"
                 raise self._wrong(f'no credentials for user "{context["user"]}": {command} {why}')
             _try_files(configuration)
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urllib3.util.parse_url(url)
-    except urllib3.exceptions.LocationParseError:
-        return False
-    return parts.scheme in {"https", "http"} and bool(parts.host)
 
 
 def _try_files(configuration: Any) -> None:
@@ -211,6 +205,8 @@ def _said(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> 
     text = " ".join(str(error).split())
     if isinstance(error, ConfigException) and not {*"<{"} & {*text}:  # else it quotes an object of Python
         return text
+    if isinstance(error, urllib3.exceptions.LocationParseError):
+        return NO_ADDRESS
     if isinstance(error, ssl.SSLError):
         return UNREADABLE
     if isinstance(error, OSError) and error.strerror:
