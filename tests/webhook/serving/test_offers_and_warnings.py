@@ -422,6 +422,17 @@ def test_three_gpus_where_a_class_grants_two() -> None:
     assert not seen(fixed, {}, (), ledger=ledger), "the class that is named takes the pod"
 
 
+def test_no_class_is_named_whose_nodes_have_fewer_gpus_though_the_quota_has_room_for_none() -> None:
+    ledger = quota_ledger(hard={GPUS: Fraction(8)}, unclassified_pods=UnclassifiedPods.DENY)
+    found = seen(pod(gpu_container("12"), gpu_container("12")), {}, (), ledger=ledger)
+    (denied,) = (each.finding for each in found if each.outcome is Outcome.DENIED)
+
+    named = [edit.value for (edit,) in denied.choices]
+    assert named
+    per_node = [gpu_class.gpus_per_node for gpu_class in load_objects([]).classes.named(named)]
+    assert all(most is None or most >= 24 for most in per_node), denied.sentence()
+
+
 def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() -> None:
     """The catalogue has a class that holds it on one card, but no node is of that class."""
     model = {"gpu-admission.dev/model-params": "70b"}
