@@ -151,6 +151,18 @@ UNTOLERATED = (
             "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending [gpu-class]"
         ],
     ),
+    a_class_whose_nodes_have_neither_of_two_devices=(
+        pod(
+            gpu_container(),
+            gpu_container(resource="nvidia.com/gpu.shared"),
+            annotations={CLASS: "nvidia-a100-80gb"},
+        ),
+        [(A100, NodeState())],
+        [
+            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu and nvidia.com/gpu.shared together now, so the "
+            "pod stays pending [gpu-class]"
+        ],
+    ),
     gpu_nodes_on_which_no_device_plugin_runs=(
         pod(gpu_container(resource="amd.com/gpu")),
         [node(T4, "vpc.amazonaws.com/pod-eni")],
