@@ -190,13 +190,12 @@ def _naming_classes(
         return denial
     context = context_of(pod)
     naming = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
+    readable = naming if class_use(context).reads_annotation else ()
     helping = (
         islice((edits for edits in naming if helps(edits, False)), MAX_NAMES_LISTED),
         islice((edits for edits in ways_of(pod, context) if helps(edits, False)), 1),
         islice((edits for edits in naming if helps(edits, True)), MAX_NAMES_LISTED),
-        naming[
-            : MAX_NAMES_LISTED if class_use(context).reads_annotation else 0
-        ],  # the quota says what never fits
+        islice((edits for edits in readable if helps(edits, None)), MAX_NAMES_LISTED),
     )
     return replace(denial, choices=next(filter(None, map(tuple, helping)), ()))
 
