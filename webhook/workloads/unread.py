@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from policies.finding import (
-    UNREAD_GPUS,
     ContactEdit,
     Edit,
     Finding,
@@ -31,10 +30,7 @@ from webhook.configuration.workload_kinds import PodForm, WorkloadKind, Workload
 from webhook.workloads.counts import values
 from webhook.workloads.gpu_amounts import Form, gpu_amounts
 from webhook.workloads.places import PodPlace
-from webhook.workloads.references import IN_ITS_PODS
-
-ID = "workloads"
-"""Rule id of the findings of this module."""
+from webhook.workloads.references import IN_ITS_PODS, unread
 
 MAX_NAMED = 3
 """Paths of one object that a sentence names."""
@@ -100,7 +96,6 @@ def unread_gpus(
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
-    unread = partial(_warning, rule=ID, reason=UNREAD_GPUS)
     lowered = kind.lower()[:LONGEST_NAME]
     near = [] if row else get_close_matches(lowered, alike, n=1, cutoff=_ALIKE)
     # With a word more it is another kind: DynamoGraphDeploymentRequest.
