@@ -1,4 +1,4 @@
-"""Each place for GPUs, name of an object with pods, and number of pods in the schema of a kind: it is read, or known not to be."""
+"""Each place for GPUs, name of an object with pods, and number of pods in the schema of a kind is read, or known not to be."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
