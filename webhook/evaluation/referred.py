@@ -81,6 +81,6 @@ def _not_known(name: Named, missing: Named, more: int) -> Finding:
     return unread(
         path=name.path,
         value=name.name,
-        message=message + (f"; nor are {more} more" if more else ""),
+        message=message + (f"; nor {'is' if more == 1 else 'are'} {more} more" if more else ""),
         remedy=f"apply the {missing.kind} first, or check both together",
     )

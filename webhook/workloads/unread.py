@@ -114,7 +114,9 @@ def unread_gpus(
         value = value_at(data, found[0])
         named = truncate(value) if isinstance(value, str) else short_path(field_path(found[0]))
         return [warning(message=IN_ITS_PODS(named))]
-    forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row else []
+    # A text of lines may be an object itself, whose pods are not those of this one.
+    is_text = "\n" in str(value_at(data, found[0]))
+    forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row and not is_text else []
     words = str(found[0][-1]).split(".")  # spark.executor.resource.gpu.amount is one of spec.executor
     nearest = max(
         forms,
