@@ -48,6 +48,11 @@ class DeviceRequest(View, frozen=True):
         """Its CEL selectors, without those of its DeviceClass."""
         return (each.cel.expression for each in self.selectors or () if each.cel is not None)
 
+    @property
+    def choice(self) -> "DeviceChoice":
+        number = 0 if self.allocation_mode == "All" else self.count or 1
+        return DeviceChoice(self.device_class_name, tuple(self.expressions), self.tolerations or (), number)
+
 
 class Devices(View, frozen=True):
     requests: tuple[DeviceRequest, ...] | None = None
@@ -116,10 +121,19 @@ MAX_CHOICES = 8
 
 
 class DeviceChoice(NamedTuple):
-    """Devices of one DeviceClass that all `expressions` (CEL) select."""
+    """Devices of one DeviceClass that all `expressions` (CEL) select. number: 0 for all of a node."""
 
     device_class: str
     expressions: tuple[str, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    number: int = 1
+
+
+class GPUNumber(NamedTuple):
+    """How many cards or MIG slices a pod gets. profile: of the slices, if they are."""
+
+    number: int
+    profile: str | None = None
 
 
 RequestedDevices = frozenset[DeviceChoice]
@@ -127,8 +141,6 @@ RequestedDevices = frozenset[DeviceChoice]
 
 
 class ClaimName(NamedTuple):
-    """The name of a ResourceClaim or a ResourceClaimTemplate."""
-
     kind: str
     namespace: str
     name: str
@@ -186,9 +198,7 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     every = [each for request in requests for each in request.alternatives]
     texts = {text for each in every for text in each.expressions}
     are_short = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
-    choices = frozenset(
-        DeviceChoice(each.device_class_name, tuple(each.expressions) if are_short else ()) for each in every
-    )
+    choices = frozenset(each.choice if are_short else each.choice._replace(expressions=()) for each in every)
     is_unknown = any(not each.device_class for each in choices)
     return None if is_unknown or len(choices) > MAX_CHOICES else _interned(choices)
 

@@ -29,7 +29,7 @@ def device_weight(
     consumed: amounts by name of a capacity, as a request states them (`capacity.requests`) or an allocation
       (`consumedCapacity`). Only of a shared device they matter.
     """
-    weight = max((classes.mig_weight(*each) for each in _profiles(kind, classes)), default=kind.share)
+    weight = max((classes.mig_weight(*each) for each in mig_profiles(kind, classes)), default=kind.share)
     if not kind.is_shared:
         return weight
     return Fraction(ceil(weight * _share(kind, consumed) * PARTS), PARTS)
@@ -65,7 +65,8 @@ def can_serve(kind: DeviceKind, requested: Mapping[str, QuantityText]) -> bool:
     return True
 
 
-def _profiles(kind: DeviceKind, classes: GPUClasses) -> Iterator[tuple[GPUClass, str]]:
+def mig_profiles(kind: DeviceKind, classes: GPUClasses) -> Iterator[tuple[GPUClass, str]]:
+    """Yield the classes of a MIG slice, with the profile that each of them knows."""
     attribute = kind.attributes.get(f"{kind.driver}/profile")
     profile = attribute and attribute.string
     for each in classes.of_device(kind) if profile else ():

@@ -371,7 +371,6 @@ class Pod(View, frozen=True, dict=True):
 
     @property
     def apps(self) -> tuple[ContainerPlace, ...]:
-        """The app containers."""
         return self.places[: len(self.spec.containers or ())]
 
     @property

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity, together, truncate
+from policies.finding import Edit, Finding, Reason, together, truncate, warning
 from policies.gpus.claimed_devices import CLAIM, ClaimName, ClaimSpec, DeviceRequest, Devices, ResourceClaim
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata, Pod
 from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector
@@ -72,9 +73,8 @@ def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> 
     devices = claim.spec and claim.spec.devices
     counted = ClaimedKinds((devices and devices.requests) or (), catalogue, UnclassifiedPods.TOTAL_ONLY)
     for device_class, text in dict.fromkeys(counted.ignored_selectors()):
-        yield Finding(
+        yield warning(
             reason=SELECTOR_IGNORED,
-            severity=Severity.WARNING,
             path=f"{path}.devices.requests",
             value=truncate(text),
             message="must be a selector that a quota evaluates: else devices count as the dearest of "
@@ -165,19 +165,27 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
     )
 
 
-def lost_owner(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
-    """Deny an update that takes a claim from the pod for which it was made, also by the garbage collector.
+def changed_owner(before: ResourceClaim | None, after: ResourceClaim) -> Finding | None:
+    """Deny that a claim is taken from the pod for which it was made, also by the garbage collector, or given to a pod.
 
-    Such a claim counts the devices that its pod got, and ends with the pod. A claim that outlives its pod could get larger ones.
+    The claim of a pod counts the devices that this pod got. With one that outlives its pod, or that others name, too, another pod
+    could get larger ones. `before` is None at a creation, by a user who makes no claims for pods.
     """
-    was, now = (owner_pod(each.metadata or Metadata()) for each in (before, after))
-    if not was or was == now:
+    was, now = (owner_pod((each and each.metadata) or Metadata()) for each in (before, after))
+    if was == now:
         return None
-    return Finding(
+    finding = Finding(
         reason=PROTECTED_CLAIM,
         path="metadata.ownerReferences",
         message="must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it",
         remedy="delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share devices",
+    )
+    if was:
+        return finding
+    return replace(
+        finding,
+        message="must not have a Pod as controller: only Kubernetes makes claims for pods, from templates",
+        remedy="set controller of the Pod to false, or name a ResourceClaimTemplate in the pod",
     )
 
 

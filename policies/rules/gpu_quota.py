@@ -20,7 +20,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, either
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, either, warning
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claimed_devices import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
@@ -192,21 +192,15 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
         # In the words of ResourceQuota.
         requested = ", ".join(f"{excess.key}={format_amount(excess.amount)}" for excess in excesses)
         limited = ", ".join(f"{excess.key}={format_amount(excess.hard)}" for excess in excesses)
-        yield Finding(
+        yield warning(
             reason=QUOTA_CAN_NEVER_FIT,
-            severity=Severity.WARNING,
             path="spec.spec.devices.requests",
             message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
             remedy="request fewer devices",
         )
     if demand.vector and not excesses and context.lets_wait:
         message = "claims do not wait in line for quota: while it has no room, they are denied and their pods stay pending"
-        yield Finding(
-            reason=QUOTA_QUEUED,
-            severity=Severity.WARNING,
-            path="spec.spec.devices.requests",
-            message=message,
-        )
+        yield warning(reason=QUOTA_QUEUED, path="spec.spec.devices.requests", message=message)
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.pods.annotations import CANARY, INJECTED
 from policies.pods.pod import decode_pod
 from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace, read_canary_traces

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import UNREAD_GPUS, Finding, Severity
+from policies.finding import UNREAD_GPUS, warning
 from policies.pods.field_paths import field_path, value_at, with_edits
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient
@@ -21,7 +21,7 @@ ID = "workloads"
 """Rule id of the findings about GPUs that are not read."""
 
 IN_ITS_PODS = "the GPUs of {} are read only in the pods that the controller creates".format
-unread = partial(Finding, rule=ID, reason=UNREAD_GPUS, severity=Severity.WARNING)
+unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
 
 
 class ObjectName(msgspec.Struct, frozen=True):

@@ -25,14 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.quota.amounts import (
-    Vector,
-    maximum,
-    parse_vector,
-    positive_difference,
-    texts,
-    total_of_shared,
-)
+from policies.quota.amounts import Vector, maximum, parse_vector, positive_difference, texts, total_of_shared
 
 LIMIT = 384 * 1024
 """Maximum characters of the text. A creation takes 37, plus `:pods/<name>`: some 3,700 fit with names of 63 characters,

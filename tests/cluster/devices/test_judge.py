@@ -122,6 +122,7 @@ def test_an_honest_history_has_no_faults() -> None:
     assert found.faults == []
     assert (found.claims, found.allocations, found.bounds) == (1, 1, {"c": (Fraction(1), Fraction(1, 7))})
     assert [round(each, 1) for each in found.delays] == [0.4, 0.2]
+    assert [round(each, 1) for each in found.after_allocations] == [0.5]
 
 
 def changed(at: float, change: Callable[[Step], Step | None]) -> list[Step]:
@@ -131,6 +132,12 @@ def changed(at: float, change: Callable[[Step], Step | None]) -> list[Step]:
 
 
 SECOND = [claim(3, "d", ANY_SLICE)]
+
+
+def test_an_allocation_is_counted_in_a_ledger_that_counts_what_followed_too() -> None:
+    late = [*changed(2.4, lambda _: None), *SECOND, row(3.2, "8/7", "2")]
+
+    assert [round(each, 1) for each in verdict(late, 4).after_allocations] == [1.3]
 
 
 @cases(

@@ -35,6 +35,10 @@ CARD: JSON = {
     "deviceClassName": DEVICE_CLASS,
     "selectors": [{"cel": {"expression": f'{ATTRIBUTES}.type == "gpu"'}}],
 }
+GIVEN = (
+    "metadata.ownerReferences: set controller of the Pod to false, or name a ResourceClaimTemplate in the pod; must not have a "
+    "Pod as controller: only Kubernetes makes claims for pods, from templates"
+)
 SLICE_OR_CARD: JSON = {"firstAvailable": [{"name": "slice", **SLICE}, {"name": "card", **CARD}]}
 
 
@@ -143,19 +147,27 @@ def test_a_claim_that_other_pods_may_use_counts_as_admitted(team: Namespace) -> 
     assert stays_a_card(team)
 
 
-def test_the_owner_that_a_tenant_writes_makes_no_claim_generated(team: Namespace) -> None:
-    """Nor does the name that the resource-claim controller gives: it adopts no claim for a pod without a template."""
-    body = claim("owned", 1, DEVICE_CLASS)
+def test_a_tenant_gives_no_claim_to_a_pod(team: Namespace) -> None:
+    """The resource-claim controller would adopt it for a pod whose template is missing, and others may name it, too."""
+    body = claim("shared", 1, DEVICE_CLASS)
     body["spec"]["devices"]["requests"] = [{"name": "gpu", **SLICE_OR_CARD}]
     accepted(team.client.post(claims(team), body))
-    create_pod(team, "owner", {"resourceClaimName": "owned"})
-    pod = team.client.get(f"{PODS.format(team.name)}/owner")[1]["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": pod["uid"], "controller": True}
+    create_pod(
+        team, "later", {"resourceClaimName": "shared"}, schedulingGates=[{"name": "example.com/later"}]
+    )
+    create_pod(team, "first", {"resourceClaimTemplateName": "missing"})
+    pod = team.client.get(f"{PODS.format(team.name)}/first")[1]["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "first", "uid": pod["uid"], "controller": True}
     annotations = {"resource.kubernetes.io/pod-claim-name": "gpu"}
     patch = {"metadata": {"ownerReferences": [owner], "annotations": annotations}}
-    accepted(team.client.patch(f"{claims(team)}/owned", patch))
-    assert eventually(lambda: is_bound(team, "owner"))
-    assert stays_a_card(team)
+    own = {**body, "metadata": {"name": "own", **patch["metadata"]}}
+
+    answers = [team.client.patch(f"{claims(team)}/shared", patch), team.client.post(claims(team), own)]
+
+    assert [(status, GIVEN in answer["message"]) for status, answer in answers] == [(403, True)] * 2
+    assert "resourceClaimStatuses" not in team.client.get(f"{PODS.format(team.name)}/first")[1].get(
+        "status", {}
+    )
 
 
 def test_a_claim_is_gone_from_the_count_once_its_pod_has_ended(team: Namespace) -> None:

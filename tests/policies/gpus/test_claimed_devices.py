@@ -17,13 +17,8 @@ from policies.gpus.claimed_devices import (
     requested_devices,
     with_accelerator_claims_only,
 )
-from policies.gpus.resource_mapping import (
-    DeviceClassPattern,
-    Measure,
-    ResourceMapping,
-    ResourceMappingSpec,
-    UnknownDeviceClasses,
-)
+from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec, UnknownDeviceClasses
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases

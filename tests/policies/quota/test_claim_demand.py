@@ -8,12 +8,8 @@ import pytest
 
 from policies.finding import Severity
 from policies.gpus.claimed_devices import CLAIM, ClaimName, ResourceClaim, decode_claim
-from policies.gpus.resource_mapping import (
-    DeviceClassPattern,
-    ResourceMapping,
-    ResourceMappingSpec,
-    UnknownDeviceClasses,
-)
+from policies.gpus.mapping_spec import DeviceClassPattern, ResourceMappingSpec, UnknownDeviceClasses
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata
 from policies.quota.amounts import texts, total
 from policies.quota.catalogue import PublishedCatalogue
@@ -23,9 +19,9 @@ from policies.quota.claim_demand import (
     SCHEDULER,
     beyond_pod,
     borrowed_claims,
+    changed_owner,
     claim_demand,
     forged_mark,
-    lost_owner,
     lost_protection,
     marked_for,
 )
@@ -232,32 +228,45 @@ def test_an_allocated_claim_keeps_its_finalizer(
 
 POD_OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "train-0", "uid": "p", "controller": True}
 OTHER_POD = {**POD_OWNER, "name": "train-1", "uid": "q"}
+JOB_OWNER = {**POD_OWNER, "kind": "Job", "apiVersion": "batch/v1"}
+TAKEN = (
+    "metadata.ownerReferences: delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share devices; "
+    "must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it"
+)
+GIVEN = (
+    "metadata.ownerReferences: set controller of the Pod to false, or name a ResourceClaimTemplate in the pod; must not have a "
+    "Pod as controller: only Kubernetes makes claims for pods, from templates"
+)
 
 
 @cases(
-    ("before", "after", "is_refused"),
-    orphaned=([POD_OWNER], [], True),
-    given_to_another_pod=([POD_OWNER], [OTHER_POD], True),
-    no_controller_any_more=([POD_OWNER], [{**POD_OWNER, "controller": False}], True),
-    kept_beside_another_owner=([POD_OWNER], [{**OTHER_POD, "controller": False}, POD_OWNER], False),
-    of_no_pod=([{**POD_OWNER, "kind": "Job", "apiVersion": "batch/v1"}], [], False),
-    made_by_hand=([], [], False),
+    ("before", "after", "want"),
+    orphaned=([POD_OWNER], [], TAKEN),
+    given_to_another_pod=([POD_OWNER], [OTHER_POD], TAKEN),
+    no_controller_any_more=([POD_OWNER], [{**POD_OWNER, "controller": False}], TAKEN),
+    kept_beside_another_owner=([POD_OWNER], [{**OTHER_POD, "controller": False}, POD_OWNER], None),
+    of_no_pod=([JOB_OWNER], [], None),
+    made_by_hand=([], [], None),
+    given_to_a_pod=([], [POD_OWNER], GIVEN),
+    given_to_the_pod_that_owns_it=([{**POD_OWNER, "controller": False}], [POD_OWNER], GIVEN),
+    taken_from_a_job_for_a_pod=([JOB_OWNER], [POD_OWNER], GIVEN),
+    created_for_a_pod=(None, [POD_OWNER], GIVEN),
+    created_to_end_with_a_pod=(None, [{**POD_OWNER, "controller": False}], None),
+    created_for_a_job=(None, [JOB_OWNER], None),
 )
-def test_a_claim_that_was_made_for_a_pod_stays_that_pods(
-    before: list[JSON], after: list[JSON], is_refused: bool
+def test_who_has_a_claim_stays_as_it_was_made(
+    before: list[JSON] | None, after: list[JSON], want: str | None
 ) -> None:
     old, new = (
-        decode_claim(json.dumps({"metadata": {"name": "a", "ownerReferences": owners}}).encode())
+        None
+        if owners is None
+        else decode_claim(json.dumps({"metadata": {"name": "a", "ownerReferences": owners}}).encode())
         for owners in (before, after)
     )
-    found = lost_owner(old, new)
+    assert new is not None
+    found = changed_owner(old, new)
 
-    assert (found is not None) is is_refused
-    if found is not None:
-        assert found.sentence() == (
-            "metadata.ownerReferences: delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share "
-            "devices; must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it"
-        )
+    assert (found and found.sentence()) == want
 
 
 FAST = "fast.example.com"

@@ -8,7 +8,8 @@ import pytest
 from policies.finding import VALUE_LENGTH
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.device_kinds import DeviceKinds
-from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
+from policies.gpus.mapping_spec import DerivedMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.selector_bounds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.quota.amounts import texts
 from policies.quota.catalogue import PublishedCatalogue

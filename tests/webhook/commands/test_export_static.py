@@ -1,5 +1,6 @@
 """`gpu-admission export --static` and `--check`: what is written, what is refused, and what is said."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
 from tests.webhook.commands.checked_cluster import cluster
 from webhook.commands import main
 from webhook.tools.export.objects import GROUP
-from webhook.tools.export.static import HASHES, MOUNTED_AT, RELOADS, folder_hash
+from webhook.tools.export.static import FILE, HASHES, MOUNTED_AT, PLUGINS, RELOADS, hashes
 
 GUARDED = ("--release-account", "flux", "--break-glass-group", "breakers")
 STORED = status(409, "exists", "AlreadyExists")
@@ -102,11 +103,17 @@ def test_wrong_usage(arguments: list[str], said: str) -> None:
     assert (result.exit_code, said in result.stderr) == (2, True)
 
 
+def written_hashes(directory: Path) -> dict[str, str]:
+    """Return what an API server publishes that has read the files."""
+    return hashes(
+        directory, {f"{each}/{FILE}": (directory / each / FILE).read_text() for each in PLUGINS.values()}
+    )
+
+
 def metrics(directory: Path, *, mutating: str = "", failed: float = 0) -> Answer:
-    loaded = {
-        "ValidatingAdmissionPolicy": folder_hash(directory / "validating"),
-        "MutatingAdmissionPolicy": mutating or folder_hash(directory / "mutating"),
-    }
+    loaded = written_hashes(directory)
+    if mutating:
+        loaded["MutatingAdmissionPolicy"] = mutating
     lines = [
         f'{HASHES}{{apiserver_id_hash="sha256:7",hash="{each}",plugin="{plugin}"}} 1'
         for plugin, each in loaded.items()
@@ -127,7 +134,7 @@ def made(tmp_path: Path) -> Path:
     return tmp_path / "made"
 
 
-@pytest.mark.parametrize("failed", [0, 1.8e9])
+@cases("failed", never=0, and_was_repaired=1.75e9, just_now=time.time())
 def test_the_check_compares_files_and_what_is_loaded(made: Path, failed: float, tmp_path: Path) -> None:
     with ApiServer(tmp_path, answering({**cluster(), "/metrics": metrics(made)})) as server:
         same = export("--kubeconfig", server.kubeconfig(), "--check", made, *GUARDED)
@@ -139,10 +146,10 @@ def test_the_check_compares_files_and_what_is_loaded(made: Path, failed: float, 
     assert (same.exit_code, other.exit_code) == (0, 1), same.output
     assert "asked API server sha256:7: each has its own files" in same.stderr
     refused = "it refused the newest file, and will not start with it: its log says why"
-    why = refused if failed else "it reads the folder once a minute"
+    why = refused if failed > 1.75e9 else "it reads the folder once a minute"
     assert other.stdout.splitlines() == [
         f"plugin MutatingAdmissionPolicy of API server sha256:7: has sha256:9, and the configuration in force makes "
-        f"{folder_hash(made / 'mutating')}; {why}"
+        f"{written_hashes(made)['MutatingAdmissionPolicy']}; {why}"
     ]
 
 
@@ -160,6 +167,7 @@ def test_files_of_other_documents_differ(made: Path) -> None:
     result = export("--standalone", "--check", made, *GUARDED, "--exclude-namespace", "mine")
 
     assert result.exit_code == 1
-    assert result.stdout.startswith(
-        f"{made}/validating/gpu-admission.yaml: export again with the same options; it is sha256:"
-    )
+    assert result.stdout.splitlines() == [
+        f"{made}/{each}/{FILE}: export again with the same options: the configuration in force makes another one"
+        for each in PLUGINS.values()
+    ]

@@ -11,14 +11,9 @@ from policies.gpus import exposure, fraction_annotations
 from policies.gpus.amount import NAME
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.classes import GPUClasses
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
-from policies.gpus.resource_mapping import (
-    IMPLICIT_DEVICE_CLASS,
-    GPUResource,
-    Measure,
-    ResourceMapping,
-    ResourcePattern,
-)
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.unmapped import ACCELERATOR, NO_AMOUNTS, VIRTUAL_NODE
 from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.placement import named_nodes
@@ -33,7 +28,7 @@ from policies.policy import BoundRule
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration, max_runtime
 from webhook.configuration.loader import Configuration
-from webhook.tools.export.cel import any_pattern, fits, is_gpu_name, text, texts
+from webhook.tools.export.cel import fits, text, texts
 from webhook.workloads import creators
 
 MOST_NAMED = 500
@@ -107,41 +102,30 @@ def _of_mapping(mapping: ResourceMapping) -> dict[str, str]:
     has = "dyn(object).metadata.?annotations[?{}].hasValue()".format
     shares = [f"{has(text(key.key))} ? [{text(key.resource)}] :" for key in fractions]
     keys = texts(dict.fromkeys(key.key for key in fractions))
-    card_cases = [
-        f"({condition})\n  ? {'name' if card is None else text(card)} :" for condition, card in cards(mapping)
-    ]
     return {
-        "is-gpu": is_gpu_name("name", mapping),
-        # Cheaper than the regular expressions, for the resources that are none.
-        "gpu-domains": texts(
-            sorted({each.pattern.partition("/")[0].partition("*")[0] for each in mapping.patterns})
-        ),
-        "is-counted": is_gpu_name("name", mapping, lambda pattern: pattern.measure.is_count),
-        # Where no other resource counts the cards, 200 percent are two of them.
-        "is-percentage": is_gpu_name(
-            "name",
-            mapping,
-            lambda pattern: pattern.measure in PERCENTAGES and pattern.resource is not None,
-        ),
-        "is-nothing": any_pattern("name", [p for p in mapping.patterns if p.measure is Measure.NOTHING]),
+        "patterns": _patterns(mapping),
         "fraction-keys": texts(dict.fromkeys(key.key for key in mapping.fraction_annotations)),
         "fraction-schedulers": texts(mapping.fraction_schedulers),
         "fraction-cards": " ".join([*shares, "[]"]),
         "is-fraction-pod": f"{keys}.exists(key, {has('key')})" if fractions else "false",
-        "card": "\n".join([*card_cases, "''"]),
         "taint-of-card": _toleration(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)"),
     }
 
 
-def cards(mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]:
-    """Yield the condition that `name` requests cards or parts of them, and their resource; None for `name` itself."""
-    by_card: dict[str | None, set[ResourcePattern]] = defaultdict(set)
-    for pattern in mapping.patterns:
-        is_implicit = pattern.pattern.startswith(IMPLICIT_DEVICE_CLASS)
-        if pattern.resource is not None or (pattern.measure.is_count and not is_implicit):
-            by_card[pattern.resource].add(pattern)
-    for card, patterns in by_card.items():
-        yield is_gpu_name("name", mapping, patterns.__contains__), card
+def _patterns(mapping: ResourceMapping) -> str:
+    """Return the patterns of resource names by their domains, as `patterns` of shared.yaml says."""
+    rows: dict[str, list[str]] = defaultdict(list)
+    between = ",\n  "
+    for each in mapping.patterns:
+        # Where no other resource counts the cards, 200 percent are two of them.
+        is_percentage = each.measure in PERCENTAGES and each.resource is not None
+        counts = "percent" if is_percentage else "number" if each.measure.is_count else "part"
+        counts = "nothing" if each.measure is Measure.NOTHING else counts
+        names_card = each.measure.is_count and not each.pattern.startswith(IMPLICIT_DEVICE_CLASS)
+        card = each.resource or ("*" if names_card else "")
+        rows[each.pattern.partition("/")[0]].append(texts([counts, card, *each.pattern.split("*")]))
+    joined = ",\n".join(f"{text(domain)}: [\n  {between.join(of)}]" for domain, of in rows.items())
+    return f"{{\n{joined}}}"
 
 
 # ---- gpu-requests

@@ -289,7 +289,7 @@ def test_the_header_says_what_is_not_in_here() -> None:
         "findings0",
         "'metadata.annotations[' + key + ']' + ",
     ),
-    the_card_of_a_name=("built-in.gpu-toleration", "cards", "? name :"),
+    the_card_of_a_name=("built-in.gpu-toleration", "cards", "card == '*' ? variables.requested[i] : card"),
 )
 def test_a_part_of_a_variable(name: str, variable: str, part: str) -> None:
     assert part in expressions(exported(), name, "variables")[variable]
