@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from time import monotonic
 from typing import Any
 
@@ -19,6 +19,9 @@ from webhook.workloads.counts import values
 
 ID = "workloads"
 """Rule id of the findings about GPUs that are not read."""
+
+MAX_NAMES = 100
+"""Names of one reference of an object that are followed, as many as the pods that are checked."""
 
 IN_ITS_PODS = "the GPUs of {} are read only in the pods that the controller creates".format
 unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
@@ -56,7 +59,7 @@ def named(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: Any)
     row = kinds.get(key)
     for reference in row.refers if row else ():
         found = chain.from_iterable(values(data, steps(field)) for field in reference.fields)
-        for at, name in found:
+        for at, name in islice(found, MAX_NAMES):
             if isinstance(name, str) and name:
                 written = value_at(data, (*at[:-1], "kind"))
                 said = written if isinstance(written, str) and written else ""
