@@ -17,13 +17,7 @@ from sys import intern
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.device_kinds import (
-    PARTS,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceKind,
-    DeviceKinds,
-)
+from policies.gpus.device_kinds import PARTS, DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration, View
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity

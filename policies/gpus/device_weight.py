@@ -12,6 +12,7 @@ from math import ceil
 
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.device_kinds import PARTS, CapacityRange, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
 
 WHOLE = Fraction(1)
@@ -45,6 +46,18 @@ def classified_weights(
         cached = kinds.__dict__["classified"] = (classes, weights)
     result: tuple[tuple[Fraction, tuple[GPUClass, ...]], ...] = cached[1]
     return result
+
+
+def weight_by_name(name: str, mapping: ResourceMapping, classes: GPUClasses) -> Fraction:
+    """Return the weight of the dearest device that a pod may get by a resource name of DeviceClasses.
+
+    A card if there is no such device, or if `equivalents` of a GPUClass say what the name weighs.
+    """
+    if not mapping.kinds_by_class or name in classes.equivalents:
+        return WHOLE
+    known = classified_weights(mapping.device_kinds, classes)
+    kinds = (mapping.kinds_by_class.get(each, ()) for each in mapping.device_classes_of(name))
+    return max((known[index][0] for indexes in kinds for index in indexes), default=WHOLE)
 
 
 def can_serve(kind: DeviceKind, requested: Mapping[str, QuantityText]) -> bool:

@@ -196,13 +196,15 @@ class ResourceMapping:
         """Return the DeviceClass of the resource name if `unknownDeviceClasses: deny` denies it."""
         if self.unknown_device_classes is not UnknownDeviceClasses.DENY:
             return None
+        return next(filter(self.is_unknown, self.device_classes_of(resource_name)), None)
+
+    def device_classes_of(self, resource_name: str) -> list[str]:
+        """Return the DeviceClasses of which the resource name requests devices: none if it matches a pattern of `resources`."""
         if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
-            device_classes = [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
-        elif self._stated_resources.first(resource_name)[0] is not None:
-            return None
-        else:
-            device_classes = [each for each, name in self.extended_names.items() if name == resource_name]
-        return next(filter(self.is_unknown, device_classes), None)
+            return [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
+        if self._stated_resources.first(resource_name)[0] is not None:
+            return []
+        return [each for each, name in self.extended_names.items() if name == resource_name]
 
     def is_unknown(self, device_class: str) -> bool:
         """Whether nothing says if the devices of the DeviceClass are GPUs."""

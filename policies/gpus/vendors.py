@@ -140,9 +140,7 @@ VENDORS = (
         device_classes=(
             # Counters of its DRA driver (cmd/gpu-kubelet-plugin/partitions.go). Never engines: the only decoder is not a card.
             *_device_classes(
-                NVIDIA_GPU,
-                "gpu.nvidia.com",
-                weigh=("memory", "multiprocessors", "memory-slice-*"),
+                NVIDIA_GPU, "gpu.nvidia.com", weigh=("memory", "multiprocessors", "memory-slice-*")
             ),
             *_device_classes(NVIDIA_GPU, "mig.nvidia.com", "vfio.gpu.nvidia.com"),
             *_device_classes(NVIDIA_GPU, "vgpu-manager", "manager.nvidia.com"),
@@ -358,7 +356,7 @@ VENDORS = (
             *_names(_SHARES, "kunlunxin.com/vxpu"),
             *_names(_MIB, "kunlunxin.com/vxpu-memory"),
             *_others("kunlunxin.com"),
-        ),
+        )
     ),
     Vendor(  # Enflame
         resources=(

@@ -19,7 +19,8 @@ from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.claim_demand import SCHEDULER, claim_demand, marked_for, uncovered
+from policies.quota.claim_demand import claim_demand, uncovered
+from policies.quota.claim_protection import SCHEDULER, marked_for
 from policies.quota.demand import UNCOUNTABLE_DEVICES, Catalogue, Demand, UnclassifiedPods, pod_demand
 from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger

@@ -45,7 +45,7 @@ ISOLATED = (
     "shows the container all GPUs",
 )
 
-TOO_SLOW = ("could not be read", "deadline exceeded")
+TOO_SLOW = ("could not be read", "could not decide", "deadline exceeded")
 
 Case = tuple[JSON, str]
 """A pod, and the namespace in which it is created."""

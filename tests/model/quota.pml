@@ -227,11 +227,6 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifndef SHRINKS_BY_LIST
 #define SHRINKS_BY_LIST 1
 #endif
-/* a claim that loses its allocation counts as it was admitted; without it: it counts as its last devices, and may have others. Replayed:
-   a_claim_loses_its_allocation */
-#ifndef GROWS_AT_DEALLOCATION
-#define GROWS_AT_DEALLOCATION 1
-#endif
 /* nobody takes a claim from the pod for which it was made; without it: its owner is removed, the pod ends, and another pod has the claim
    allocated anew, and larger: the quota is exceeded. Replayed: a_claim_is_taken_from_its_pod */
 #ifndef CLAIM_KEEPS_ITS_POD
@@ -644,7 +639,8 @@ bool reserved_for_pod;            /* the claim, for good: a controller that clea
 byte allocated;                   /* the demand of the devices that the claim has; 0: none */
 byte allocations;                 /* so often, at most twice */
 bool bound;                       /* pod 0, for good, */
-byte bound_at;                    /* when the claims were at this revision */
+byte bound_at;                    /* when the claims were at this revision, */
+byte had;                         /* and with these devices */
 bool owned = GENERATED;           /* pod 0 is the controller of the claim, and uses it as one that was made for it */
 bool named = !GENERATED;          /* another pod names the claim, and may use it whenever pod 0 does not */
 #define SMALL VECTOR(1, 0)
@@ -708,6 +704,7 @@ typedef List {
 #if ALLOCATES < OBJECTS
   byte allocated;                 /* the claim is shown with this allocation, */
   bool owned;                     /* and as one of pod 0, */
+  byte for_good;                  /* and had these devices for good when it was shown before */
   bool bound;                     /* the pod as bound */
 #endif
 #if TAKEN < OBJECTS
@@ -1186,6 +1183,18 @@ inline keep_gone_claim(c, k) {
 inline keep_gone_claim(c, k) { skip }
 #endif
 
+#define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
+/* webhook/controller/allocations.py: Allocations.kinds, Allocations.note, Allocations.with_devices, Allocations.pod_changed, Allocations.reached */
+#if ALLOCATES < OBJECTS
+#define SHOWS_BINDING(c) ((POD_COUNTS(c) && list[c].bound) || !EXACT_ONCE_BOUND)
+#define IS_OF_BINDING(c) (list[c].revision[CLAIMS] >= bound_at || !ALLOCATION_IS_OF_THE_BINDING)
+#define IS_EXACT(c, o) (IS_CLAIM(c, o) && list[c].allocated && SHOWS_BINDING(c) && IS_OF_BINDING(c) && (list[c].owned || !EXACT_IF_GENERATED))
+#define IS_CLAIM(c, o) ((o) == ALLOCATES && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN)
+#define HAD_FOR_GOOD(c, o) (IS_CLAIM(c, o) && list[c].for_good && list[c].owned)
+#define EXACTLY(c, o) (IS_EXACT(c, o) -> list[c].allocated : (HAD_FOR_GOOD(c, o) -> list[c].for_good : list[c].shown[o]))
+#else
+#define EXACTLY(c, o) (list[c].shown[o])
+#endif
 /* webhook/controller/usage_counter.py: UsageCounter.refresh, UsageCounter.count */
 /* webhook/cluster/collection.py: MergedCollection.merge, MergedCollection.position */
 inline list_collection(c, k) {
@@ -1211,6 +1220,11 @@ inline list_collection(c, k) {
   if
   :: k == CLAIMS -> list[c].allocated = allocated; list[c].owned = owned
   :: else -> list[c].bound = bound
+  fi;
+  if
+  :: IS_EXACT(c, ALLOCATES) -> list[c].for_good = list[c].allocated
+  :: !IS_EXACT(c, ALLOCATES) && !IS_CLAIM(c, ALLOCATES) -> list[c].for_good = 0
+  :: else
   fi;
 #endif
   i = 0;
@@ -1295,18 +1309,7 @@ inline reaches(c) {
 #define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
 /* policies/quota/ledger/reconcile.py: _are_marked, catalogue_version_to_count_by, _stored_names */
-#define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
-/* webhook/controller/allocations.py: Allocations.kinds, Allocations.pod_changed, Allocations.reached */
-#if ALLOCATES < OBJECTS
-#define SHOWS_BINDING(c) ((POD_COUNTS(c) && list[c].bound) || !EXACT_ONCE_BOUND)
-#define IS_OF_BINDING(c) (list[c].revision[CLAIMS] >= bound_at || !ALLOCATION_IS_OF_THE_BINDING)
-#define IS_EXACT(c, o) ((o) == ALLOCATES && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && list[c].allocated && SHOWS_BINDING(c) && IS_OF_BINDING(c) && (list[c].owned || !EXACT_IF_GENERATED))
-#define WAS_EXACT(o) ((o) == ALLOCATES && !GROWS_AT_DEALLOCATION && ledger.used[o])
-#define EXACTLY(c, o) (IS_EXACT(c, o) -> list[c].allocated : (WAS_EXACT(o) -> ledger.used[o] : list[c].shown[o]))
-#else
-#define EXACTLY(c, o) (list[c].shown[o])
-#endif
 /* webhook/quota/counted_records.py: RecordReader.demand_of_claim */
 #define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> EXACTLY(c, o) : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
 
@@ -1607,6 +1610,9 @@ end:
   :: d_step { uid && !ledger_uid && reads[c] == NOTHING -> reads_quota(c, FOR_CREATE) }
   :: d_step { reads[c] == FOR_CREATE -> creates_ledger(c) }
 #endif
+#if ALLOCATES < OBJECTS
+  :: d_step { list[c].for_good && !POD_COUNTS(c) -> list[c].for_good = 0; tried[c] = false }        /* it is another process */
+#endif
 #if SUMS_ARE_OF_THE_REVISION == 0
   :: d_step { list[c].summed[0] != list[c].shown[0] || list[c].summed[1] != list[c].shown[1] -> sums(c) }
 #endif
@@ -1666,9 +1672,9 @@ inline is_stored(q) {
 #if ALLOCATES < OBJECTS
 #define IS_USED_BY_POD (LIVE(0) && (owned || !GENERATED))
 #define CAN_BE_ALLOCATED (!stopped && shows[ALLOCATES] && !allocated && allocations < 2 && (IS_USED_BY_POD || named) && !(bound && LIVE(0)))
-/* policies/quota/claim_demand.py: borrowed_claims. A pod that names it was reviewed now, and is stored whenever it is allocated. */
+/* policies/quota/claim_protection.py: borrowed_claims. A pod that names it was reviewed now, and is stored whenever it is allocated. */
 #define CAN_BE_NAMED (!stopped && !named && shows[ALLOCATES] && (!owned || !CLAIM_IS_ITS_PODS_ALONE || !UNREAD_CLAIM_IS_NOT_NAMED))
-/* policies/quota/claim_demand.py: changed_owner */
+/* policies/quota/claim_protection.py: changed_owner */
 #define CAN_BE_TAKEN (!stopped && owned && shows[ALLOCATES] && !CLAIM_KEEPS_ITS_POD)
 #define CAN_BE_GIVEN (!stopped && !owned && shows[ALLOCATES] && LIVE(0) && !CLAIM_IS_GIVEN_TO_NO_POD)
 #define CAN_BE_ORPHANED (CAN_GO(0) && owned && shows[ALLOCATES] && !COLLECTOR_KEEPS_ITS_POD)        /* else the pod stays, too */
@@ -1733,7 +1739,7 @@ end:
   :: d_step { CAN_BE_TAKEN -> gets_owner(false) }
   :: d_step { CAN_BE_GIVEN -> gets_owner(true) }
   :: d_step { CAN_BE_ORPHANED -> owned = false; revision[CLAIMS]++; is_deleted(0, false) }
-  :: d_step { !stopped && allocated && LIVE(0) && !bound -> bound = true; bound_at = revision[CLAIMS]; revision[PODS]++ }
+  :: d_step { !stopped && allocated && LIVE(0) && !bound -> bound = true; bound_at = revision[CLAIMS]; had = allocated; revision[PODS]++ }
 #if SHRINKS_BY_LIST == 0
   :: d_step { CAN_BE_ALLOCATED && ledger.used[ALLOCATES] -> ledger.used[ALLOCATES] = SMALL; written() }
 #endif
@@ -1764,7 +1770,12 @@ end:
 
 #define BY_CATALOGUE(o) (MOVES && ledger.counted_by_next -> CREATED_BY_NEXT(o) : CHARGED(o))
 #define TAKEN_OFF(o) ((o) == BESIDE && LIVE(0) -> shows[0] : 0)
-#define SETTLED(o) (!ledger.entry[o] && ledger.used[o] == (HAS_DEVICES(o) -> BY_CATALOGUE(o) - TAKEN_OFF(o) : 0))
+#if ALLOCATES < OBJECTS        /* a controller that was not there when it was bound does not know what it had */
+#define IS_OF_ENDED_POD(o) ((o) == ALLOCATES && GENERATED && bound && LIVE(o) && ledger.used[o] == had)
+#else
+#define IS_OF_ENDED_POD(o) false
+#endif
+#define SETTLED(o) (!ledger.entry[o] && (IS_OF_ENDED_POD(o) || ledger.used[o] == (HAS_DEVICES(o) -> BY_CATALOGUE(o) - TAKEN_OFF(o) : 0)))
 
 proctype Quiet() {   /* L1 */
   timeout ->

@@ -170,10 +170,6 @@ Not modelled: VerdictReason.NOT_STORED, which only denies, and by what was never
 #ifndef SHRINKS_BY_LIST
 #define SHRINKS_BY_LIST 1
 #endif
-/* a claim that loses its allocation counts as it was admitted; without it: it counts for its last devices (L1) */
-#ifndef GROWS_AT_DEALLOCATION
-#define GROWS_AT_DEALLOCATION 1
-#endif
 /* while somebody waits for the team, serve denies the others; without it: they pass: a gang never starts (N, L1) */
 #ifndef WAITING_CLOSES_OTHERS
 #define WAITING_CLOSES_OTHERS 1
@@ -386,7 +382,7 @@ byte others_seen[PODS];
 byte devices;                /* of the claim of pod 0: how much they count; 0: it has none, */
 byte allocations;            /* so often, at most twice, */
 bool bound;                  /* for good once the pod is bound, */
-bool ended;                  /* until it has ended */
+bool ended;                  /* until it has ended. Then a process that was not there before counts it as it was admitted */
 byte events;                 /* of these */
 #define TAKES(q) (!HAS_BIT(BIG, q) -> 1 : (bound -> devices : 2))
 #define IS_SMALL (((bound && !ended) || !EXACT_ONCE_BOUND) && devices == 1)
@@ -727,11 +723,11 @@ inline lifts(q) {
 #if BIG
 #define IS_OLD(c) (ANY_POD(IS_NEWS, c) || list[c].events != events)
 #define EVENTS(c) list[c].events
-#define SHOWN_SMALL(c, at) ((list[c].small || (ledger[at].small && !GROWS_AT_DEALLOCATION)) && IS_SHOWN_LIVE(c, 0))
+#define SHOWN_SMALL(c) (list[c].small && IS_SHOWN_LIVE(c, 0))
 #else
 #define IS_OLD(c) ANY_POD(IS_NEWS, c)
 #define EVENTS(c) 0
-#define SHOWN_SMALL(c, at) 0
+#define SHOWN_SMALL(c) 0
 #endif
 #define SHOWN_ALIVE(c) (PODS_WHERE(IS_SHOWN_LIVE, c))
 #define ALL_SHOWN(c) (PODS_WHERE(IS_SHOWN, c))
@@ -758,13 +754,13 @@ inline lists(c) {
 #define IS_COUNTED_IN(at) (COUNTED_IN == (at))
 #define FAILED_LIFTS(at) (IN_LINE -> ledger[at].reserved & ALL_WAITING : 0)
 #define COUNTS(c, at) (IS_COUNTED_IN(at) && ledger[at].counted && REVISION(c) >= ledger[at].revision && \
-                       (ledger[at].used != SHOWN_ALIVE(c) || ledger[at].small != SHOWN_SMALL(c, at) || (ledger[at].reserved & ALL_SHOWN(c)) || FAILED_LIFTS(at) || ((at) != OWN && IS_LIMITED(at) && !ledger[at].keyed)))
+                       (ledger[at].used != SHOWN_ALIVE(c) || ledger[at].small != SHOWN_SMALL(c) || (ledger[at].reserved & ALL_SHOWN(c)) || FAILED_LIFTS(at) || ((at) != OWN && IS_LIMITED(at) && !ledger[at].keyed)))
 
 /* policies/quota/ledger/reconcile.py: reconcile */
 inline counts(c, at) {
   ledger[at].held = ledger[at].held | FAILED_LIFTS(at);
   ledger[at].reserved = ledger[at].reserved & (255 - FAILED_LIFTS(at));
-  ledger[at].small = SHOWN_SMALL(c, at);
+  ledger[at].small = SHOWN_SMALL(c);
   ledger[at].used = SHOWN_ALIVE(c);
   ledger[at].reserved = ledger[at].reserved & (255 - ALL_SHOWN(c));
   ledger[at].revision = REVISION(c);
@@ -1188,7 +1184,7 @@ end:
   :: d_step { devices && !bound -> bound = true; events++ }
   :: d_step { bound && !ended -> ended = true; events++ }
 #if SHRINKS_BY_LIST == 0
-  :: d_step { CAN_BE_ALLOCATED && COUNTED_IN != NOWHERE && HAS_BIT(ledger[COUNTED_IN].used, 0) -> ledger[COUNTED_IN].small = 1; written(COUNTED_IN) }
+  :: d_step { CAN_BE_ALLOCATED && COUNTED_IN != NOWHERE && HAS_BIT(ledger[COUNTED_IN].used, 0) -> where = COUNTED_IN; ledger[where].small = 1; written(where) }
 #endif
 #endif
   :: d_step { changes > 0 -> changes--; member = NEXT(member); was_outside = (was_outside || !MEMBER) && !HAS_QUOTA }

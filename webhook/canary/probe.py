@@ -112,7 +112,6 @@ def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None)
 
 
 def selected_labels(selector: Mapping[str, Any]) -> dict[str, str]:
-    """Return labels that the selector requires."""
     labels = {
         each["key"]: (each.get("values") or [""])[0]
         for each in selector.get("matchExpressions") or ()

@@ -107,8 +107,6 @@ class _QueueStatus(_View, frozen=True):
 
 
 class Queue(_View, frozen=True):
-    """A LocalQueue or a ClusterQueue."""
-
     metadata: Metadata
     spec: _QueueSpec = _QueueSpec()
     status: _QueueStatus = _QueueStatus()

@@ -36,8 +36,8 @@ from webhook.tools.installed_cluster import InstalledCluster
 OLDEST = (1, 35)
 """The oldest version with which the exported policies are tested."""
 
-MUTATIONS = {(1, 36): "v1", OLDEST: "v1beta1"}
-"""The version of MutatingAdmissionPolicy since which version of Kubernetes."""
+MUTATIONS_SINCE = (1, 36)
+"""The version with MutatingAdmissionPolicy v1; older ones have v1beta1."""
 
 STATIC_SINCE = (1, 37)
 """The version since which API servers read policies from files by default."""
@@ -150,7 +150,7 @@ def export(
     if as_queues:
         print_queues(config, cluster, install_namespace, now)
         return
-    mutations = next(version for since, version in MUTATIONS.items() if kubernetes >= since)
+    mutations = "v1" if kubernetes >= MUTATIONS_SINCE else "v1beta1"
     guard = static.guard_objects(accounts, group, install_namespace) if group else []
     with cluster.client() if config is None and cluster is not None else nullcontext() as api:
         if api is None:

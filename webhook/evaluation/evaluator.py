@@ -30,7 +30,7 @@ from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
-from policies.quota.claim_demand import borrowed_claims
+from policies.quota.claim_protection import borrowed_claims
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
 from policies.quota.waiting import waits

@@ -213,7 +213,9 @@ def _kinds(phases: Iterable[Iterable[Violation]]) -> Kinds:
         shown += new
         visible = (each for each in new if each.outcome is not Outcome.AUDITED)
         counts |= Counter(
-            (_kind(each.finding), each.outcome) for each in visible if _is_of_author(each.finding)
+            (_kind(each.finding), each.outcome)
+            for each in visible
+            if each.finding.reason not in INJECTION_REASONS
         )
     return counts
 
@@ -221,10 +223,6 @@ def _kinds(phases: Iterable[Iterable[Violation]]) -> Kinds:
 def _number(kinds: Kinds, kind: Kind) -> int:
     """Return how often a kind of finding is shown, as a denial or a warning."""
     return kinds[kind, Outcome.DENIED] + kinds[kind, Outcome.WARNED]
-
-
-def _is_of_author(finding: Finding) -> bool:
-    return finding.reason not in INJECTION_REASONS
 
 
 def _kind(finding: Finding) -> Kind:

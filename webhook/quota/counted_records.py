@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimStatus, DeviceResult, ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import ClaimStatus, DeviceResult, ResourceClaim, decode_claim, owner_pod
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
@@ -23,9 +23,8 @@ from policies.quota.claim_demand import (
     allocated_demand,
     beyond_pod,
     claim_demand,
-    marked_for,
-    owner_pod,
 )
+from policies.quota.claim_protection import marked_for
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, names_kueue, waits
 from webhook.cluster.informer import Resource
@@ -188,7 +187,6 @@ class ClaimHistory:
                 self._gone.setdefault(claim.namespace, {}).setdefault(claim.uid, (claim, monotonic()))
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces with deleted claims."""
         with self._lock:
             return list(self._gone)
 

@@ -2,7 +2,7 @@
 
 from policies.finding import Finding
 from policies.gpus.claimed_devices import decode_claim, decode_claim_template
-from policies.quota.claim_demand import changed_owner, forged_mark, lost_protection
+from policies.quota.claim_protection import changed_owner, forged_mark, lost_protection
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from webhook.evaluation.decision import Decision

@@ -7,13 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import (
-    Edit,
-    Finding,
-    Json,
-    together,
-    warning,
-)
+from policies.finding import Edit, Finding, Json, together, warning
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.pod import Container, PodSpec
@@ -47,8 +41,8 @@ def misplaced_gpus(
     `pods`: the paths of its pod templates, or `[()]`, the whole object, for kinds of Kubernetes.
     """
     for at in (amount.at for amount in islice(gpu_amounts(data, resource_mapping, {}), MAX_MISPLACED)):
-        is_read = _is_of_container(at) or at[-2:-1] == ("overhead",)
-        if is_read or resource_mapping.resource(str(at[-1])) is None:
+        is_of_container = at[-3:-1] in _AMOUNT_MAPS and at[-5:-4] in _CONTAINERS
+        if is_of_container or at[-2:-1] == ("overhead",) or resource_mapping.resource(str(at[-1])) is None:
             continue
         if any(at[: len(pod)] == pod for pod in pods):
             yield _misplaced(
@@ -111,10 +105,6 @@ def _in_containers(pod: Any, spec: Parts) -> Iterator[Parts]:
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
             fields = container if isinstance(container, dict) else ()
             yield from ((*spec, kind, index, field) for field in fields if field in _ONLY_OF_PODS)
-
-
-def _is_of_container(at: Parts) -> bool:
-    return at[-3:-1] in _AMOUNT_MAPS and at[-5:-4] in _CONTAINERS
 
 
 def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:

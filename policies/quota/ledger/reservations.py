@@ -261,8 +261,6 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Entry(NamedTuple):
-    """A reservation without its id."""
-
     head: _Head
     name: str
 

@@ -128,6 +128,8 @@ class Judge:
         self._bounds: dict[str, tuple[int, Charge]] = {}
         self._at_creation: dict[str, tuple[int, Fraction]] = {}
         """By uid of a claim: the version of the devices when it was stored, and its bound by these."""
+        self._had: dict[str, Fraction] = {}
+        """By uid of a claim: what it was charged last for its devices."""
         self._changes: list[float] = []
         """When slices changed."""
         self._row = _Row()
@@ -273,9 +275,12 @@ class Judge:
         if _is_with_pod(claim):
             return FREE
         if self._is_exact(uid):
-            exact = self.devices.exact(_results(claim))
-            return Charge(exact, exact)
-        return self._bound(uid)
+            self._had[uid] = self.devices.exact(_results(claim))
+            return Charge(self._had[uid], self._had[uid])
+        bound = self._bound(uid)
+        if uid in self._had and has_lost_its_pod(claim, self._pods):
+            return Charge(min(self._had[uid], bound.least), bound.most)
+        return bound
 
     def _is_exact(self, uid: str) -> bool:
         return is_exact(self._claims[uid], self._pods)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tests.builders import JSON
-from tests.cluster.controllers import counting, eventually
+from tests.cluster.controllers import counting, eventually, gpus
 from tests.cluster.devices import slices
 from tests.cluster.devices.facts import devices_of
 from tests.cluster.devices.judge import AFTER_CHANGES, WITHIN, Denial, Judge, Verdict
@@ -214,4 +214,4 @@ class _Play:
 
         assert eventually(is_empty), "the controllers delete what nobody uses"
         time.sleep(REST)
-        eventually(lambda: not team.ledger_object().reservations, seconds=EXPIRY + 10)
+        eventually(lambda: not team.ledger_object().reservations and not gpus(team), seconds=EXPIRY + 10)

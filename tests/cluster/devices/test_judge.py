@@ -179,11 +179,9 @@ def test_an_allocation_is_counted_in_a_ledger_that_counts_what_followed_too() ->
         ],
         ["charges differ: after resourceclaims/a/c at revision 6 the ledger says 1/7 for 7.9 s, not 1"],
     ),
-    a_pod_that_ended_and_is_still_exact=(
-        changed(6, lambda _: pod(3, "p", node="n", phase="Succeeded")),
-        [
-            "charges differ: after pods/a/p at revision 11 the ledger says 1/7 for 3.1 s, not 1",
-        ],
+    a_claim_whose_pod_ended_and_that_is_free=(
+        [*changed(6, lambda _: pod(3, "p", node="n", phase="Succeeded")), row(3.1, "0")],
+        ["charges differ: after pods/a/p at revision 11 the ledger says 0 for 3.1 s, not 1/7 to 1"],
     ),
     another_pod_uses_the_claim=(
         [

@@ -6,7 +6,7 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claimed_devices import decode_claim, decode_claim_template, is_generated
+from policies.gpus.claimed_devices import decode_claim, decode_claim_template, made_for
 from policies.pods.pod import Metadata
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_claim
@@ -53,7 +53,9 @@ def counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) ->
     except msgspec.ValidationError:
         return Decision(policy=policy)
     request = quota_request_for_claim("check", claim, "", by.configuration)
-    return by.check_claim(policy, claim, request, by_cluster=is_generated(claim.metadata or Metadata()))
+    return by.check_claim(
+        policy, claim, request, by_cluster=made_for(claim.metadata or Metadata()) is not None
+    )
 
 
 def without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:

@@ -1,9 +1,10 @@
-"""Literals and conditions of CEL: texts, lists and globs."""
+"""Literals and conditions of CEL."""
 
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 Named = tuple[str, str]
 """Name and CEL expression: of a variable, of a match condition."""
@@ -25,13 +26,20 @@ def text(value: str) -> str:
     return f"'{''.join(characters)}'"
 
 
-def texts(values: Iterable[str]) -> str:
-    """Return the strings as a CEL list, a long one on several lines."""
+def literal(value: Any) -> str:
+    """Return plain data as a CEL literal: maps with an entry a line, long lists on several lines."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, int):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        entries = ",\n  ".join(f"{text(key)}: {literal(each)}" for key, each in value.items())
+        return f"{{\n  {entries}}}"
     lines = [""]
-    for literal in map(text, values):
-        if lines[-1] and len(lines[-1]) + len(literal) > LIST_WIDTH:
+    for each in map(literal, value):
+        if lines[-1] and len(lines[-1]) + len(each) > LIST_WIDTH:
             lines.append("")
-        lines[-1] += f", {literal}" if lines[-1] else literal
+        lines[-1] += f", {each}" if lines[-1] else each
     joined = ",\n  ".join(lines)
     return f"[{joined}]"
 
@@ -64,6 +72,6 @@ def fits(subject: str, globs: Iterable[str]) -> str:
     regexes = [glob_regex(glob) for glob in globs if _META.search(glob)]
     # A literal cannot be folded: a long one becomes several.
     parts = (regexes[at : at + MAX_ALTERNATIVES] for at in range(0, len(regexes), MAX_ALTERNATIVES))
-    ways = [f"{subject} in {texts(plain)}"] if plain else []
+    ways = [f"{subject} in {literal(plain)}"] if plain else []
     ways += (f"{subject}.matches(r'^({'|'.join(part)})$')" for part in parts)
     return " || ".join(ways) or "false"

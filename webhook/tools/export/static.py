@@ -20,7 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER, NAMESPACE, WEBHOOK_CONFIGURATION, service_account
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.export.cel import text, texts
+from webhook.tools.export.cel import literal, text
 from webhook.tools.export.objects import GROUP, SUFFIX, Object
 from webhook.tools.export.templates import FOLDER, fill
 
@@ -36,6 +36,8 @@ CA_INJECTOR = service_account("cert-manager", "cert-manager-cainjector")
 REFUSES_FOR = 300
 """The seconds after its last failure in which an API server refuses a file, as in deploy/chart/files/alerts.yaml."""
 _SERIES = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
+_VALUE = re.compile(r'Invalid value: ".*?(?<!\\)": ', re.DOTALL)
+"""The CEL in a message of the API server, which is longer than what is said about it."""
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -47,9 +49,9 @@ def guard_objects(accounts: Sequence[str], group: str, namespace: str = NAMESPAC
     who = " or ".join([*accounts, f"a member of group {group}"])
     facts = {
         "WEBHOOK_CONFIGURATION": text(WEBHOOK_CONFIGURATION),
-        "accounts": texts(accounts),
+        "accounts": literal(accounts),
         "group": text(group),
-        "bundle-writers": texts([service_account(namespace, CONTROLLER), CA_INJECTOR]),
+        "bundle-writers": literal([service_account(namespace, CONTROLLER), CA_INJECTOR]),
         "said-by": text(f"only {who}"),
     }
     return list(yaml.safe_load_all(fill((FOLDER / "guard.yaml").read_text("utf-8"), facts)))
@@ -228,4 +230,4 @@ def refusals(api: ApiClient, objects: Iterable[Object]) -> Iterator[str]:
             raise refused
         # An object of that name is found only after the new one was compiled.
         if refused is not None and not isinstance(refused, errors.AlreadyExists):
-            yield f"{kind}/{each['metadata']['name']}: {refused}"
+            yield f"{kind}/{each['metadata']['name']}: {_VALUE.sub('', str(refused))}"

@@ -234,7 +234,6 @@ def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: 
 
 
 def new_classes(nodes: Iterable[GPUNode], known: Catalogue) -> Iterator[Document]:
-    """Yield a GPUClass for each product of nodes that no known class has."""
     products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
     for node in nodes:
         key = next((key for key in PRODUCT_LABELS if node.labels.get(key)), None)

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from policies.quota.claim_demand import borrowed_claims
+from policies.quota.claim_protection import borrowed_claims
 from policies.quota.ledger.quota_ledger import Revisions
 from policies.quota.ledger.reconcile import StoredObject
 from tests.builders import gpu_container, used_by, view
@@ -113,17 +113,6 @@ def an_allocation_is_reviewed_and_fails(*, rule: bool) -> World:
     if not rule:
         put(around, used=vector(gpus=SMALL))
     count_claim(around, as_=counts(claim(devices=()), pod()) if rule else SMALL)
-    return around
-
-
-def a_claim_loses_its_allocation(*, rule: bool) -> World:
-    """Count a claim as it was admitted once its pod has ended."""
-    around = world(gpus=2)
-    uid = stored_claim(around)
-    around.claims[uid] = StoredObject(vector(gpus=SMALL))
-    count_claim(around, as_=counts(claim(), pod()))
-    around.claims[uid] = StoredObject(vector(gpus=LARGE))
-    count_claim(around, as_=counts(claim(), pod(is_terminal=rule)))
     return around
 
 
