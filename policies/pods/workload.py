@@ -85,6 +85,8 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """Its deadline that passes first while its pods wait, such as `spec.activeDeadlineSeconds: 60`; "" without one."""
     stage_field: str = ""
     """The field by which its pods start in stages, which wait in line one after the other; "" if they do not."""
+    completed_by: str = ""
+    """What states some of its numbers, such as `ClusterTrainingRuntime torch`; "" if it states them itself."""
     leader_edit: Edit | None = None
     """What lets its pods without GPUs wait for the others. None if they do, or do not fail without them."""
 

@@ -28,6 +28,7 @@ from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
+from webhook.workloads.references import ObjectName
 
 
 class CheckedCluster:
@@ -56,6 +57,7 @@ class CheckedCluster:
         self.queues = cache(self._queues)
         self.cohorts = cache(partial(read_cohorts, api))
         self.note = self._notes.append
+        self.referred = cache(self._referred)
         self._claims = cache(self._read_claims)
 
     @property
@@ -147,6 +149,15 @@ class CheckedCluster:
         served = self._kinds.of_reference(f"{group}/v1" if group else "v1", kind)
         if served is None or not name:
             return None
-        right = f"get {f'{served.plural}.{group}'.rstrip('.')} -n {namespace}"
-        stored = self._reader.get(right, served.resource.path(namespace, name))
+        version = served.version
+        return self._referred(ObjectName(group, version, kind, served.plural, namespace, name))
+
+    def _referred(self, name: ObjectName) -> dict[str, Any] | None:
+        """Return the object as the cluster has it; None where there is none, or it may not be read."""
+        where = f" -n {name.namespace}" if name.namespace else ""
+        right = f"get {f'{name.plural}.{name.group}'.rstrip('.')}{where}"
+        try:
+            stored = self._reader.get(right, name.path)
+        except errors.NotFound:  # no object has such a name
+            return None
         return None if stored is None else msgspec.json.decode(stored, type=dict[str, Any])
