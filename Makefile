@@ -38,11 +38,11 @@ test-all: $(READY) control-plane oracle helm ## run all tests, with those that a
 	$(PYTEST) 4 -m "not long" --hypothesis-profile all
 
 .PHONY: test-neighbours
-test-neighbours: $(READY) control-plane neighbours ## run beside the controllers of other projects; only some: NEIGHBOURS="jobset kueue"
+test-neighbours: $(READY) control-plane helm neighbours ## run beside the controllers of other projects; only some: NEIGHBOURS="jobset kueue"
 	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 --timeout 900 $(or $(patsubst %,tests/neighbours/test_%.py,$(subst -,_,$(NEIGHBOURS))),tests/neighbours)
 
 .PHONY: test-long
-test-long: $(READY) control-plane oracle neighbours ## run the laws over 5,000 random worlds, and beside the controllers of others
+test-long: $(READY) control-plane oracle helm neighbours ## run the laws over 5,000 random worlds, and beside the controllers of others
 	$(PYTEST) 2 -m long --timeout 3600
 
 .PHONY: test-versions
@@ -109,6 +109,9 @@ lock: $(READY) ## resolve the dependencies again into the hash-locked constraint
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt --group fetcher -o deploy/constraints-fetcher.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c constraints-dev.txt - -o deploy/constraints-build.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header tests/webhook/tools/fetch/mlflow/requirements.txt -o tests/webhook/tools/fetch/mlflow/constraints.txt
+	for each in tests/neighbours/*/requirements.txt; do \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $$each -o $${each%requirements.txt}constraints.txt || exit 1; \
+	done
 
 .PHONY: control-plane
 control-plane: $(READY) ## build the Kubernetes control plane of the tests, once per version

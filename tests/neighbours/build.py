@@ -1,6 +1,6 @@
-"""Where the controllers of others come from: a Go module each, built once into the cache of the control plane's binaries.
+"""Where the controllers of others come from: a Go module each, or packages of Python, built once into one cache.
 
-Their CustomResourceDefinitions, roles and webhooks are read from the same modules, in Go's module cache. JobSet, KubeRay and
+Their CustomResourceDefinitions, roles and webhooks are read from where Go or pip unpacked them. JobSet, KubeRay and
 LeaderWorkerSet name the versions of libraries that Kueue does, except of controller-runtime: what they share is compiled once,
 and each of them takes some 10 s more.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tests.controlplane.build import ControlPlaneUnavailable, GoModule, build_once, folder_for
+from tests.virtual_environment import folder_of, installed
 
 HERE = Path(__file__).parent
 COMMAND = "python -m tests.neighbours build"
@@ -23,29 +24,56 @@ COMMAND = "python -m tests.neighbours build"
 class Neighbour:
     """One project, as its own manifests install it.
 
-    `module` is its Go module, `package` that of its command. `manifests` is a folder of the module for kustomize. `configuration`
-    changes its configuration file; `flags` are of a command that reads none, where `{address}` is that of its Service. `port` is
-    where its webhooks are served: what listens on all addresses needs a port of its own. `secret` is where it keeps a certificate
-    that it issues itself.
+    `module` is its Go module, and `package` that of its command; without a module it is one of Python. `manifests` are folders
+    for kustomize, or charts, and `namespace` where those are put that name none. `configuration` is laid over its configuration
+    file; `flags` are of a command that reads none. In both `{address}` is that of its Service, and `{certificates}` the folder of
+    its webhooks' certificate. `port` is where these are served: what listens on all addresses needs a port of its own. `health`
+    is where it says that it is ready, and `reconciled` what its log says of each reconcile if its metrics count none. `secret` is
+    where it keeps a certificate that it issues itself.
     """
 
     name: str
     version: str
-    module: str
     package: str
-    manifests: str = "config/default"
+    module: str = ""
+    manifests: tuple[str, ...] = ("config/default",)
+    namespace: str = ""
     flags: tuple[str, ...] = ()
     configuration: Mapping[str, object] = field(default_factory=dict, hash=False)
     secure_metrics: bool = True
+    health: tuple[int, str] = (8081, "/readyz")
+    reconciled: str = ""
     port: int = 443
     secret: str = ""
+
+    @property
+    def is_python(self) -> bool:
+        return not self.module
 
     @property
     def folder(self) -> str:
         return f"{self.name}-{self.version}"
 
+    @property
+    def constraints(self) -> Path:
+        return HERE / self.folder / "constraints.txt"
 
-JOBSET = Neighbour(name="jobset", version="0.11.1", module="sigs.k8s.io/jobset", package="sigs.k8s.io/jobset")
+
+OF_SIGS = {
+    "webhook": {"host": "{address}", "port": 443, "certDir": "{certificates}"},
+    "health": {"healthProbeBindAddress": "{address}:8081"},
+    "metrics": {"bindAddress": "{address}:8080"},
+    "leaderElection": {"leaderElect": False},
+    "internalCertManagement": {"enable": False},
+    "clientConnection": {"qps": 500, "burst": 500},
+}
+JOBSET = Neighbour(
+    name="jobset",
+    version="0.11.1",
+    module="sigs.k8s.io/jobset",
+    package="sigs.k8s.io/jobset",
+    configuration=OF_SIGS,
+)
 KUBERAY = Neighbour(
     name="kuberay",
     version="1.6.0",
@@ -65,22 +93,28 @@ KUEUE = Neighbour(
     package="sigs.k8s.io/kueue/cmd/kueue",
     secret="kueue-webhook-server-cert",
     configuration={
-        "featureGates": {"VisibilityOnDemand": False}
-    },  # an API server to aggregate, which needs a pod
+        **OF_SIGS,
+        "internalCertManagement": {"enable": True},
+        "featureGates": {"VisibilityOnDemand": False},  # an API server to aggregate, which needs a pod
+    },
 )
 LEADER_WORKER_SET = Neighbour(
-    name="lws", version="0.8.0", module="sigs.k8s.io/lws", package="sigs.k8s.io/lws/cmd"
+    name="lws",
+    version="0.8.0",
+    module="sigs.k8s.io/lws",
+    package="sigs.k8s.io/lws/cmd",
+    configuration=OF_SIGS,
 )
 TRAINING_OPERATOR = Neighbour(
     name="training-operator",
     version="1.9.3",
     module="github.com/kubeflow/training-operator",
     package="github.com/kubeflow/training-operator/cmd/training-operator.v1",
-    manifests="manifests/overlays/standalone",
+    manifests=("manifests/overlays/standalone",),
     flags=(
         "--metrics-bind-address={address}:8080",
         "--health-probe-bind-address={address}:8081",
-        "--webhook-server-port={port}",
+        "--webhook-server-port=29443",
         "--kube-api-qps=500",
         "--kube-api-burst=500",
     ),
@@ -88,11 +122,35 @@ TRAINING_OPERATOR = Neighbour(
     port=29443,
     secret="training-operator-webhook-cert",
 )
-NEIGHBOURS = (JOBSET, KUBERAY, KUEUE, LEADER_WORKER_SET, TRAINING_OPERATOR)
+DASK = Neighbour(
+    name="dask-kubernetes",
+    version="2026.3.0",
+    package="dask_kubernetes",
+    manifests=("operator/deployment/helm/dask-kubernetes-operator",),
+    namespace="dask-operator",
+    flags=(
+        *("-m", "kopf", "run", "-m", "dask_kubernetes.operator.controller", "--all-namespaces", "--verbose"),
+        "--liveness=http://{address}:8081/healthz",
+    ),
+    health=(8081, "/healthz"),
+    reconciled="Handling cycle",
+)
+KUBESPAWNER = Neighbour(name="kubespawner", version="7.1.0", package="kubespawner")
+NEIGHBOURS = (
+    JOBSET,
+    KUBERAY,
+    KUEUE,
+    LEADER_WORKER_SET,
+    TRAINING_OPERATOR,
+    DASK,
+    KUBESPAWNER,
+)
 
 
 def build(neighbour: Neighbour, out: TextIO) -> Path:
     """Return the binary after building it if it is not there. Raises ControlPlaneUnavailable when that cannot be."""
+    if neighbour.is_python:
+        return installed(neighbour.name, neighbour.constraints, out)
     folder = folder_for(neighbour.folder)
     if not folder.is_dir():
         module = GoModule(_go(), HERE / neighbour.folder, {neighbour.name: neighbour.package}, "-s -w")
@@ -101,8 +159,11 @@ def build(neighbour: Neighbour, out: TextIO) -> Path:
 
 
 def locate(neighbour: Neighbour) -> Path:
-    """Return the binary. Raises ControlPlaneUnavailable when it has not been built."""
-    binary = folder_for(neighbour.folder) / neighbour.name
+    """Return the binary, or its Python. Raises ControlPlaneUnavailable when it has not been built."""
+    if neighbour.is_python:
+        binary = folder_of(neighbour.name, neighbour.constraints) / "bin" / "python"
+    else:
+        binary = folder_for(neighbour.folder) / neighbour.name
     if binary.exists():
         return binary
     raise ControlPlaneUnavailable(f"no {neighbour.folder}: build the neighbours once with `{COMMAND}`")
@@ -110,7 +171,10 @@ def locate(neighbour: Neighbour) -> Path:
 
 @cache
 def source(neighbour: Neighbour) -> Path:
-    """Return the folder of the project's module, as Go has unpacked it for the build."""
+    """Return the folder of the project's module, as Go or pip has unpacked it for the build."""
+    if neighbour.is_python:
+        (found,) = locate(neighbour).parents[1].glob(f"lib/python3*/site-packages/{neighbour.package}")
+        return found
     command = [_go(), "list", "-m", "-f", "{{.Dir}}", neighbour.module]
     done = subprocess.run(
         command, cwd=HERE / neighbour.folder, capture_output=True, text=True, timeout=300, check=False

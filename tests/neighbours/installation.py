@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
-from tests.controlplane import Authority, ControlPlane, ControlPlaneUnavailable
+from tests.controlplane import Authority, ControlPlane, ControlPlaneUnavailable, helm
 from tests.neighbours.build import Neighbour, locate, source
 from tests.unavailable import skip_without
 
@@ -47,9 +47,32 @@ class Installation:
 
     @cached_property
     def _documents(self) -> list[JSON]:
-        folder = source(self.neighbour) / self.neighbour.manifests
-        rendered = self._plane.kubectl("kustomize", str(folder)).stdout
-        return [each for each in yaml.load_all(rendered, Loader=yaml.CSafeLoader) if each]
+        return [each for each in yaml.load_all(self._rendered(), Loader=yaml.CSafeLoader) if each]
+
+    def _rendered(self) -> str:
+        """Return its manifests. Kustomize takes a path with a host's name for an address, and files beside its own only."""
+        folder = self._folder / "manifests"
+        folder.mkdir(parents=True)
+        (folder / "source").symlink_to(source(self.neighbour))
+        resources = [self._resource(folder, path) for path in self.neighbour.manifests]
+        kustomization: JSON = {"resources": resources}
+        if namespace := self.neighbour.namespace:
+            document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            (folder / "namespace.yaml").write_text(yaml.safe_dump(document))
+            resources.append("namespace.yaml")
+            kustomization["namespace"] = namespace
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        return self._plane.kubectl("kustomize", str(folder)).stdout
+
+    def _resource(self, folder: Path, path: str) -> str:
+        """Return the path of a folder, or of a chart once it is rendered, among those of kustomize's folder."""
+        chart = folder / "source" / path
+        if not (chart / "Chart.yaml").exists():
+            return f"source/{path}"
+        options = ("--namespace", self.neighbour.namespace, "--include-crds")
+        rendered = folder / f"{chart.name}.yaml"
+        rendered.write_text(helm.run("template", self.neighbour.name, chart, *options))
+        return rendered.name
 
     def _of_kind(self, kind: str) -> list[JSON]:
         return [each for each in self._documents if each["kind"] == kind]
@@ -101,6 +124,8 @@ class Installation:
 
     def reconciles(self) -> float:
         """Return how often its controllers have reconciled an object since it started."""
+        if self.neighbour.reconciled:
+            return self.log().count(self.neighbour.reconciled)
         text = self._read(8080, "/metrics", is_secure=self.neighbour.secure_metrics)
         assert "controller_runtime_reconcile_total" in text
         return sum(
@@ -111,34 +136,20 @@ class Installation:
         )
 
     def _arguments(self) -> list[str]:
-        flags = [
-            flag.format(address=self._address, port=self.neighbour.port) for flag in self.neighbour.flags
-        ]
-        if flags:
-            return flags
+        if self.neighbour.flags:
+            return [self._filled(flag) for flag in self.neighbour.flags]
         (text,) = (
             each["data"][CONFIGURATION]
             for each in self._of_kind("ConfigMap")
             if CONFIGURATION in each.get("data", {})
         )
-        configuration = {
-            **yaml.safe_load(text),
-            "webhook": {
-                "host": self._address,
-                "port": self.neighbour.port,
-                "certDir": str(self._certificates),
-            },
-            "health": {"healthProbeBindAddress": f"{self._address}:8081"},
-            "metrics": {"bindAddress": f"{self._address}:8080"},
-            "leaderElection": {"leaderElect": False},
-            "internalCertManagement": {"enable": bool(self.neighbour.secret)},
-            "clientConnection": {"qps": 500, "burst": 500},
-            **self.neighbour.configuration,
-        }
-        self._folder.mkdir(exist_ok=True)
+        configuration = {**yaml.safe_load(text), **self.neighbour.configuration}
         path = self._folder / CONFIGURATION
-        path.write_text(yaml.safe_dump(configuration))
+        path.write_text(self._filled(yaml.safe_dump(configuration)))
         return [f"--config={path}"]
+
+    def _filled(self, text: str) -> str:
+        return text.replace("{address}", self._address).replace("{certificates}", str(self._certificates))
 
     def _adapted(self, document: JSON) -> JSON:
         """Return the document with our clusterIP and caBundle, and otherwise as it is."""
@@ -218,7 +229,7 @@ class Installation:
         try:
             if self._services:  # what says that it is ready may not serve them yet
                 socket.create_connection((self._address, self.neighbour.port), timeout=10).close()
-            return bool(self._read(8081, "/readyz"))
+            return bool(self._read(*self.neighbour.health))
         except OSError:
             return False
 

@@ -35,6 +35,15 @@ EXPORTED_RULE = "gpu-admission.dev/rule"
 """The label of such an object with the id of its rule."""
 
 
+class InstallationNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Namespaces and names of the objects of one installation."""
+
+    namespace: str = NAMESPACE
+    canary_namespace: str = CANARY_NAMESPACE
+    secret: str = CERTIFICATE_SECRET
+    lease: str = CONTROLLER
+
+
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The metadata that we read of an object. A missing field is empty.
 

@@ -14,7 +14,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import decode_version
+from webhook.cluster.objects import InstallationNames, decode_version
 from webhook.commands.kueue_queues import print_queues
 from webhook.commands.options import (
     ClusterChoice,
@@ -28,10 +28,10 @@ from webhook.commands.output import FAILED, echo, end_with, fail
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.doctor.checks.exported import denied_agents
 from webhook.tools.doctor.checks.neighbours import pod_selector
-from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.export import static
 from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
 from webhook.tools.export.objects import Object
+from webhook.tools.installed_cluster import InstalledCluster
 
 OLDEST = (1, 35)
 """The oldest version with which the exported policies are tested."""
@@ -157,7 +157,9 @@ def export(
             configuration = load_directory(config)
             selector = _without({}, (*EXCLUDED, install_namespace, *excluded))
         else:
-            installed = InstalledCluster(api, Names(namespace=install_namespace), config=None, now=now)
+            installed = InstalledCluster(
+                api, InstallationNames(namespace=install_namespace), config=None, now=now
+            )
             configuration, selector = _of_cluster(installed, excluded)
         exported = export_policies(
             configuration, ExportOptions(now=now, mutations=mutations, selector=selector)

@@ -17,6 +17,7 @@ from webhook.tools.export.static import FILE, HASHES, MOUNTED_AT, PLUGINS, RELOA
 
 GUARDED = ("--release-account", "flux", "--break-glass-group", "breakers")
 STORED = status(409, "exists", "AlreadyExists")
+CHECKED = ["validating/gpu-admission.yaml", "mutating/gpu-admission.yaml", "admission.yaml"]
 FILES = ["README.md", "admission.yaml", "mutating/gpu-admission.yaml", "validating/gpu-admission.yaml"]
 
 
@@ -88,14 +89,20 @@ def test_the_api_server_compiles_first(
 
 @cases(
     ("arguments", "said"),
-    an_older_target=(["--static", "x", "--kubernetes", "1.36"], "--static and --check need --kubernetes 1.37 or newer"),
+    an_older_target=(
+        ["--static", "x", "--kubernetes", "1.36"],
+        "--static and --check need --kubernetes 1.37 or newer: 1.36 reads no files by default",
+    ),
     both=(["--static", "x", "--check", "."], "--check compares with what --static would write: omit one of them"),
     a_guard_of_nothing=(["--break-glass-group", "x"], "--release-account and --break-glass-group belong to --static and --check"),
     a_guard_of_no_group=(["--static", "x", "--break-glass-group", ""], "'--break-glass-group': must not be empty"),
     a_user_without_a_name=(["--static", "x", "--release-account", " "], "'--release-account': must not be empty"),
     no_directory=(["--static", ""], "'--static': must not be empty"),
     no_namespace=(["--exclude-namespace", "Bad_Name"], '"Bad_Name" must be the name of a namespace'),
-    a_guard_that_cannot_be_broken=(["--static", "x", "--release-account", "x"], "add --break-glass-group"),
+    a_guard_that_cannot_be_broken=(
+        ["--static", "x", "--release-account", "x"],
+        "--release-account names who may change what the guard protects: add --break-glass-group",
+    ),
 )  # fmt: skip
 def test_wrong_usage(arguments: list[str], said: str) -> None:
     result = export("--standalone", *arguments)
@@ -144,6 +151,7 @@ def test_the_check_compares_files_and_what_is_loaded(made: Path, failed: float, 
         other = export("--kubeconfig", server.kubeconfig(), "--check", made, *GUARDED)
 
     assert (same.exit_code, other.exit_code) == (0, 1), same.output
+    assert same.stdout == f"as the configuration in force makes them: {', '.join(CHECKED)}\n"
     assert "asked API server sha256:7: each has its own files" in same.stderr
     refused = "it refused the newest file, and will not start with it: its log says why"
     why = refused if failed > 1.75e9 else "it reads the folder once a minute"
@@ -161,6 +169,33 @@ def test_who_may_not_read_metrics_learns_about_the_files(made: Path, tmp_path: P
         0,
         True,
     )
+
+
+def test_an_api_server_may_have_no_static_policies(made: Path, tmp_path: Path) -> None:
+    with ApiServer(tmp_path, answering({**cluster(), "/metrics": Answer(b"other 1")})) as server:
+        result = export("--kubeconfig", server.kubeconfig(), "--check", made, *GUARDED)
+
+    assert result.stderr.splitlines()[0] == "asked API server without static policies: each has its own files"
+
+
+def test_an_admission_configuration_of_others_stays(tmp_path: Path) -> None:
+    own = tmp_path / "admission.yaml"
+    own.write_text("kind: AdmissionConfiguration\n")
+    result = export("--standalone", "--static", tmp_path, *GUARDED)
+
+    assert [line for line in result.stderr.splitlines() if "not changed" in line] == [
+        f"warning: not changed: {own}: add plugin {kind}AdmissionPolicy with staticManifestsDir: {MOUNTED_AT}/{folder}, as "
+        "README.md says"
+        for kind, folder in (("Validating", "validating"), ("Mutating", "mutating"))
+    ]
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = export("--standalone", "--static", tmp_path / "file", *GUARDED)
+
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith(f"error: cannot write {tmp_path}/file: ")
 
 
 def test_files_of_other_documents_differ(made: Path) -> None:

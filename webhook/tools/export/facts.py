@@ -11,13 +11,9 @@ from policies.gpus import exposure, fraction_annotations, unmapped, vendors
 from policies.gpus.amount import NAME
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.classes import GPUClasses
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
-from policies.gpus.resource_mapping import (
-    IMPLICIT_DEVICE_CLASS,
-    GPUResource,
-    Measure,
-    ResourceMapping,
-)
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement import named_nodes
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import node_label_values

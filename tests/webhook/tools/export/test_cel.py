@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.gpus.mapping_spec import Measure, ResourceMappingSpec, ResourcePattern
+from policies.gpus.resource_mapping import ResourceMapping
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.export.cel import NAME_CHARACTERS, fits, glob_regex, text

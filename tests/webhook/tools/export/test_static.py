@@ -47,6 +47,17 @@ def test_the_guard_is_there_if_somebody_may_break_it() -> None:
     name = "gpu-admission.guard.static.k8s.io"
 
     assert (name in files()[VALIDATING], name in files(())[VALIDATING]) == (True, False)
+    guard = guard_objects(["flux"], "gpu-breakers")
+    assert "only flux or a member of group gpu-breakers" in files(guard)[VALIDATING]
+
+
+@pytest.mark.parametrize("path", [VALIDATING, MUTATING])
+def test_each_file_says_what_made_it(path: str) -> None:
+    version = load_directory(None).version
+
+    assert files()[path].partition("\n")[0] == (
+        f"# Of configuration {version}, by gpu-admission export --static: export again, never edit."
+    )
 
 
 @cases(

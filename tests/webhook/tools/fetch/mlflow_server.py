@@ -5,10 +5,8 @@ GPU_ADMISSION_REQUIRE_MLFLOW=1 makes its absence a failure.
 """
 
 import contextlib
-import hashlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,46 +17,27 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import pytest
 
-from tests.controlplane.build import folder_for, locked
+from tests.controlplane.build import ControlPlaneUnavailable
+from tests.virtual_environment import installed
 from tests.webhook.tools.fetch.servers import Handler
 
 CONSTRAINTS = Path(__file__).with_name("mlflow") / "constraints.txt"
 """`make lock` writes it. The package mlflow would also bring pandas, scikit-learn, pyarrow and others."""
 
 
-def installed() -> Path:
-    """Return the Python of the environment, after installing it if it is not there. Skips the test if that cannot be."""
-    folder = folder_for(f"mlflow-{hashlib.sha256(CONSTRAINTS.read_bytes()).hexdigest()[:12]}")
-    python, done = folder / "bin" / "python", folder / ".installed"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_name(folder.name + ".lock"), sys.stderr):
-        if done.exists():
-            return python
-        shutil.rmtree(folder, ignore_errors=True)
-        pip: list[str | Path] = [
-            python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--require-hashes",
-            "--only-binary=:all:",
-        ]
-        venv: list[str | Path] = [sys.executable, "-m", "venv", folder]
-        for command in (venv, [*pip, "-r", CONSTRAINTS]):
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
-            if run.returncode:
-                _unavailable(f"MLflow cannot be installed: {run.stderr.strip()[-500:]}")
-        done.touch()
-    return python
+def _python() -> Path:
+    try:
+        return installed("mlflow", CONSTRAINTS, sys.stderr)
+    except ControlPlaneUnavailable as unavailable:
+        _unavailable(str(unavailable))
 
 
-def _unavailable(why: str) -> None:
+def _unavailable(why: str) -> NoReturn:
     if os.environ.get("GPU_ADMISSION_REQUIRE_MLFLOW") == "1":
         pytest.fail(f"GPU_ADMISSION_REQUIRE_MLFLOW=1: {why}", pytrace=False)
     pytest.skip(why)
@@ -102,7 +81,7 @@ class MLflow:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[MLflow]:
-    python = installed()
+    python = _python()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
