@@ -24,6 +24,10 @@ from webhook.quota.counted_records import PodRecord
 
 log = logging.getLogger("gpu_admission.controller")
 
+READ_AGAIN_SECONDS, WORKLOADS_A_SECOND = 1.0, 500
+"""Minimum of seconds between two reads for a namespace, and Workloads that are read for it in a second on average. Each change of
+a pod gives its line a turn, and tenants choose how many of both there are."""
+
 
 class Admitted(msgspec.Struct, frozen=True):
     """The uids of the waiting pods that Kueue has admitted, and what it has admitted in their namespace.
@@ -34,6 +38,14 @@ class Admitted(msgspec.Struct, frozen=True):
     uids: frozenset[str] = frozenset()
     amounts: Vector = {}
     is_incomplete: bool = False
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """The uids of the owners of admitted Workloads, what these have, and until when that counts (monotonic)."""
+
+    owners: frozenset[str]
+    amounts: Vector
+    until: float
 
 
 class KueueAdmissions:
@@ -47,33 +59,45 @@ class KueueAdmissions:
         respects: Callable[[str], bool],
     ) -> None:
         self._api, self._catalogue, self._keepers, self._respects = api, catalogue, keepers, respects
+        self._known: dict[str, _Read] = {}
 
     def of(self, namespace: str, waiting: Iterable[PodRecord]) -> Admitted:
         """Return which of these pods Kueue has admitted. None of them, if that cannot be read."""
         named = [pod for pod in waiting if pod.waiting is not None and pod.waiting.names_kueue]
         if not named or not self._respects(namespace):
             return Admitted()
+        read = self._known.get(namespace)
+        if read is None or read.until <= monotonic():
+            read = self._known[namespace] = self._read(namespace)
+        late = monotonic() + READING_SECONDS
+        uids = frozenset(pod.uid for pod in named if not read.owners.isdisjoint(self._family(pod, late)))
+        return Admitted(uids, read.amounts, is_incomplete=len(uids) < len(named))
+
+    def forget(self, namespace: str) -> None:
+        self._known.pop(namespace, None)
+
+    def _read(self, namespace: str) -> _Read:
+        """Return what Kueue has admitted in the namespace; nothing if that cannot be read."""
         try:
-            workloads, flavors = self._read(namespace)
+            workloads, flavors = self._listed(namespace)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("%s: what Kueue has admitted: %s", namespace, error)
-            return Admitted(is_incomplete=True)
-        owners = frozenset(uid for each in workloads for uid in each.owners)
-        late = monotonic() + READING_SECONDS
-        uids = frozenset(pod.uid for pod in named if not owners.isdisjoint(self._family(pod, late)))
-        amounts = total(demand for each in workloads for demand in _demands(each, flavors, self._catalogue()))
-        return Admitted(uids, amounts, is_incomplete=len(uids) < len(named))
+            workloads, flavors = [], {}
+        admitted, catalogue = [each for each in workloads if each.is_admitted], self._catalogue()
+        owners = frozenset(uid for each in admitted for uid in each.owners)
+        amounts = total(demand for each in admitted for demand in _demands(each, flavors, catalogue))
+        pause = max(READ_AGAIN_SECONDS, len(workloads) / WORKLOADS_A_SECOND)
+        return _Read(owners, amounts, monotonic() + pause)
 
-    def _read(self, namespace: str) -> tuple[list[Workload], dict[str, Flavor]]:
-        """Return the admitted Workloads of the namespace, and all flavors by name. Raises `errors.ApiError`."""
+    def _listed(self, namespace: str) -> tuple[list[Workload], dict[str, Flavor]]:
+        """Return the Workloads of the namespace, and all flavors by name. Raises `errors.ApiError`."""
         version = self._api.served_version(GROUP, VERSIONS)
         if version is None:
             return [], {}
         path = partial(api_path, f"/apis/{GROUP}/{version}")
-        listed = self._api.list(path("namespaces", namespace, "workloads"), decode_workload).items
+        workloads = self._api.list(path("namespaces", namespace, "workloads"), decode_workload).items
         flavors = self._api.list(path("resourceflavors"), decode_flavor).items
-        admitted = [each for each in listed if each.is_admitted]
-        return admitted, {each.metadata.name or "": each for each in flavors}
+        return workloads, {each.metadata.name or "": each for each in flavors}
 
     def _family(self, pod: PodRecord, late: float) -> Iterator[str]:
         """Yield the uids of the pod and of what makes it and its gang: a Workload belongs to one of them."""

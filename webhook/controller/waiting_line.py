@@ -129,6 +129,7 @@ class WaitingLine:
         if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
+            self._kueue.forget(namespace)
             self._lifted.pop(namespace, None)
             return None
         demand_of = demand_reader(self._usage_cache, ledger)

@@ -6,11 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from policies.quota.ledger.keeping_objects import Keeper
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, group, status
 from webhook.configuration.loader import load_directory
+from webhook.controller import kueue_admissions
 from webhook.controller.kueue_admissions import Admitted, KueueAdmissions
 from webhook.quota.counted_records import PodRecord, WaitingPod
 from webhook.workloads.gang_sources import GangSource
@@ -130,3 +133,23 @@ def test_what_cannot_be_read_is_not_admitted(tmp_path: Path, objects: dict[str, 
 def test_nothing_is_read_where_the_policy_does_not_say_so(tmp_path: Path) -> None:
     objects = kueue(workload("job"))
     assert admitted(tmp_path, [waits("a", "job")], objects, respects=False) == Admitted()
+
+
+@cases(("number", "seconds"), few_every_second=(2, 1), many_less_often=(2_000, 4))
+def test_how_often_workloads_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, seconds: int
+) -> None:
+    """However often a namespace takes its turn: tenants choose how many pods change, and how many Workloads there are."""
+    clock, configuration, keepers = [0.0], load_directory(None), SimpleNamespace(of=lambda *_: None)
+    monkeypatch.setattr(kueue_admissions, "monotonic", lambda: clock[0])
+    objects = kueue(*(workload(str(index)) for index in range(number)))
+    with ApiServer(tmp_path, answering(objects)) as server:
+        line: Any = server.client(), lambda: configuration, keepers, lambda _namespace: True
+        of = KueueAdmissions(*line).of
+        lists = []
+        for now in (0, seconds - 0.5, seconds):
+            clock[0] = now
+            assert of("team", [waits("a", "1")]).uids == {"a"}
+            lists.append(sum(each.path.startswith(WORKLOADS) for each in server.requests))
+
+    assert lists == [lists[0], lists[0], 2 * lists[0]]
