@@ -136,7 +136,7 @@ def test_a_claim_is_kept_with_few_tolerations(
     request = DeviceRequest(device_class_name=GPU_CLASS, tolerations=tolerations)
     claim = ClaimSpec(devices=Devices(requests=(request,)))
 
-    assert requested_devices(claim) == {DeviceChoice(GPU_CLASS, tolerations=kept)}
+    assert requested_devices(claim) == frozenset({DeviceChoice(GPU_CLASS, tolerations=kept)})
 
 
 @cases(

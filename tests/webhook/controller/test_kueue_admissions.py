@@ -49,6 +49,13 @@ def workload(owner: str, gpus: str = "2", state: str = "Admitted", **of: Any) ->
     }
 
 
+def deleted(stored: JSON) -> JSON:
+    return {
+        **stored,
+        "metadata": {**stored["metadata"], "deletionTimestamp": AT, "finalizers": ["example.com/keep"]},
+    }
+
+
 def gpus_of_t4(number: int) -> dict[str, Fraction]:
     keys = "gpus", "classes/nvidia-t4", f"resources/{GPU}"
     return dict.fromkeys(keys, number * ONE) if number else {}
@@ -96,6 +103,7 @@ def kueue(*workloads: JSON, **objects: Any) -> dict[str, Any]:
     ),
     not_what_has_reserved_only=([waits("a", "job")], [workload("job", state="QuotaReserved")], set(), 0),
     not_what_has_finished=([waits("a", "job")], [workload("job", state="Admitted Finished")], set(), 0),
+    not_what_is_being_deleted=([waits("a", "job")], [deleted(workload("job"))], set(), 0),
     not_a_pod_of_another_object_under_its_label=([waits("a", "forged")], [workload("job")], set(), 2),
     not_a_pod_that_names_no_kueue=([waits("a", "job", names_kueue=False)], [workload("job")], set(), 0),
     nothing_of_an_amount_that_is_none=([waits("a", "job")], [workload("job", "many")], {"a"}, 0),
