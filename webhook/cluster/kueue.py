@@ -58,7 +58,10 @@ class _Reclaimable(_View, frozen=True):
 
 
 class _WorkloadStatus(_View, frozen=True):
+    """`cluster_name`: the other cluster that runs it (MultiKueue)."""
+
     admission: _Admission = _Admission()
+    cluster_name: str = ""
     reclaimable_pods: tuple[_Reclaimable, ...] = ()
     conditions: tuple[Condition, ...] = ()
     admission_checks: tuple[_Check, ...] = ()
@@ -96,6 +99,12 @@ class Workload(_View, frozen=True):
     @property
     def is_admitted(self) -> bool:
         return self.is_true("Admitted") and not self.is_true("Finished")
+
+    @property
+    def is_admitted_here(self) -> bool:
+        """Whether this cluster runs it. Somebody's finalizer may keep one that is deleted."""
+        is_gone = self.metadata.deletion_timestamp is not None or bool(self.status.cluster_name)
+        return self.is_admitted and not is_gone
 
     @property
     def assignments(self) -> Iterator[tuple[PodSetAssignment, Fraction]]:

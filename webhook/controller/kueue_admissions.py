@@ -83,9 +83,7 @@ class KueueAdmissions:
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("%s: what Kueue has admitted: %s", namespace, error)
             workloads, flavors = [], {}
-        catalogue = self._catalogue()
-        # Somebody's finalizer may keep one that is deleted, which counts no more for Kueue.
-        admitted = [each for each in workloads if each.is_admitted and not each.metadata.deletion_timestamp]
+        admitted, catalogue = [each for each in workloads if each.is_admitted_here], self._catalogue()
         owners = frozenset(uid for each in admitted for uid in each.owners)
         amounts = total(demand for each in admitted for demand in _demands(each, flavors, catalogue))
         pause = max(READ_AGAIN_SECONDS, len(workloads) / WORKLOADS_A_SECOND)

@@ -103,6 +103,7 @@ def kueue(*workloads: JSON, **objects: Any) -> dict[str, Any]:
     ),
     not_what_has_reserved_only=([waits("a", "job")], [workload("job", state="QuotaReserved")], set(), 0),
     not_what_has_finished=([waits("a", "job")], [workload("job", state="Admitted Finished")], set(), 0),
+    not_what_another_cluster_runs=([waits("a", "job")], [workload("job", clusterName="other")], set(), 0),
     not_what_is_being_deleted=([waits("a", "job")], [deleted(workload("job"))], set(), 0),
     not_a_pod_of_another_object_under_its_label=([waits("a", "forged")], [workload("job")], set(), 2),
     not_a_pod_that_names_no_kueue=([waits("a", "job", names_kueue=False)], [workload("job")], set(), 0),
