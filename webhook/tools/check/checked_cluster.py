@@ -47,7 +47,7 @@ class CheckedCluster:
         self.schemas = partial(read_schemas, api)
         self.unread_documents: Sequence[str] = ()
         """The missing rights, once the configuration was read."""
-        self.configuration = cache(self._configuration)
+        self._configurations: list[tuple[ClusterDevices, Configuration]] = []
         self.labels_of = cache(self._labels_of)
         self.quota = cache(self._quota)
         self.teams = cache(lambda: read_teams(self._reader) or ())
@@ -72,11 +72,15 @@ class CheckedCluster:
             yield self._reader.nodes_from
         yield from self._notes
 
-    def _configuration(self, *, devices: ClusterDevices = NO_DEVICES) -> Configuration:
+    def configuration(self, *, devices: ClusterDevices = NO_DEVICES) -> Configuration:
         """Return the documents in force, with the devices that the manifests add. Raises ConfigurationError."""
+        known = next((read for of, read in self._configurations if of == devices), None)  # devices have no hash
+        if known is not None:
+            return known
         before = len(self._reader.omitted)
         configuration = self._reader.configuration(self._config, devices)
         self.unread_documents = self._reader.omitted[before:]
+        self._configurations.append((devices, configuration))
         return configuration
 
     @cached_property
