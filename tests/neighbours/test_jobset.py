@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from policies.quota.line_findings import IN_STAGES
 from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.neighbours.build import JOBSET
@@ -110,7 +109,6 @@ def test_who_asks_for_an_exclusive_topology_is_warned_that_two_may_wait_for_each
         document["metadata"]["annotations"] = topology
         assert any("two such objects may hold a part of the quota" in each for each in tenant.apply(document))
     assert eventually(lambda: len(tenant.pods("one")) == len(tenant.pods("two")) == 2 and not tenant.gated())
-    assert tenant.tells("JobSet", IN_STAGES)
 
 
 def test_a_denial_is_an_event_on_its_job(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it runs

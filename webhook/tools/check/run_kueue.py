@@ -63,7 +63,8 @@ class RunKueue:
         stopped = {f"LocalQueue {name}": local, f"ClusterQueue {whole}": queue}
         titles = [title for title, each in stopped.items() if each and each.spec.stop_policy != RUNS]
         if titles or (local is None and state and state.is_stopped):
-            of = " and ".join(titles) or f"LocalQueue {name} or ClusterQueue {whole}"
+            unknown = f" or ClusterQueue {whole}" if queue is None else ""  # tenants can seldom read one
+            of = " and ".join(titles) or f"LocalQueue {name}{unknown}"
             message = f"stopPolicy of {of} is set: Kueue does not start the object until it is None"
             yield warning(path=LABEL, message=message, ask_contact="why it is set")
         if queue is not None:
