@@ -403,7 +403,7 @@ def test_five_situations_are_told_on_each_surface(stage: Stage, plane: ControlPl
         f"needs 1 GPU; {tenant.name} has 0 of 1 free: 0 of 1 pods will start; Kueue may admit it by LocalQueue queue all the "
         "same: pods that do not fit are then denied [gpu-quota]"
     ) in told.check(denied)
-    assert f"{tenant.name} Job/{denied}: gpu-quota, " in told.status()
+    assert f"{tenant.name} Job/{denied}: QuotaExceeded, " in told.status()
     assert full in told.console(denied)
 
 
