@@ -264,7 +264,7 @@ def _version(text: str) -> bytes:
 def _compare(one: bytes, other: bytes) -> int:
     """Return -1, 0 or 1. Raises ValueError if they are not both quantities or both versions."""
     if one[:1] != other[:1]:
-        raise ValueError("no such overload")
+        raise ValueError  # CEL has no such overload
     first, second = (_order(each) for each in (one, other))
     return (first > second) - (first < second)
 
