@@ -86,9 +86,9 @@ class RotationState:
         return pem(self.authorities)
 
 
-def new_state(terms: RotationSettings, now: dt.datetime) -> RotationState:
-    authority = _new_authority(terms, now)
-    return RotationState(authority=authority, leaf=_issue(authority, terms.names, terms, now))
+def new_state(settings: RotationSettings, now: dt.datetime) -> RotationState:
+    authority = _new_authority(settings, now)
+    return RotationState(authority=authority, leaf=_issue(authority, settings.names, settings, now))
 
 
 def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
@@ -102,7 +102,7 @@ def advance(
     state: RotationState,
     published: Collection[bytes],
     now: dt.datetime,
-    terms: RotationSettings,
+    settings: RotationSettings,
     *,
     is_served: bool,
 ) -> RotationState:
@@ -112,87 +112,89 @@ def advance(
     """
     if state.authority.certificate.not_valid_after_utc <= now:
         # No API server accepts its leaves: there is nothing to overlap with.
-        return _switched(state, state.upcoming, terms, now) if state.upcoming else new_state(terms, now)
+        return _switched(state, state.upcoming, settings, now) if state.upcoming else new_state(settings, now)
     leaf, authority = state.leaf, pem([state.authority.certificate])
     if leaf is None or problems(leaf.certificate_pem(), leaf.key_pem(), authority, (), now):
         # Servers could not load it, so their wait starts with the new one.
-        return dataclasses.replace(state, leaf=_issue(state.authority, terms.names, terms, now), since=None)
+        return dataclasses.replace(
+            state, leaf=_issue(state.authority, settings.names, settings, now), since=None
+        )
     is_everywhere = is_served and all(bundle == state.bundle() for bundle in published)
-    moved = _rotated(state, now, terms, is_everywhere=is_everywhere)
-    return _renewed(state, terms, now) if moved is state else moved
+    moved = _rotated(state, now, settings, is_everywhere=is_everywhere)
+    return _renewed(state, settings, now) if moved is state else moved
 
 
-def remaining_wait(state: RotationState, terms: RotationSettings, now: dt.datetime) -> dt.timedelta | None:
+def remaining_wait(state: RotationState, settings: RotationSettings, now: dt.datetime) -> dt.timedelta | None:
     """Return the rest of the present wait; None if no wait has started."""
     if state.since is None:
         return None
-    return max(state.since + _wait(state, terms) - now, dt.timedelta(0))
+    return max(state.since + _wait(state, settings) - now, dt.timedelta(0))
 
 
 def _rotated(
-    state: RotationState, now: dt.datetime, terms: RotationSettings, *, is_everywhere: bool
+    state: RotationState, now: dt.datetime, settings: RotationSettings, *, is_everywhere: bool
 ) -> RotationState:
     """Begin a rotation of the authority if it is due, or advance the present rotation."""
     if state.phase is RotationPhase.STEADY:
         if state.requested is not Renewal.CA and not is_due(state.authority.certificate, now):
             return state
         requested = None if state.requested is Renewal.CA else state.requested
-        return dataclasses.replace(state, upcoming=_new_authority(terms, now), requested=requested)
+        return dataclasses.replace(state, upcoming=_new_authority(settings, now), requested=requested)
     # The wait starts once it is everywhere, and again if it is not any more. A time in the future is from a wrong clock.
     if is_everywhere != (state.since is not None) or (state.since is not None and state.since > now):
         return dataclasses.replace(state, since=now if is_everywhere else None)
-    if state.since is None or now - state.since < _wait(state, terms):
+    if state.since is None or now - state.since < _wait(state, settings):
         return state
     if state.upcoming is None:
         return dataclasses.replace(state, retired=(), since=None)
-    return _switched(state, state.upcoming, terms, now)
+    return _switched(state, state.upcoming, settings, now)
 
 
-def _wait(state: RotationState, terms: RotationSettings) -> dt.timedelta:
-    return terms.retirement if state.upcoming is None else terms.propagation
+def _wait(state: RotationState, settings: RotationSettings) -> dt.timedelta:
+    return settings.retirement if state.upcoming is None else settings.propagation
 
 
 def _switched(
-    state: RotationState, authority: KeyPair, terms: RotationSettings, now: dt.datetime
+    state: RotationState, authority: KeyPair, settings: RotationSettings, now: dt.datetime
 ) -> RotationState:
     return dataclasses.replace(
         state,
         authority=authority,
-        leaf=_issue(authority, terms.names, terms, now),
+        leaf=_issue(authority, settings.names, settings, now),
         upcoming=None,
         retired=(state.authority.certificate, *state.retired),
         since=None,
     )
 
 
-def _renewed(state: RotationState, terms: RotationSettings, now: dt.datetime) -> RotationState:
-    names = _names_to_issue(state, terms, now)
+def _renewed(state: RotationState, settings: RotationSettings, now: dt.datetime) -> RotationState:
+    names = _names_to_issue(state, settings, now)
     if not names:
         return state
     requested = None if state.requested is Renewal.LEAF else state.requested
-    return dataclasses.replace(state, leaf=_issue(state.authority, names, terms, now), requested=requested)
+    return dataclasses.replace(state, leaf=_issue(state.authority, names, settings, now), requested=requested)
 
 
-def _names_to_issue(state: RotationState, terms: RotationSettings, now: dt.datetime) -> tuple[str, ...]:
+def _names_to_issue(state: RotationState, settings: RotationSettings, now: dt.datetime) -> tuple[str, ...]:
     """Return the names for a new leaf; empty if the present one suffices."""
     if state.leaf is None or state.requested is Renewal.LEAF:
-        return terms.names
+        return settings.names
     leaf, authority = state.leaf.certificate, state.authority.certificate
     # A leaf that ends with its authority would get a successor that ends then too.
     if is_due(leaf, now) and leaf.not_valid_after_utc < authority.not_valid_after_utc:
-        return terms.names
+        return settings.names
     carried = carried_names(leaf)
-    if set(terms.names) <= set(carried):
+    if set(settings.names) <= set(carried):
         return ()
     # Controllers of two versions with different names must not overwrite each other: until it is due, each adds its own.
-    return (*terms.names, *(name for name in carried if name not in terms.names))
+    return (*settings.names, *(name for name in carried if name not in settings.names))
 
 
-def _new_authority(terms: RotationSettings, now: dt.datetime) -> KeyPair:
+def _new_authority(settings: RotationSettings, now: dt.datetime) -> KeyPair:
     # Different names for authorities in one bundle: people, and searches by issuer name, tell them apart by it.
     name = f"{COMMON_NAME} {now:%Y-%m-%dT%H:%M:%SZ}"
-    return issue_authority(common_name=name, now=now, lifetime=terms.authority_lifetime)
+    return issue_authority(common_name=name, now=now, lifetime=settings.authority_lifetime)
 
 
-def _issue(authority: KeyPair, names: Iterable[str], terms: RotationSettings, now: dt.datetime) -> KeyPair:
-    return issue_server(authority, names=names, now=now, lifetime=terms.leaf_lifetime)
+def _issue(authority: KeyPair, names: Iterable[str], settings: RotationSettings, now: dt.datetime) -> KeyPair:
+    return issue_server(authority, names=names, now=now, lifetime=settings.leaf_lifetime)

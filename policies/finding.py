@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -306,3 +307,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             subject += f" ({self.decimal})"
         line = f"{subject.strip()}: {text}" if subject else text
         return f"{line} [{self.rule}]" if self.rule else line
+
+
+warning = partial(Finding, severity=Severity.WARNING)

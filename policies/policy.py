@@ -45,12 +45,12 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         """Whether every namespace certainly matches."""
         return "*" in self.namespaces and self.namespace_selector is None
 
-    def names(self, namespace: str) -> bool:
+    def matches_name(self, namespace: str) -> bool:
         return any(fnmatchcase(namespace, glob) for glob in self.namespaces)
 
     def covers(self, namespace: str, labels: Labels = ()) -> bool:
         selector = self.namespace_selector
-        return self.names(namespace) and (selector is None or selector.matches(dict(labels)))
+        return self.matches_name(namespace) and (selector is None or selector.matches(dict(labels)))
 
     def __str__(self) -> str:
         labelled = f" labelled {self.namespace_selector}" if self.namespace_selector is not None else ""
@@ -135,7 +135,6 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def contact(self) -> str:
-        """The contact in findings."""
         return f"{PLATFORM_TEAM} ({self.help})" if "://" in self.help else self.help or PLATFORM_TEAM
 
     def mode(self, bound: BoundRule, now: datetime) -> Mode:
@@ -210,13 +209,13 @@ class PolicySet:
         # Namespaces come and go, so the cache is bounded.
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
 
-    def asks_labels(self, namespace: str) -> bool:
+    def depends_on_labels(self, namespace: str) -> bool:
         """Whether the policy of the namespace, or an exemption in it, depends on the namespace's labels."""
         if not self.has_selectors:
             return False
         for policy in self.policies:
-            if policy.spec.match.names(namespace):
-                exempted = (each for each in policy.spec.exemptions if each.names(namespace))
+            if policy.spec.match.matches_name(namespace):
+                exempted = (each for each in policy.spec.exemptions if each.matches_name(namespace))
                 return any(each.namespace_selector is not None for each in (policy.spec.match, *exempted))
         return False
 

@@ -19,15 +19,16 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding, Reason
-from policies.gpus.claimed_devices import ClaimSpec, ResourceClaimTemplate
+from policies.gpus.claimed_devices import ClaimSpec, GPUNumber, ResourceClaimTemplate
 from policies.gpus.classes import GPUClasses
+from policies.gpus.device_kinds import NO_TAINTS, KindTaints
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Pod
+from policies.pods.pod import Pod, Toleration
 from policies.pods.workload import Workload
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
@@ -98,6 +99,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claimed_devices` removes other claims."""
     claim_classes: Mapping[str, frozenset[str]] = {}
     """By name of a claim in the pod, the classes that its devices may be of (`policies.placement.claim_classes`), if known."""
+    claimed_gpus: GPUNumber | None = None
+    """The GPUs that its only claim requests, if they are known."""
+    device_taints: KindTaints = NO_TAINTS
+    claim_taints: Mapping[str, tuple[Toleration, ...]] = {}
+    """By name of a claim in the pod, the taints of devices that keep it from all of them (`ClaimedClasses.taints`)."""
     made_by_daemonset: bool = False
     """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
     owner: Owner = NO_OWNER

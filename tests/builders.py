@@ -9,13 +9,8 @@ import jsonpatch
 import msgspec
 
 from policies.gpus.classes import GPUClass, GPUClasses, HostShare, MigProfile, NodeLabel
-from policies.gpus.resource_mapping import (
-    AnnotationKey,
-    Measure,
-    ResourceMapping,
-    ResourceMappingSpec,
-    ResourcePattern,
-)
+from policies.gpus.mapping_spec import AnnotationKey, Measure, ResourceMappingSpec, ResourcePattern
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration, decode_pod

@@ -18,7 +18,7 @@ from policies.quota.ledger.reconcile import Reconciled, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Waiter
+from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import listing, quota_ledger
@@ -50,11 +50,13 @@ def test_the_code_decides_as_the_model_does(instance: str, tmp_path: Path) -> No
 def replay_decision(line: str) -> None:
     facts = facts_of(line)
     namespace, pod = (A, B)[int(facts["namespace"])], int(facts["pod"])
-    (own,) = ledgers_of(facts["own"])
+    (own,) = ledgers_of(facts["own"], big=int(facts["big"]))
     ledger = own if facts["team"] == "0" else team_of(facts).of(namespace)
     assert ledger is not None
 
-    asked = creation_request(uid(pod), ONE, CATALOGUE, name=name_of(pod, namespace))
+    asked = creation_request(
+        uid(pod), demand(pod, int(facts["big"])), CATALOGUE, name=name_of(pod, namespace)
+    )
     if "alive" in facts:  # its pods come again and again, each under a name of its own
         asked = replace(asked, reservation=Reservation("new", ONE, name="pods/new"))
     if "joins" in facts:
@@ -103,7 +105,8 @@ def counted_again(ledger: QuotaLedger, *, waiting: int) -> QuotaLedger:
 
 def team_of(facts: dict[str, str]) -> TeamLedgers:
     guaranteed = zip((A, B), numbers(facts["guaranteed"]), strict=True)
-    ledgers = zip((A, B), ledgers_of(facts["ledgers"], int(facts.get("closes", 0))), strict=True)
+    of_both = ledgers_of(facts["ledgers"], int(facts.get("closes", 0)), int(facts["big"]))
+    ledgers = zip((A, B), of_both, strict=True)
     return TeamLedgers(
         Team(
             name="team",
@@ -121,20 +124,23 @@ def team_of(facts: dict[str, str]) -> TeamLedgers:
     )
 
 
-def ledgers_of(text: str, closes: int = 0) -> list[QuotaLedger]:
-    """Return the ledgers of the namespaces in order, or one of A."""
+def ledgers_of(text: str, closes: int = 0, big: int = 0) -> list[QuotaLedger]:
+    """Return the ledgers of the namespaces in order, or one of A. big: a bit for each pod that counts 2."""
     return [
-        ledger_of(namespace, [int(number) for number in each.split("/")], closes if namespace == A else 0)
+        ledger_of(
+            namespace, [int(number) for number in each.split("/")], closes if namespace == A else 0, big
+        )
         for namespace, each in zip((A, B), filter(None, text.split(",")), strict=False)
     ]
 
 
-def ledger_of(namespace: str, parts: list[int], closes: int) -> QuotaLedger:
-    counted, used, reserved, has_key, hard, held = parts[:6]
-    amounts = {"gpus": Fraction(used.bit_count())} if has_key or hard != UNLIMITED else {}
+def ledger_of(namespace: str, parts: list[int], closes: int, big: int) -> QuotaLedger:
+    counted, used, reserved, has_key, hard, held, small = parts[:7]
+    gpus = used.bit_count() + (used & big).bit_count() - small.bit_count()
+    amounts = {"gpus": Fraction(gpus)} if has_key or hard != UNLIMITED else {}
     return quota_ledger(
         *(
-            Reservation(uid(pod), ONE, name=name_of(pod, namespace))
+            Reservation(uid(pod), demand(pod, big), name=name_of(pod, namespace))
             for pod in range(4)
             if reserved >> pod & 1
         ),
@@ -144,6 +150,10 @@ def ledger_of(namespace: str, parts: list[int], closes: int) -> QuotaLedger:
         waiting_for_team=closes,
         class_catalogue=CATALOGUE,
     )
+
+
+def demand(pod: int, big: int) -> Vector:
+    return {"gpus": Fraction(1 + (big >> pod & 1))}
 
 
 def limit(amount: int) -> Vector:

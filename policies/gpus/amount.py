@@ -6,7 +6,8 @@ from typing import cast
 import msgspec
 
 from policies.finding import Edit, Edits, Finding, Reason, Severity, truncate
-from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.gpus.vendors import MIG_SLICE
 from policies.pods.patch import ResourceMap
 from policies.pods.pod import ContainerPlace, ResourceList

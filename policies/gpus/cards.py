@@ -14,7 +14,8 @@ import msgspec
 from policies.finding import TOO_LARGE, Finding
 from policies.gpus.classes import GPUClass, GPUClasses, parse_share
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import Quantity, QuantityError, QuantityText, parse_quantity, readable

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from policies.gpus.device_classes import DeviceSelector
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT
-from policies.pods.pod import Container, Metadata, Pod, Toleration, View
+from policies.pods.pod import Container, Metadata, OwnerReference, Pod, Toleration, View
 from policies.pods.quantity import QuantityText
 
 
@@ -47,6 +47,11 @@ class DeviceRequest(View, frozen=True):
     def expressions(self) -> Iterator[str]:
         """Its CEL selectors, without those of its DeviceClass."""
         return (each.cel.expression for each in self.selectors or () if each.cel is not None)
+
+    @property
+    def choice(self) -> "DeviceChoice":
+        number = 0 if self.allocation_mode == "All" else self.count or 1
+        return DeviceChoice(self.device_class_name, tuple(self.expressions), self.tolerations or (), number)
 
 
 class Devices(View, frozen=True):
@@ -108,18 +113,27 @@ decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
 CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
 
-_OWNERS = frozenset({("Pod", "v1"), ("PodGroup", "scheduling.k8s.io")})
-"""Kind, and version or group, of what claims are made for. The garbage collector keeps claims of owners of unknown groups."""
+_OWNERS = frozenset({("Pod", ""), ("PodGroup", "scheduling.k8s.io")})
+"""Kind and group of what claims are made for. The garbage collector keeps claims of owners of unknown groups."""
 
 MAX_CHOICES = 8
 """Different choices of one claim that are read. Real claims have one or two; the API server accepts 256."""
 
 
 class DeviceChoice(NamedTuple):
-    """Devices of one DeviceClass that all `expressions` (CEL) select."""
+    """Devices of one DeviceClass that all `expressions` (CEL) select. number: 0 for all of a node."""
 
     device_class: str
     expressions: tuple[str, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    number: int = 1
+
+
+class GPUNumber(NamedTuple):
+    """How many cards or MIG slices a pod gets. profile: of the slices, if they are."""
+
+    number: int
+    profile: str | None = None
 
 
 RequestedDevices = frozenset[DeviceChoice]
@@ -127,25 +141,21 @@ RequestedDevices = frozenset[DeviceChoice]
 
 
 class ClaimName(NamedTuple):
-    """The name of a ResourceClaim or a ResourceClaimTemplate."""
-
     kind: str
     namespace: str
     name: str
 
 
 class ClaimRecord(msgspec.Struct, frozen=True):
-    """A cached claim or template. `is_generated`: a controller made it from a template, for a pod or a PodGroup.
+    """A cached claim or template. `made_for`: the kind of the object for which a controller made it, "" for another claim.
 
-    `is_made_for_pod`: for a pod.
     `devices` is None if the claim may be for any device: it has an unknown kind of request, or too many choices.
     """
 
     uid: str
     key: ClaimName
     devices: RequestedDevices | None
-    is_generated: bool = False
-    is_made_for_pod: bool = False
+    made_for: str = ""
 
     @property
     def namespace(self) -> str:
@@ -157,24 +167,27 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
     stored = decode_claim(document) if kind == CLAIM else decode_claim_template(document)
     claim = stored.spec if isinstance(stored, ResourceClaimTemplate) else stored
     metadata = stored.metadata or Metadata()
+    owner = made_for(metadata)
     return ClaimRecord(
         metadata.uid or "",
         ClaimName(kind, metadata.namespace or "", metadata.name or ""),
         requested_devices(claim.spec if claim else None),
-        is_generated(metadata),
-        any(
-            each.controller and (each.kind, each.api_version) == ("Pod", "v1")
-            for each in metadata.owner_references or ()
-        ),
+        owner.kind if owner else "",
     )
 
 
-def is_generated(metadata: Metadata) -> bool:
-    """Whether a controller made the claim from a template, for a pod or a PodGroup, if its metadata can be believed."""
-    owners = metadata.owner_references or ()
-    return any(
-        each.controller and (each.kind, each.api_version.partition("/")[0]) in _OWNERS for each in owners
+def made_for(metadata: Metadata) -> OwnerReference | None:
+    """Return the pod or PodGroup for which a controller made the claim, if its metadata can be believed."""
+    owners = (each for each in metadata.owner_references or () if each.controller)
+    return next(
+        (each for each in owners if (each.kind, each.api_version.rpartition("/")[0]) in _OWNERS), None
     )
+
+
+def owner_pod(metadata: Metadata) -> str:
+    """Return the uid of the pod that is the controller of the claim, or ""."""
+    owner = made_for(metadata)
+    return owner.uid if owner and owner.kind == "Pod" else ""
 
 
 def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
@@ -186,9 +199,7 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     every = [each for request in requests for each in request.alternatives]
     texts = {text for each in every for text in each.expressions}
     are_short = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
-    choices = frozenset(
-        DeviceChoice(each.device_class_name, tuple(each.expressions) if are_short else ()) for each in every
-    )
+    choices = frozenset(each.choice if are_short else each.choice._replace(expressions=()) for each in every)
     is_unknown = any(not each.device_class for each in choices)
     return None if is_unknown or len(choices) > MAX_CHOICES else _interned(choices)
 

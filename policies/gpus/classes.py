@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from policies.gpus.device_kinds import DeviceKind
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.pods.names import (
     is_class_name,
     is_dns_subdomain,

@@ -1,4 +1,4 @@
-"""GPUs that a LimitRange gives to containers whose authors requested none: who gives them, and how a pod is rid of them."""
+"""GPUs that a LimitRange gives to containers whose authors requested none: who gives them, and how a pod gets none."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -13,22 +13,14 @@ from policies.finding import (
     Edits,
     Finding,
     Reason,
-    Severity,
     in_words,
     together,
+    warning,
 )
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import path_parts
-from policies.pods.limit_ranger import (
-    KINDS,
-    POD_LEVEL,
-    Default,
-    Refusal,
-    effective,
-    given_amounts,
-    refusals,
-)
+from policies.pods.limit_ranger import KINDS, POD_LEVEL, Default, Refusal, effective, given_amounts, refusals
 from policies.pods.limit_ranges import CONTAINER, RATIO, LimitRange, LimitRangeItem, NamespaceLimits
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
@@ -41,7 +33,7 @@ LIMIT_RANGE = "LimitRange"
 _NONE = "0"
 _IN_LIMITS = " in resources.limits"
 """Where to write it: the API server copies a limit to the request, and no request to the limit."""
-_warning = partial(Finding, reason=GPUS_BY_DEFAULT, severity=Severity.WARNING, is_example=True)
+_warning = partial(warning, reason=GPUS_BY_DEFAULT, is_example=True)
 
 
 # ---- a pod
@@ -104,25 +96,26 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
             yield _with_contact_edits(finding, [last], limits)
 
 
-def explained(
+def naming_limit_range(
     finding: Finding,
     defaults: Sequence[Default],
     limits: NamespaceLimits,
     *,
     all_of_pod: bool,
-    removes: bool | None,
+    admitted_without: bool | None,
 ) -> Finding:
-    """Return a denial with the LimitRange that gave the GPUs it is about, and what its author can write.
+    """Return a denial of given GPUs with the LimitRange that gives them, and what the author of the pod can write.
 
-    all_of_pod: the pod has no other GPUs. removes: without them, it would not be denied; None if LimitRanges refuse it then.
+    all_of_pod: the pod has no other GPUs. admitted_without: whether the pod is admitted without them; None if LimitRanges refuse
+    it then.
     """
     own = [default for default in defaults if default.path == finding.path]
     is_of_pod = all_of_pod and ".resources." not in finding.path
     if not (own or is_of_pod or finding.path in {"", "spec"}):
         return finding
     finding = replace(finding, message=f"{finding.message}; {_origin(defaults)}")
-    if not removes:
-        is_for_contact = removes is None and all_of_pod and not finding.ask_contact
+    if not admitted_without:
+        is_for_contact = admitted_without is None and all_of_pod and not finding.ask_contact
         return _with_contact_edits(finding, own or defaults, limits) if is_for_contact else finding
     edits = set_to_0(defaults)
     words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
@@ -150,9 +143,9 @@ def _origin(defaults: Sequence[Default]) -> str:
 
 
 def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: NamespaceLimits) -> Finding:
-    """Return the finding with the question to take what was given out of all LimitRanges that say anything of it.
+    """Return the finding with the request to the contact to remove these resources from all LimitRanges.
 
-    Where one gives no longer, another would give, or refuse the pod for it.
+    If only one was changed, another would still give them, or refuse a pod without them.
     """
     resources = sorted({each.resource for each in defaults})
     edits = {
@@ -232,7 +225,7 @@ def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edit
 
 
 def _place_of(pod: Pod, refusal: Refusal) -> ContainerPlace | None:
-    """Return the container, also where only one has the resource of which the pod as a whole is refused."""
+    """Return the refused container; of a pod that is refused as a whole, the only container that requests the resource."""
     having = [each for each in pod.places if refusal.resource in effective(each.container, "requests")]
     return refusal.place or (having[0] if len(having) == 1 else None)
 
@@ -257,10 +250,9 @@ def _misspelt(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iter
         for resource, amount in amounts.items():
             meant, at = mapping.misspelt(resource), f"{path}.{field}[{resource}]"
             if meant is not None:
-                yield Finding(
+                yield warning(
                     rule=ID,
                     reason=UNKNOWN_RESOURCE_NAME,
-                    severity=Severity.WARNING,
                     path=at,
                     message="no device plugin that is known has this resource: the LimitRange bounds nothing",
                     choices=together(Edit(at), Edit(f"{path}.{field}[{meant}]", amount)),

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.device_kinds import NO_KINDS, DeviceKinds
+from policies.gpus.device_kinds import NO_KINDS, NO_TAINTS, DeviceKinds, KindTaints
 from policies.gpus.device_selectors import possible_kinds
-from policies.gpus.resource_mapping import DerivedMappingSpec, DeviceClassPattern, Measure, ResourceMapping
+from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata, View
 
 _DRIVER = r"\bdevice\s*\.\s*driver\b"
@@ -61,10 +62,11 @@ class DeviceClass(View, frozen=True):
 
 
 class ClusterDevices(msgspec.Struct, frozen=True):
-    """The DeviceClasses of a cluster, and the kinds of devices in its ResourceSlices."""
+    """The DeviceClasses of a cluster, and the kinds of devices in its ResourceSlices, with their taints."""
 
     classes: tuple[DeviceClass, ...] = ()
     kinds: DeviceKinds = NO_KINDS
+    taints: KindTaints = NO_TAINTS
 
 
 NO_DEVICES = ClusterDevices()

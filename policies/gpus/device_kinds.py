@@ -4,10 +4,12 @@ A cluster of 5,000 nodes with 40,000 cards has some dozens of kinds. The control
 processes, so demand is a pure function of the catalogue. A kind stays for a day after its last device.
 """
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import msgspec
 
+from policies.pods.pod import Toleration
 from policies.pods.quantity import QuantityText
 
 PARTS = 5040
@@ -81,3 +83,9 @@ class DeviceKinds(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 NO_KINDS = DeviceKinds()
+
+KindTaints = Mapping[bytes, tuple[Toleration, ...]]
+"""By the key of a kind (`device_slices.kind_key`), the taints that all its devices have. They come and go, and no demand depends
+on them."""
+
+NO_TAINTS: KindTaints = {}

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.gpus.device_kinds import DeviceKind, DeviceKinds
+from policies.gpus.device_kinds import NO_TAINTS, DeviceKind, DeviceKinds, KindTaints
 from policies.gpus.device_slices import (
     Combination,
     PoolSlice,
@@ -21,6 +21,8 @@ from policies.gpus.device_slices import (
     newest_complete,
 )
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.pod import Toleration
+from policies.pods.tolerations import describe_toleration
 
 PoolName = tuple[str, str]
 """A driver, and the name of a pool of it."""
@@ -30,12 +32,14 @@ class Inventory(msgspec.Struct, frozen=True):
     """The kinds of all devices at one moment.
 
     published: what to publish for each kind, by its key. left_out: names without which the kinds are few enough.
-    nodes: the different numbers of devices that nodes reach, by the key of what is published.
+    nodes: the different numbers of devices that nodes reach, by the key of what is published. taints: by this key, what keeps
+    claims away from all devices of a kind.
     """
 
     published: Mapping[bytes, DeviceKind] = {}
     left_out: tuple[str, ...] = ()
     nodes: tuple[Combination, ...] = ()
+    taints: KindTaints = NO_TAINTS
 
     @property
     def device_kinds(self) -> DeviceKinds:
@@ -62,8 +66,8 @@ class DevicePools:
         self._slices: defaultdict[PoolName, dict[str, PoolSlice]] = defaultdict(dict)
         self._due: set[PoolName] = set()
         self._depends_on: object = None
-        self._pools: dict[PoolName, tuple[str, _Devices]] = {}
-        """The node and the devices of each pool."""
+        self._pools: dict[PoolName, tuple[str, _Devices, frozenset[tuple[str, Toleration]]]] = {}
+        """The node and the devices of each pool, and taints with the name of the device."""
         self._shared: WeakValueDictionary[object, _Devices] = WeakValueDictionary()
         self._kinds: dict[bytes, DeviceKind] = {}
 
@@ -92,7 +96,9 @@ class DevicePools:
             slices = tuple(self._slices.get(name, {}).values())
             # The devices stay as they are until all slices of a newer generation are there.
             if newest := newest_complete(slices):
-                self._pools[name] = newest[0].node_name, self._devices(newest, mapping, facts[name[0]])
+                devices = self._devices(newest, mapping, facts[name[0]])
+                taints = ((device, taint.timeless) for each in newest for device, taint in each.taints)
+                self._pools[name] = newest[0].node_name, devices, frozenset(taints)
             elif not slices:
                 self._pools.pop(name, None)
         if due:
@@ -104,7 +110,7 @@ class DevicePools:
 
     def key_of(self, driver: str, pool: str, device: str) -> bytes | None:
         """Return the key of the device's kind. None if there is no such device, or its driver has no GPUs."""
-        return self._pools.get((driver, pool), ("", _NOTHING))[1].kinds.get(device)
+        return self._pools.get((driver, pool), ("", _NOTHING, frozenset()))[1].kinds.get(device)
 
     def _devices(self, slices: tuple[PoolSlice, ...], mapping: ResourceMapping, facts: object) -> _Devices:
         layouts = frozenset(each.layout for each in slices)
@@ -124,8 +130,8 @@ class DevicePools:
 
     def _counted(self) -> Inventory:
         by_node = defaultdict[str, list[Counter[bytes]]](list)
-        pools = {id(devices): devices for _, devices in self._pools.values()}
-        for node, devices in self._pools.values():
+        pools = {id(devices): devices for _, devices, _ in self._pools.values()}
+        for node, devices, _ in self._pools.values():
             for of_device, numbers in devices.numbers.items():
                 by_node[of_device or node].append(numbers)
         everywhere = by_node.pop("", [])
@@ -143,4 +149,19 @@ class DevicePools:
                 for key, number in numbers.items():
                     total[keys[key]] += number
             nodes.append(total)
-        return Inventory(published, left_out, tuple(filter(None, nodes)))
+        return Inventory(published, left_out, tuple(filter(None, nodes)), self._common_taints(keys))
+
+    def _common_taints(self, keys: Mapping[bytes, bytes]) -> KindTaints:
+        """Return the taints that all devices of a kind have. keys: what is published of a kind."""
+        if not any(tainted for _, _, tainted in self._pools.values()):
+            return NO_TAINTS
+        common: dict[bytes, frozenset[Toleration]] = {}
+        different = {(id(devices), tainted): devices for _, devices, tainted in self._pools.values()}
+        for (_, tainted), devices in different.items():
+            of_device = defaultdict[str, set[Toleration]](set)
+            for name, taint in tainted:
+                of_device[name].add(taint)
+            for name, key in devices.kinds.items():
+                taints = frozenset(of_device.get(name, ()))
+                common[keys[key]] = common.get(keys[key], taints) & taints
+        return {key: tuple(sorted(each, key=describe_toleration)) for key, each in common.items() if each}

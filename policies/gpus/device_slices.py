@@ -17,13 +17,7 @@ from sys import intern
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.device_kinds import (
-    PARTS,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceKind,
-    DeviceKinds,
-)
+from policies.gpus.device_kinds import PARTS, DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration, View
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
@@ -40,8 +34,8 @@ MOST_VALUES = 100
 """An attribute or capacity that has more values in a cluster tells devices apart, and not their kinds."""
 MOST_KINDS, MOST_BYTES = 250, 200 * 1024
 """Kinds that are published, and bytes of their JSON. Each catalogue has them, and a ConfigMap of 1 MiB has several catalogues."""
-MOST_COMBINATIONS = 250
-"""Different combinations of devices that nodes have. Each is compared with each."""
+MOST_COMBINATIONS, MOST_NUMBERS = 250, 10_000
+"""Different combinations of devices that nodes have, each compared with each, and numbers in all of them, of some 9 bytes."""
 MOST_SHAPES = 50_000
 """Shapes of devices that are remembered, some 1 KB each. A card with 20 placements on a node with 8 cards has 168."""
 
@@ -66,6 +60,10 @@ class DeviceTaint(Toleration, frozen=True):
     @property
     def keeps_away(self) -> bool:
         return self.effect in {"NoSchedule", "NoExecute"}
+
+    @property
+    def timeless(self) -> Toleration:
+        return Toleration(key=self.key, value=self.value, effect=self.effect)
 
 
 class SliceDevice(View, frozen=True):
@@ -348,6 +346,8 @@ def device_kinds(kinds: Iterable[DeviceKind], nodes: Iterable[Combination]) -> D
         for one in different.values()
         if not any(one is not other and _exceeds(other, one) for other in different.values())
     ]
+    if sum(map(len, largest)) > MOST_NUMBERS:
+        largest = []
     numbered = [dict(sorted((indexes[key], number) for key, number in each.items())) for each in largest]
     return DeviceKinds(
         tuple(by_key[key] for key in indexes), tuple(sorted(numbered, key=lambda each: [*each.items()]))

@@ -12,6 +12,7 @@ from math import ceil
 
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.device_kinds import PARTS, CapacityRange, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
 
 WHOLE = Fraction(1)
@@ -29,7 +30,7 @@ def device_weight(
     consumed: amounts by name of a capacity, as a request states them (`capacity.requests`) or an allocation
       (`consumedCapacity`). Only of a shared device they matter.
     """
-    weight = max((classes.mig_weight(*each) for each in _profiles(kind, classes)), default=kind.share)
+    weight = max((classes.mig_weight(*each) for each in mig_profiles(kind, classes)), default=kind.share)
     if not kind.is_shared:
         return weight
     return Fraction(ceil(weight * _share(kind, consumed) * PARTS), PARTS)
@@ -45,6 +46,18 @@ def classified_weights(
         cached = kinds.__dict__["classified"] = (classes, weights)
     result: tuple[tuple[Fraction, tuple[GPUClass, ...]], ...] = cached[1]
     return result
+
+
+def weight_by_name(name: str, mapping: ResourceMapping, classes: GPUClasses) -> Fraction:
+    """Return the weight of the dearest device that a pod may get by a resource name of DeviceClasses.
+
+    A card if there is no such device, or if `equivalents` of a GPUClass say what the name weighs.
+    """
+    if not mapping.kinds_by_class or name in classes.equivalents:
+        return WHOLE
+    known = classified_weights(mapping.device_kinds, classes)
+    kinds = (mapping.kinds_by_class.get(each, ()) for each in mapping.device_classes_of(name))
+    return max((known[index][0] for indexes in kinds for index in indexes), default=WHOLE)
 
 
 def can_serve(kind: DeviceKind, requested: Mapping[str, QuantityText]) -> bool:
@@ -65,7 +78,8 @@ def can_serve(kind: DeviceKind, requested: Mapping[str, QuantityText]) -> bool:
     return True
 
 
-def _profiles(kind: DeviceKind, classes: GPUClasses) -> Iterator[tuple[GPUClass, str]]:
+def mig_profiles(kind: DeviceKind, classes: GPUClasses) -> Iterator[tuple[GPUClass, str]]:
+    """Yield the classes of a MIG slice, with the profile that each of them knows."""
     attribute = kind.attributes.get(f"{kind.driver}/profile")
     profile = attribute and attribute.string
     for each in classes.of_device(kind) if profile else ():

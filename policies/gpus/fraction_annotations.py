@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from policies.finding import Edit, either
-from policies.gpus.resource_mapping import NVIDIA_GPU, AnnotationKey, Measure, ResourceMapping
+from policies.gpus.mapping_spec import NVIDIA_GPU, AnnotationKey, Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import BYTES, MIB, BadAnnotation, whole_number
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod

@@ -9,8 +9,9 @@ from functools import partial
 
 from policies.finding import LIMIT_RANGE_REFUSES, Edit, Finding, either, together
 from policies.gpus.default_gpus import ID
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
 from policies.gpus.near_names import REFUSED
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranges import RATIO, LimitRange, LimitRangeItem
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ResourceList

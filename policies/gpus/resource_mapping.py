@@ -8,7 +8,6 @@ pattern decides.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Generic, TypeVar
@@ -17,116 +16,18 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus import near_names
-from policies.gpus.device_kinds import NO_KINDS, DeviceKinds
-from policies.pods.names import is_dns_subdomain, is_resource_name
-from policies.pods.pod import Container, ContainerPlace, Pod, Strict
+from policies.gpus.mapping_spec import (
+    IMPLICIT_DEVICE_CLASS,
+    AnnotationKey,
+    DerivedMappingSpec,
+    DeviceClassPattern,
+    Measure,
+    ResourceMappingSpec,
+    ResourcePattern,
+    UnknownDeviceClasses,
+)
+from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity, readable
-
-IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the names for which the scheduler makes DRA claims (KEP-5004). The API server does not check their amounts."""
-
-NVIDIA_GPU = "nvidia.com/gpu"
-"""The default resource of whole cards."""
-
-DEFAULT_SCHEDULER = "default-scheduler"
-"""The default of schedulerName in the API server."""
-
-
-class Measure(Enum):
-    """The unit of a resource."""
-
-    DEVICES = "devices"
-    """Whole accelerators."""
-    CORES = "cores"
-    """Whole cores of an accelerator that has several (NeuronCores)."""
-    SHARES = "shares"
-    """Time-sliced replicas of a device: places in a queue, not parts of a card."""
-    SLICES = "slices"
-    """Hardware partitions (MIG). The `*` of the pattern is the profile."""
-    MEMORY_GIB = "memoryGiB"
-    MEMORY_MIB = "memoryMiB"
-    MEMORY_BYTES = "memoryBytes"
-    MEMORY_PERCENT = "memoryPercent"
-    CORE_PERCENT = "corePercent"
-    CORE_MILLIS = "coreMillis"
-    FRACTION = "fraction"
-    """A part of one device, 0 < x ≤ 1 (annotations only)."""
-    NOTHING = "nothing"
-    """Not a GPU, although a wider pattern matches: for example a resource for monitoring."""
-
-    __hash__ = object.__hash__  # the members are single, and an Enum's own hash takes ten times as long
-
-    @cached_property
-    def is_count(self) -> bool:
-        """Whether it is a number of devices, cores, shares or slices. Other measures are memory, percentages and fractions."""
-        return self in _COUNTS
-
-
-_COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
-_RESOURCE_NAME = "must be a resource name such as example.com/gpu"
-
-
-class ResourcePattern(Strict, frozen=True):
-    """The meaning of one unit of the resources that match the pattern."""
-
-    pattern: str
-    measure: Measure
-    resource: str | None = None
-    """The extended resource of whole cards, which is also the taint key of their nodes. None if the pattern matches whole cards
-    itself, or if that resource is not known."""
-
-
-class AnnotationKey(Strict, frozen=True):
-    """An annotation that requests a part of a card. `resource` is the extended resource of such cards."""
-
-    key: str
-    measure: Measure
-    resource: str = NVIDIA_GPU
-
-
-class UnknownDeviceClasses(Enum):
-    """How DeviceClasses are treated if nothing says whether they have GPUs. The strictest value is the first."""
-
-    DENY = "deny"
-    """Requests are denied. Stored requests are counted."""
-    COUNT = "count"
-    """Each device counts as a GPU."""
-    IGNORE = "ignore"
-    """The devices do not count."""
-
-
-class DeviceClassPattern(Strict, frozen=True):
-    """Whether the devices of DeviceClasses (DRA) are GPUs.
-
-    The pattern also matches names of DRA drivers: a DeviceClass whose selectors name a GPU driver has GPUs.
-    """
-
-    pattern: str
-    measure: Measure | None = Measure.DEVICES
-    """`devices` or `nothing`. None if the selectors of the DeviceClass do not say which."""
-    resource: str | None = None
-    """The resource name of the same cards without DRA; it also names the vendor. None: any class may have the cards."""
-    extended_resource_name: str | None = None
-    """`spec.extendedResourceName` of the DeviceClass, "" if it has none, None if it is not known."""
-    weigh: tuple[str, ...] = ()
-    """By which counters of a card the driver's partitions weigh. A pattern with a `*` is the sum of the counters that match."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        # A * matches one or more characters, so the name must be valid with a letter instead.
-        if self.pattern.count("*") > 1 or not is_dns_subdomain(self.pattern.replace("*", "x")):
-            yield "pattern", "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
-        if self.measure not in {Measure.DEVICES, Measure.NOTHING}:
-            yield "measure", "must be devices or nothing"
-        for field, name in (
-            ("resource", self.resource),
-            ("extendedResourceName", self.extended_resource_name),
-        ):
-            if name is not None and not all(name.partition("/")):
-                yield field, _RESOURCE_NAME
-        for index, counter in enumerate(self.weigh):
-            if counter.count("*") > 1 or not is_dns_subdomain(counter.replace("*", "x")):
-                yield f"weigh[{index}]", "must be the name of a counter such as memory, with at most one *"
-
 
 Pattern = TypeVar("Pattern", ResourcePattern, DeviceClassPattern)
 
@@ -152,74 +53,6 @@ class _Patterns(Generic[Pattern]):
         if match is None or match.lastindex is None:
             return None, None
         return self._patterns[match.lastindex - 1], match[match.lastindex] or None
-
-
-class OtherScheduler(Strict, frozen=True):
-    """A scheduler that gives GPUs by annotations in units that no quota counts: how the keys begin that request them."""
-
-    scheduler_name: str
-    annotation_prefixes: tuple[str, ...]
-
-
-class ResourceMappingSpec(Strict, frozen=True):
-    """Spec of a GPUResourceMapping document. Its patterns precede the built-in ones."""
-
-    resources: tuple[ResourcePattern, ...] = ()
-    fraction_annotations: tuple[AnnotationKey, ...] = ()
-    fraction_schedulers: tuple[str, ...] = ()
-    """The `schedulerName` of the schedulers that read these annotations. Other schedulers ignore them."""
-    other_schedulers: tuple[OtherScheduler, ...] = ()
-    """They change no demand, nor the digest."""
-    device_classes: tuple[DeviceClassPattern, ...] = ()
-    unknown_device_classes: UnknownDeviceClasses | None = None
-    """The strictest value of all documents applies. The default is `count`."""
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, message) for every invalid value."""
-        for index, resource in enumerate(self.resources):
-            path = f"resources[{index}]"
-            domain, _, name = resource.pattern.partition("/")
-            if not domain or not name:
-                yield f"{path}.pattern", "must be a resource name such as example.com/gpu or example.com/*"
-            if resource.pattern.count("*") > 1 or "*" in domain:
-                yield f"{path}.pattern", "must have at most one *, after the /"
-            if resource.measure is Measure.FRACTION:
-                yield f"{path}.measure", "must not be fraction: amounts of resources are whole numbers"
-            if resource.resource is not None and not is_resource_name(resource.resource):
-                yield f"{path}.resource", _RESOURCE_NAME
-        yield from self._fraction_problems()
-        for index, device_class in enumerate(self.device_classes):
-            for field, text in device_class.problems():
-                yield f"deviceClasses[{index}].{field}", text
-
-    def _fraction_problems(self) -> Iterator[tuple[str, str]]:
-        for index, annotation in enumerate(self.fraction_annotations):
-            if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
-                yield f"fractionAnnotations[{index}].measure", "must be fraction, memoryMiB or devices"
-            if not is_resource_name(annotation.resource):
-                yield f"fractionAnnotations[{index}].resource", _RESOURCE_NAME
-        message = "must be the schedulerName of a scheduler that shares GPUs"
-        for index, scheduler in enumerate(self.fraction_schedulers):
-            if scheduler in {"", DEFAULT_SCHEDULER}:
-                yield f"fractionSchedulers[{index}]", message
-        for index, other in enumerate(self.other_schedulers):
-            if other.scheduler_name in {"", DEFAULT_SCHEDULER}:
-                yield f"otherSchedulers[{index}].schedulerName", message
-            if not other.annotation_prefixes or not all(other.annotation_prefixes):
-                yield (
-                    f"otherSchedulers[{index}].annotationPrefixes",
-                    "must be beginnings such as example.com/gpu-",
-                )
-
-
-class DerivedMappingSpec(ResourceMappingSpec, frozen=True):
-    """What the cluster's DeviceClasses and ResourceSlices say. It is part of a catalogue, and never a document.
-
-    kinds_by_class: by DeviceClass, the indexes of the kinds of devices that its selectors may select.
-    """
-
-    device_kinds: DeviceKinds = NO_KINDS
-    kinds_by_class: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
 
 class GPUResource(msgspec.Struct, frozen=True, cache_hash=True):
@@ -363,13 +196,15 @@ class ResourceMapping:
         """Return the DeviceClass of the resource name if `unknownDeviceClasses: deny` denies it."""
         if self.unknown_device_classes is not UnknownDeviceClasses.DENY:
             return None
+        return next(filter(self.is_unknown, self.device_classes_of(resource_name)), None)
+
+    def device_classes_of(self, resource_name: str) -> list[str]:
+        """Return the DeviceClasses of which the resource name requests devices: none if it matches a pattern of `resources`."""
         if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
-            device_classes = [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
-        elif self._stated_resources.first(resource_name)[0] is not None:
-            return None
-        else:
-            device_classes = [each for each, name in self.extended_names.items() if name == resource_name]
-        return next(filter(self.is_unknown, device_classes), None)
+            return [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
+        if self._stated_resources.first(resource_name)[0] is not None:
+            return []
+        return [each for each, name in self.extended_names.items() if name == resource_name]
 
     def is_unknown(self, device_class: str) -> bool:
         """Whether nothing says if the devices of the DeviceClass are GPUs."""

@@ -17,7 +17,7 @@ from policies.gpus.device_weight import device_weight
 from policies.gpus.free_cards import NOTHING, CardUse, cards_of_pool, counters_left, fits
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import View
-from policies.pods.tolerations import tolerates
+from policies.pods.tolerations import tolerated
 
 
 class DeviceTaintSelector(View, frozen=True):
@@ -170,9 +170,7 @@ class StoredDevices:
                 if id(kind) not in in_class & selected:
                     continue
                 against = [
-                    taint
-                    for taint in taints_of.get(device, ())
-                    if not any(tolerates(each, taint) for each in request.tolerations or ())
+                    each for each in taints_of.get(device, ()) if not tolerated(each, request.tolerations)
                 ]
                 numbers["selected"] += 1
                 if not fits(shape, left, is_held=device in held):

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.gpus.resource_mapping import (
+from policies.gpus.mapping_spec import (
     NVIDIA_GPU,
     DeviceClassPattern,
     Measure,
@@ -37,8 +37,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
       is also the taint key of nodes.
     device_classes: DeviceClasses and drivers of DRA in the vendor's Helm charts and documentation. One device counts as a whole
       card, also of mig.nvidia.com, unless ResourceSlices say what it is.
-    one_device_each: resources whose unit is one device for a process. So not those of Neuron (a device has several cores, each a
-      device), MIG (a process sees only one of two slices), Intel and TPUs (the unit depends on the node).
+    one_device_each: resources whose unit is one device for a process. Not those of Neuron (a device has several cores), MIG (a
+      process sees one of two slices), Intel and TPUs (the unit depends on the node).
     visible_devices: variables by which the container runtime shows devices, from its sources.
     hiding: values of these variables that show no device. Findings suggest the last one.
     node_paths: beginnings of the paths of devices and drivers on a node, compared after a slash is added to the path. One that
@@ -140,9 +140,7 @@ VENDORS = (
         device_classes=(
             # Counters of its DRA driver (cmd/gpu-kubelet-plugin/partitions.go). Never engines: the only decoder is not a card.
             *_device_classes(
-                NVIDIA_GPU,
-                "gpu.nvidia.com",
-                weigh=("memory", "multiprocessors", "memory-slice-*"),
+                NVIDIA_GPU, "gpu.nvidia.com", weigh=("memory", "multiprocessors", "memory-slice-*")
             ),
             *_device_classes(NVIDIA_GPU, "mig.nvidia.com", "vfio.gpu.nvidia.com"),
             *_device_classes(NVIDIA_GPU, "vgpu-manager", "manager.nvidia.com"),
@@ -358,7 +356,7 @@ VENDORS = (
             *_names(_SHARES, "kunlunxin.com/vxpu"),
             *_names(_MIB, "kunlunxin.com/vxpu-memory"),
             *_others("kunlunxin.com"),
-        ),
+        )
     ),
     Vendor(  # Enflame
         resources=(

@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from policies.finding import Edit
 from policies.gpus.cards import gpu_requests
+from policies.gpus.claimed_devices import GPUNumber
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.models import shapes
 from policies.models.estimate import Estimate, class_fit, estimate, gib
 from policies.models.shapes import Attention, EstimateError, ModelShape
@@ -118,11 +120,13 @@ def enough_in_words(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     return " or ".join(ways)
 
 
-def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple[BadAnnotation, ...] | None:
+def model_need(
+    pod: Pod, resource_mapping: ResourceMapping, claimed: GPUNumber | None = None
+) -> ModelNeed | tuple[BadAnnotation, ...] | None:
     """Return the need of the declared model, or the invalid annotations.
 
-    None if no model is declared, or if the class does not say the memory of the requested resource: shares, fractions, cores, DRA
-    devices, or several kinds of resource at once.
+    None if no model is declared, or if the class does not say the memory of the requested resource: shares, fractions, cores, or
+    several kinds of resource at once. claimed: the GPUs of its claim (DRA), if known.
     """
     shape = model_shape(pod)
     if shape is None or isinstance(shape, tuple):
@@ -131,21 +135,29 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
         requests = gpu_requests(pod, resource_mapping)
     except QuantityError:
         return None  # rule gpu-requests denies the pod
-    if len(requests) != 1:
+    gpus = _requested_gpus(requests) if requests else claimed
+    if gpus is None:
         return None
-    ((resource, amount),) = requests.items()
     key = MODEL_PARAMS if MODEL_PARAMS in pod.annotations else MODEL_FAMILY
     text = pod.annotations[key]
-    need = ModelNeed(
+    return ModelNeed(
         model=f"{text.strip()} {shape.precision.value} {shape.phase.value}",
         declared=(key, text),
         estimate=estimate(shape),
-        gpus=1,
-        profile=resource.profile,
+        gpus=1 if gpus.profile else gpus.number,  # slices cannot work together
+        profile=gpus.profile,
     )
-    if resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        return replace(need, gpus=ceil(amount))
-    return need if resource.measure is Measure.SLICES else None
+
+
+def _requested_gpus(requests: Mapping[GPUResource, Fraction]) -> GPUNumber | None:
+    """Return the cards or slices of the only resource."""
+    if len(requests) > 1:
+        return None
+    ((resource, amount),) = requests.items()
+    if resource.measure is Measure.SLICES:
+        return GPUNumber(1, resource.profile)
+    is_card = resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS)
+    return GPUNumber(ceil(amount)) if is_card else None
 
 
 def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:

@@ -6,41 +6,29 @@ driver. So it is only a warning, unless the policy sets `knownProfilesOnly`, or 
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-import msgspec
-
 from policies.finding import Edit, Edits, Reason, Severity, together
 from policies.gpus.amount import NAME
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses, parse_share
-from policies.gpus.resource_limits import ResourceLimits, limit_of
-from policies.gpus.resource_mapping import (
-    IMPLICIT_DEVICE_CLASS,
-    NVIDIA_GPU,
-    GPUResource,
-    Measure,
-    ResourceMapping,
-)
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, NVIDIA_GPU, Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
-from policies.placement.named_nodes import NodeState
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
-EXCEEDS_MAX_PER_CONTAINER = Reason(
-    "ExceedsMaxPerContainer", "a container requests more than maxPerContainer of the policy"
-)
-EXCEEDS_MAX_PER_POD = Reason("ExceedsMaxPerPod", "a pod requests more than maxPerPod of the policy")
 EXCEEDS_NODE = Reason("ExceedsNode", "a pod requests more than any node has")
 OTHER_VENDOR = Reason("OtherVendor", "a pod requests GPUs of another vendor than those of its class")
 UNKNOWN_SLICE = Reason("UnknownSlice", "no class or node on which the pod can run has the MIG profile")
@@ -192,7 +180,7 @@ class Availability:
     ) -> Complaint | None:
         """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed.
 
-        The remedy names resources of which a node has `count`; with a count of 0, none.
+        The remedy names other resources of which a node has `count`. With a count of 0, it names none.
         """
         name = resource.name
         if not resource.measure.is_count or not self._is_missing(name):
@@ -203,7 +191,7 @@ class Availability:
         offered = nearest or sorted(
             node for node in self._gpus_on_nodes if not self.pinned or domain(node) == domain(name)
         )
-        on_nodes = [(each, self._most(each)) for each in offered if each in self._gpus_on_nodes]
+        on_nodes = [(each, self._largest_amount(each)) for each in offered if each in self._gpus_on_nodes]
         in_words = [f"{most} {each}" if most else each for each, most in on_nodes]
         but = f", but {alternatives_in_words(in_words)}" if on_nodes else ""
         too_few = {each for each, most in on_nodes if most and most < count}
@@ -235,8 +223,8 @@ class Availability:
     def _states(self) -> list[NodeState]:
         return [*chain.from_iterable(self._nodes.states.values())] if self._nodes is not None else []
 
-    def _most(self, name: str) -> int:
-        """Return how much of the resource the node with the most of it has; 0 if that is not known."""
+    def _largest_amount(self, name: str) -> int:
+        """Return the largest amount of the resource on one node; 0 if that is not known."""
         return max((dict(state.amounts).get(name, 0) for state in self._states), default=0)
 
     def _has(self, names: set[str]) -> bool:
@@ -306,9 +294,10 @@ class Availability:
         return _exceeds_node(resource, limit, why, Severity.WARNING)
 
     def is_time_sliced(self, resource: GPUResource) -> bool:
-        """Whether several units are no more of a card: by the name, or if each class that the pod can get says so of its cards.
+        """Whether the resource is a time-sliced share, so that several units give no more of a card than one.
 
-        Cards of other vendors that are less than one are partitions, of which several are more.
+        It is one by its name, or if each class of the pod says so of its cards. A smaller part of another vendor's card is a
+        partition: several give more.
         """
         name = resource.name
         if resource.measure is not Measure.DEVICES or name not in self._gpu_classes.equivalents:
@@ -320,7 +309,7 @@ class Availability:
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
     ) -> dict[str, str]:
-        """Return the resources that hold this part (< 1) of a GPU of this resource, and what they are: a slice, a share."""
+        """Return resources for this part (< 1) of a GPU by name, and in words what each is: a slice, a time-sliced share."""
         ways = {}
         with_resource = [gpu_class for gpu_class in self._recommended if gpu_class.resource == resource.name]
         classes_by_profile = Counter(
@@ -400,60 +389,3 @@ def _exceeds_node(
     message = f"{'must' if severity is Severity.DENIAL else 'should'} be at most {limit}{why}"
     remedy = f"request {resource.name}: {limit} or less, and spread the work over several pods"
     return Complaint(EXCEEDS_NODE, message, remedy, severity, limit)
-
-
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of the policy, and what the nodes of the pod's classes have."""
-
-    availability: Availability
-    resource_mapping: ResourceMapping
-    max_per_container: ResourceLimits
-    max_per_pod: ResourceLimits
-    gpus_per_node: int
-    known_profiles_only: bool
-    may_replace: bool = True
-    """Whether another resource is offered for one that no node has. Not to a pod or DaemonSet that chose its nodes."""
-
-    def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
-        """Complain about a resource that the classes of the pod, or all nodes, lack."""
-        if self.resource_mapping.misspelt(resource.name):  # rule ineffective-fields says which name is meant
-            return None
-        complaint = self.availability.other_vendor(resource)
-        complaint = complaint or self.availability.unknown_slice(
-            resource, known_profiles_only=self.known_profiles_only
-        )
-        count = count if self.may_replace else 0
-        return complaint or self.availability.without_node(resource, self.resource_mapping, count)
-
-    def check_container(self, resource: GPUResource, count: int) -> Complaint | None:
-        """Complain if a container requests too many."""
-        limit = limit_of(self.max_per_container, resource, self.availability.pinned)
-        if not resource.measure.is_count or limit is None or count <= limit:
-            return None
-        message = f"must be at most {limit} per container by policy"
-        return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {limit} or less", amount=limit)
-
-    def check_pod(
-        self, resource: GPUResource, total: int, *, is_reported: bool = False
-    ) -> Iterator[Complaint]:
-        """Complain if the pod requests too many for a pod or a node. `is_reported`: `check_container` complained already."""
-        availability, limit = self.availability, self._max_per_pod(resource)
-        complaints = [
-            availability.too_many_slices(resource, total, self.gpus_per_node),
-            availability.too_many_cards(resource, total),
-        ]
-        if limit is not None and total > limit and not is_reported:
-            message, remedy = f"must be at most {limit} per pod by policy", f"request {NAME}: {limit} or less"
-            complaints.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=limit))
-        if not is_reported and not any(complaints):
-            complaints.append(availability.more_than_any_machine(resource, total, self.gpus_per_node))
-        return filter(None, complaints)
-
-    def may_exceed(self, resource: GPUResource, total: int) -> bool:
-        """Whether `check_pod` may complain: cheap, and true of all slices."""
-        bounds = (self._max_per_pod(resource), self.gpus_per_node, self.availability.cards_per_node(resource))
-        is_above = any(bound is not None and total > bound for bound in bounds)
-        return is_above or resource.measure is Measure.SLICES
-
-    def _max_per_pod(self, resource: GPUResource) -> int | None:
-        return limit_of(self.max_per_pod, resource, self.availability.pinned)

@@ -5,16 +5,20 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from policies.finding import ContactEdit, Edit, Finding, either, together
-from policies.gpus.claimed_devices import ClaimSpec, DeviceChoice, DeviceRequest
+from policies.gpus.claimed_devices import ClaimSpec, DeviceChoice, DeviceRequest, GPUNumber
 from policies.gpus.classes import GPUClasses
 from policies.gpus.device_classes import CELSelector, DeviceSelector
+from policies.gpus.device_kinds import NO_TAINTS, KindTaints
 from policies.gpus.device_selectors import possible_kinds
-from policies.gpus.device_weight import classified_weights
+from policies.gpus.device_slices import kind_key
+from policies.gpus.device_weight import classified_weights, mig_profiles
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT, SelectorBounds
 from policies.placement.class_advice import ALLOWED_PATH, alternatives_in_words, listed
 from policies.placement.class_choice import CLASS_NOT_ALLOWED
 from policies.placement.class_use import class_matches
+from policies.pods.pod import Toleration
+from policies.pods.tolerations import tolerated
 
 NO_CLASS = ""
 """Stands for the class of devices that no GPUClass describes."""
@@ -23,8 +27,10 @@ NO_CLASS = ""
 class ClaimedClasses:
     """The classes of the devices that claims may get, in one review: its selectors are evaluated within `SelectorBounds`."""
 
-    def __init__(self, mapping: ResourceMapping, gpu_classes: GPUClasses) -> None:
-        self._mapping, self._gpu_classes = mapping, gpu_classes
+    def __init__(
+        self, mapping: ResourceMapping, gpu_classes: GPUClasses, taints: KindTaints = NO_TAINTS
+    ) -> None:
+        self._mapping, self._gpu_classes, self._taints = mapping, gpu_classes, taints
         self._bounds = SelectorBounds(mapping.device_kinds)
         self._by_kind: dict[str, dict[int, frozenset[str]]] = {}
         self._of_choice: dict[DeviceChoice, frozenset[str] | None] = {}
@@ -35,7 +41,7 @@ class ClaimedClasses:
         None if they are not known: the cluster has no such device, and no GPUClass names the DeviceClass.
         """
         are_read = self.include(choices)
-        names = [self.of_choice(each if are_read else DeviceChoice(each.device_class)) for each in choices]
+        names = [self.of_choice(each if are_read else each._replace(expressions=())) for each in choices]
         known = [each for each in names if each is not None]
         return frozenset[str]().union(*known) if len(known) == len(names) else None
 
@@ -68,12 +74,38 @@ class ClaimedClasses:
         selected = possible_kinds(choice.expressions, self._mapping.device_kinds)
         return {index: names for index, names in by_kind.items() if index in selected}
 
+    def taints(self, choices: Collection[DeviceChoice]) -> tuple[Toleration, ...]:
+        """Return the taints that keep all of these choices from each present device; empty unless they do."""
+        are_read, found = self._taints and self.include(choices), dict[Toleration, None]()
+        for choice in choices if self._taints else ():
+            for index in self.by_kind(choice if are_read else choice._replace(expressions=())):
+                taints = self._taints.get(kind_key(self._mapping.device_kinds.kinds[index]), ())
+                against = [each for each in taints if not tolerated(each, choice.tolerations)]
+                if not against:
+                    return ()
+                found |= dict.fromkeys(against)
+        return tuple(found)
+
+    def number(self, choices: Collection[DeviceChoice]) -> GPUNumber | None:
+        """Return how many GPUs a claim with one request gets: cards, or slices with the most memory if it can only get slices."""
+        (choice, *more), are_read = choices or (DeviceChoice(""),), self.include(choices)
+        if more or not choice.number:
+            return None
+        sizes = dict[str, int]()
+        for index in self.by_kind(choice if are_read else choice._replace(expressions=())):
+            slices = [*mig_profiles(self._mapping.device_kinds.kinds[index], self._gpu_classes)]
+            if not slices:
+                return GPUNumber(choice.number)
+            for gpu_class, name in slices:
+                profile = self._gpu_classes.mig_profile(gpu_class, name)
+                sizes[name] = max(sizes.get(name, 0), profile.memory_gib if profile else 0)
+        return GPUNumber(1, max(sizes, key=lambda name: sizes[name])) if sizes else None
+
     def _listing(self, device_class: str) -> frozenset[str]:
         return frozenset(each.name for each in self._gpu_classes.of_device_class(device_class))
 
 
 def in_words(names: Collection[str]) -> str:
-    """Return the classes in words."""
     return ", ".join(name or "devices of no GPU class" for name in sorted(names))
 
 
@@ -89,13 +121,13 @@ class ClaimJudge:
 
     def findings(self, spec: ClaimSpec | None, path: str) -> Iterator[Finding]:
         """Deny each request that may get devices of other classes. path: of the spec in the object."""
-        requests = tuple(_by_path((spec and spec.devices and spec.devices.requests) or (), path))
-        are_read = self._classes.include([_choice(each) for _, each in requests])
+        requests = [each for alternatives in requests_by_path(spec, path) for each in alternatives]
+        are_read = self._classes.include([each.choice for _, each in requests])
         for at, each in requests:
             yield from self._denial(each, at, are_read=are_read)
 
     def _denial(self, request: DeviceRequest, path: str, *, are_read: bool) -> Iterator[Finding]:
-        choice = _choice(request) if are_read else DeviceChoice(request.device_class_name)
+        choice = request.choice if are_read else DeviceChoice(request.device_class_name)
         names = self._classes.of_choice(choice) or frozenset()
         if not (forbidden := names - self._allowed) or request.admin_access:
             return
@@ -162,21 +194,17 @@ class ClaimJudge:
         return ""
 
 
-def _by_path(requests: Collection[DeviceRequest], path: str) -> Iterator[tuple[str, DeviceRequest]]:
-    """Yield each request, or each of its alternatives, with its path."""
-    for index, request in enumerate(requests):
+def requests_by_path(spec: ClaimSpec | None, path: str) -> Iterator[list[tuple[str, DeviceRequest]]]:
+    """Yield the alternatives of each request, with their paths. path: of the spec in the object."""
+    for index, request in enumerate((spec and spec.devices and spec.devices.requests) or ()):
         at = f"{path}.devices.requests[{index}]"
         if request.first_available:
-            for number, each in enumerate(request.first_available):
-                yield f"{at}.firstAvailable[{number}]", each
-        elif request.exactly is not None:
-            yield f"{at}.exactly", request.exactly
+            yield [
+                (f"{at}.firstAvailable[{number}]", each)
+                for number, each in enumerate(request.first_available)
+            ]
         else:
-            yield at, request
-
-
-def _choice(request: DeviceRequest) -> DeviceChoice:
-    return DeviceChoice(request.device_class_name, tuple(request.expressions))
+            yield [(f"{at}.exactly", request.exactly) if request.exactly is not None else (at, request)]
 
 
 def _selecting(expression: str) -> DeviceChoice:

@@ -29,12 +29,12 @@ class ClassAdvice(NamedTuple):
 
 
 def or_autoscaled(classes: str) -> str:
-    """Return what else to ask for than nodes of the classes: an autoscaler may add them, and nothing shows it."""
+    """Return the alternative to new nodes, in words: an autoscaler may add nodes of the classes, and nobody can see that."""
     return f", or to name {classes} in {AUTOSCALED} if an autoscaler adds them" if classes else ""
 
 
 def nodes_of(classes: Iterable[str]) -> tuple[Change, ...]:
-    """Return what asking for nodes of one of the classes asks for."""
+    """Return `contact_choices` that add nodes of one of the classes."""
     return tuple((ContactEdit("Node", value=name),) for name in classes)
 
 
@@ -57,7 +57,7 @@ def ask_for_nodes(pod: Pod, classes: Sequence[str], key: str, known: GPUClasses)
 def ask_for_classes(
     edits: Mapping[str, Edits], namespace: str, *, is_allowed: bool, needs_nodes: bool
 ) -> ClassAdvice:
-    """Return whom to ask for one of these classes, and the edits of the pod that follow. Empty without classes."""
+    """Return the advice to ask for one of these classes, and then to edit the pod. Empty without classes."""
     classes = alternatives_in_words([*edits])
     words = f"for nodes of {classes}"
     if not is_allowed:
@@ -74,7 +74,7 @@ def ask_for_classes(
 
 
 def listed(names: Sequence[T]) -> Sequence[T]:
-    """Return the names, or what stands for them, that one message lists: "1 more" is not shorter than a name."""
+    """Return the first MAX_NAMES_LISTED names; one more, if it is the last: "1 more" is not shorter than a name."""
     return names if len(names) == MAX_NAMES_LISTED + 1 else names[:MAX_NAMES_LISTED]
 
 
@@ -85,13 +85,8 @@ def alternatives_in_words(names: Sequence[str]) -> str:
 
 
 def about_annotation(
-    reason: Reason,
-    name: str,
-    message: str,
-    advice: ClassAdvice,
-    severity: Severity = Severity.DENIAL,
+    reason: Reason, name: str, message: str, advice: ClassAdvice, severity: Severity = Severity.DENIAL
 ) -> Finding:
-    """Return a finding about the annotation that names a class."""
     return Finding(
         reason=reason,
         path=ANNOTATION_PATH,

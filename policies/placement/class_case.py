@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from policies.finding import ContactEdit, Edit, Edits, Finding, Severity, either, together
+from policies.finding import ContactEdit, Edit, Edits, Finding, either, together, warning
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.memory import ModelNeed, enough_cards, model_need
@@ -17,7 +17,7 @@ from policies.placement.class_advice import (
     nodes_of,
     or_autoscaled,
 )
-from policies.placement.class_choice import CLASS_CONTRADICTION, choose, warning
+from policies.placement.class_choice import CLASS_CONTRADICTION, choose
 from policies.placement.class_selection import (
     REQUIRED_AFFINITY,
     Choice,
@@ -58,7 +58,7 @@ class ClassCase:
         self.selection, self.resource_mapping, self.placed_by = selection, resource_mapping, placed_by
         self.pod = pod = selection.pod
         self.pinned = pinning(pod, selection.gpu_classes)
-        need = model_need(pod, resource_mapping) if pod.annotations else None
+        need = model_need(pod, resource_mapping, selection.claimed_gpus) if pod.annotations else None
         self.need = need if isinstance(need, ModelNeed) else None
         self.bad_annotations = need if isinstance(need, tuple) else ()
         chosen = choose(self.selection, self.need, is_pinned=self.pinned is not None)
@@ -73,6 +73,11 @@ class ClassCase:
         if any(name not in of_claims for name in names) or self.selection.resources:
             return frozenset()
         return frozenset[str]().union(*(of_claims[name] for name in names))
+
+    @property
+    def claimed_classes(self) -> tuple[GPUClass, ...]:
+        """The classes of the devices of its claims. Empty if one may be of none."""
+        return () if NO_CLASS in self.claimed else self.selection.gpu_classes.named(self.claimed)
 
     @property
     def claims_are_allowed(self) -> bool:
@@ -198,9 +203,8 @@ class ClassCase:
         key, value = need.declared
         if not more:
             return None
-        return Finding(
+        return warning(
             reason=NO_NODE,
-            severity=Severity.WARNING,
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}), the largest card of the nodes, or the "

@@ -1,16 +1,11 @@
 """Choice of a GPU class for a pod: by its annotation, by the memory of its model, or by the default of the policy."""
 
 from collections.abc import Sequence
-from functools import partial
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together
+from policies.finding import ContactEdit, Edit, Finding, Reason, together
 from policies.gpus.classes import GPUClass
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
-from policies.placement.class_advice import (
-    ANNOTATION_PATH,
-    ClassAdvice,
-    about_annotation,
-)
+from policies.placement.class_advice import ANNOTATION_PATH, ClassAdvice, about_annotation
 from policies.placement.class_selection import Choice, ClassSelection, node_label_values
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -22,8 +17,6 @@ CLASS_CONTRADICTION = Reason(
 )
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
-
-warning = partial(Finding, severity=Severity.WARNING)
 
 
 def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:

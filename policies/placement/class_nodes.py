@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from policies.finding import ContactEdit, Finding
+from policies.finding import ContactEdit, Finding, warning
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import alternatives_in_words
 from policies.placement.class_case import DAEMONSET, NODE_NAME, ClassCase
-from policies.placement.class_choice import warning
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 

@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.cards import domain
+from policies.gpus.claimed_devices import GPUNumber
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import GPUResource
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
     ClassAdvice,
@@ -69,6 +71,8 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     """Those of other vendors, which it cannot have beside them."""
     claim_classes: Mapping[str, frozenset[str]] = {}
     """By name of a claim of the pod, the classes that its devices may be of; "" for devices of no class."""
+    claimed_gpus: GPUNumber | None = None
+    """The GPUs of its only claim."""
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None

@@ -10,7 +10,8 @@ import msgspec
 
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.placement.nodes import ALWAYS_COMPARED, LabelRequirement, NodeFacts
 from policies.pods.label_selector import meets
 from policies.pods.pod import Pod

@@ -1,4 +1,4 @@
-"""Labels and annotations by which a pod chooses its hardware itself, and the labels of nodes that the webhook remembers for that.
+"""Labels and annotations by which a pod chooses its hardware itself, and which labels of nodes the webhook keeps for that.
 
 The webhook must not choose a class for a pod that chooses its hardware, because it could contradict the pod's own choice.
 """

@@ -25,12 +25,12 @@ _VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 def mounts_images(kubelet: str, runtime: str, operating_system: str) -> bool:
     """Return whether such a node mounts images, e.g. (`v1.36.3`, `containerd://2.1.4`, `linux`)."""
     name, _, version = runtime.partition("://")
-    least = _RUNTIMES.get(name)
+    minimum = _RUNTIMES.get(name)
     return (
         operating_system == "linux"
-        and least is not None
+        and minimum is not None
         and _numbers(kubelet) >= _KUBELET
-        and _numbers(version) >= least
+        and _numbers(version) >= minimum
     )
 
 

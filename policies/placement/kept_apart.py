@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from policies.finding import Edit, Edits, Finding, Severity
+from policies.finding import Edit, Edits, Finding, warning
 from policies.gpus.cards import domain
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.availability import NO_NODE, Availability
 from policies.pods.pod import Pod
 
@@ -27,9 +28,8 @@ def seldom_together(
     }
     if len(set(kinds.values())) > 1:
         names = " and ".join(sorted(kinds))
-        yield Finding(
+        yield warning(
             reason=NO_NODE,
-            severity=Severity.WARNING,
             path="spec",
             message=f"the pod stays pending unless a node has {names} together, which few have",
             choices=tuple(only_one_of(availability.pod, kinds).values()),

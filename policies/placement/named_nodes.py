@@ -1,12 +1,11 @@
 """Nodes by name and hostname label. If a pod names its node, the labels of that node determine the class of the pod."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from policies.pods.pod import Pod, Toleration
-from policies.pods.tolerations import tolerates
+from policies.placement.node_state import NodeState
 
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
@@ -17,35 +16,6 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 NodeReference = tuple[str, str]
 """NODE_NAME and a node's name, or HOSTNAME and the value of that label."""
-
-
-class NodeState(msgspec.Struct, frozen=True):
-    """Whether a node takes new pods, and which."""
-
-    is_schedulable: bool = True
-    """False: the node is cordoned."""
-    taints: tuple[Toleration, ...] = ()
-    """Taints that stay as long as the node exists; a taint has the fields of a toleration."""
-    resources: frozenset[str] = frozenset()
-    """Names of the extended resources that it has."""
-    amounts: tuple[tuple[str, int], ...] = ()
-    """How much it has of them. An amount that is left out is not known."""
-    is_usable: bool = True
-    """False: it takes pods only later, because it is not Ready, or has a taint that goes by itself."""
-    mounts_images: bool = False
-    """It is known to mount images as volumes (`policies.placement.image_volumes`)."""
-
-    def has(self, requested: Mapping[str, int]) -> bool:
-        """Whether it has these amounts, used or not."""
-        known = dict(self.amounts)
-        return all(
-            name in self.resources and known.get(name, amount) >= amount for name, amount in requested.items()
-        )
-
-    def untolerated_by(self, pod: Pod) -> list[Toleration]:
-        """Return its taints that the pod does not tolerate."""
-        tolerations = pod.spec.tolerations or ()
-        return [taint for taint in self.taints if not any(tolerates(each, taint) for each in tolerations)]
 
 
 class NamedNode(msgspec.Struct, frozen=True):

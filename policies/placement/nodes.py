@@ -12,7 +12,8 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import Labels, NamedNode, NodeState
+from policies.placement.named_nodes import Labels, NamedNode
+from policies.placement.node_state import NodeState
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod, Toleration
 

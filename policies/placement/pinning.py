@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_PARAMS
 from policies.pods.injected import injected_changes

@@ -62,10 +62,7 @@ _PREFIXES = ("", "k", "m", "g", "t")
 _AMOUNT = re.compile(r"([0-9]{1,13}(?:\.[0-9]{1,3})?)\s*(([kmgt]?)(?:i?b?|bytes?))", re.IGNORECASE)
 
 
-FLAGS = {
-    **dict.fromkeys(("yes", "y", "on", "1"), "true"),
-    **dict.fromkeys(("no", "n", "off", "0"), "false"),
-}
+FLAGS = {**dict.fromkeys(("yes", "y", "on", "1"), "true"), **dict.fromkeys(("no", "n", "off", "0"), "false")}
 """What people write for true and false."""
 
 
@@ -81,7 +78,7 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     remedy: str = ""
     meant: str = ""
     example: str = ""
-    """A value that would be right, where only the author knows which."""
+    """A valid value, to show the form; only the author knows the intended one."""
     choices: tuple[Edits, ...] = ()
 
     def finding(self) -> Finding:

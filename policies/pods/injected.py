@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Finding, Reason, warning
 from policies.pods.annotations import DISRUPTION_ANNOTATIONS, INJECTED
 from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
 from policies.pods.patch import Added, Change, Operation, words
@@ -200,7 +200,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
         if sent_path[-1] in _RAISED and sent is not None:
             # The author may have set it before, and not lowered it in this update.
             message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
-            kept = partial(Finding, reason=INJECTION_KEPT, severity=Severity.WARNING, message=message)
+            kept = partial(warning, reason=INJECTION_KEPT, message=message)
             warnings.append(kept(rule=wanted[what], path=field_path(sent_path), value=str(sent)))
     note = stored.annotations.get(INJECTED)
     at = ("metadata", "annotations", INJECTED)

@@ -168,12 +168,7 @@ Problem = tuple[str, Quantity | None] | None
 
 
 def _compared(
-    name: str,
-    at: int,
-    item: LimitRangeItem,
-    place: ContainerPlace | None,
-    requests: Amounts,
-    limits: Amounts,
+    name: str, at: int, item: LimitRangeItem, place: ContainerPlace | None, requests: Amounts, limits: Amounts
 ) -> Iterator[Refusal]:
     bounds = (("min", item.min), ("max", item.max), (RATIO, item.max_limit_request_ratio))
     for bound, amounts in bounds:

@@ -78,8 +78,6 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class PodPatch:
-    """A pod and its changes."""
-
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self.changes: list[Change] = []
@@ -151,7 +149,6 @@ class PodPatch:
         self._add_to(place, words(mount), mount, "volume_mounts", LAST)
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
-        """Set readinessProbe.initialDelaySeconds of a container that has a readiness probe."""
         if place.container.readiness_probe is None:
             raise ValueError(f"{place.path} has no readinessProbe")
         what = words(seconds, "readinessProbe.initialDelaySeconds")

@@ -347,7 +347,6 @@ class Pod(View, frozen=True, dict=True):
 
     @property
     def constrains_nodes(self) -> bool:
-        """Whether it has a nodeSelector or an affinity."""
         return bool(self.spec.node_selector or self.spec.affinity)
 
     @property
@@ -371,7 +370,6 @@ class Pod(View, frozen=True, dict=True):
 
     @property
     def apps(self) -> tuple[ContainerPlace, ...]:
-        """The app containers."""
         return self.places[: len(self.spec.containers or ())]
 
     @property

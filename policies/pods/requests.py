@@ -49,7 +49,7 @@ def combined(
 def ways_to_request(
     pod: Pod, less: int, requested: Sequence[tuple[ContainerPlace, int]]
 ) -> Iterator[dict[int, int]]:
-    """Yield the ways to request so many less of a resource at one time: new amounts, by position in `requested`.
+    """Yield the ways to request `less` fewer of a resource at one time: new amounts, by position in `requested`.
 
     First each container that can do it alone; if none can, all together, in proportion. None if a container would get nothing.
     """

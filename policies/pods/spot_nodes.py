@@ -2,20 +2,18 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from policies.finding import Edit, Edits, Finding, Json, Reason, Severity, together
+from policies.finding import Edit, Edits, Finding, Json, Reason, together, warning
 from policies.pods.pod import ContainerPlace, Pod, Toleration, Volume
-from policies.pods.tolerations import tolerates
+from policies.pods.tolerations import tolerated
 
 SHORT_NOTICE = Reason("ShortNotice", "a spot node ends before the termination grace period of a pod")
 LOST_WITH_NODE = Reason("LostWithNode", "what a training saves is lost with its spot node")
 UNTOLERATED_SPOT = Reason("UntoleratedSpot", "a pod selects spot nodes whose taint it does not tolerate")
 
-_warning = partial(Finding, severity=Severity.WARNING)
 
 AKS_LABEL = "kubernetes.azure.com/scalesetpriority"
 AKS_TAINT = Toleration(key=AKS_LABEL, operator="Equal", value="spot", effect="NoSchedule")
@@ -87,8 +85,8 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
     notice = selected_spot(pod)
     if notice is None:
         return
-    if notice is AKS and not any(tolerates(each, AKS_TAINT) for each in pod.spec.tolerations or ()):
-        yield _warning(
+    if notice is AKS and not tolerated(AKS_TAINT, pod.spec.tolerations):
+        yield warning(
             reason=UNTOLERATED_SPOT,
             path="spec.tolerations",
             message="each spot node of AKS has this taint, so the pod stays pending",
@@ -96,7 +94,7 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
         )
     grace = pod.spec.termination_grace_period_seconds
     if grace is not None and grace > notice.seconds:
-        yield _warning(
+        yield warning(
             reason=SHORT_NOTICE,
             path="spec.terminationGracePeriodSeconds",
             value=str(grace),
@@ -143,7 +141,7 @@ def _lost(place: ContainerPlace, path: str, volumes: Mapping[str, tuple[int, Vol
     else:
         return
     volume = _json(name=name, persistentVolumeClaim={"claimName": "checkpoints"})
-    yield _warning(
+    yield warning(
         reason=LOST_WITH_NODE,
         path=place.path,
         container=place.container.name,

@@ -4,7 +4,7 @@ A taint is a `Toleration` without an operator: key, value and effect.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -33,6 +33,10 @@ def tolerates(toleration: Toleration, taint: Toleration) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     return _tolerates_key_and_value(toleration, taint)
+
+
+def tolerated(taint: Toleration, tolerations: Iterable[Toleration] | None) -> bool:
+    return any(tolerates(each, taint) for each in tolerations or ())
 
 
 def covers(existing: Toleration, wanted: Toleration) -> bool:

@@ -67,7 +67,6 @@ class Excess(msgspec.Struct, frozen=True):
 
 
 def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
-    """Return the sum."""
     return {key: amount for key, amount in combined(vectors, operator.add).items() if amount}
 
 

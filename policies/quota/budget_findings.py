@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import partial
 
-from policies.finding import ContactEdit, Finding, Reason, Severity, Wait
+from policies.finding import ContactEdit, Finding, Reason, Severity, Wait, warning
 from policies.pods.workload import Workload
 from policies.quota.amounts import GPUS, Vector, format_amount, key_order, total, unit
 from policies.quota.budget import (
@@ -124,7 +124,7 @@ def _low(
         return
     facts = f"{how_much(budget, spending, low)}, {how_long(budget, spending, low, used)}"
     message = f"budget {namespace}/{NAME}: {facts}"
-    yield Finding(reason=BUDGET_LOW, severity=Severity.WARNING, path=path, message=message)
+    yield warning(reason=BUDGET_LOW, path=path, message=message)
 
 
 def _hours(amount: int) -> str:

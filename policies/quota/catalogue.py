@@ -9,7 +9,8 @@ from hashlib import sha256
 import msgspec
 
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
+from policies.gpus.mapping_spec import DerivedMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.demand import Catalogue, UnclassifiedPods
 
 _DIGITS = 8

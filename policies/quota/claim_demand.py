@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, Severity, together, truncate
-from policies.gpus.claimed_devices import CLAIM, ClaimName, ClaimSpec, DeviceRequest, Devices, ResourceClaim
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping
-from policies.pods.pod import Metadata, Pod
+from policies.finding import Finding, Reason, truncate, warning
+from policies.gpus.claimed_devices import ClaimSpec, DeviceRequest, Devices, ResourceClaim
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector
 from policies.quota.amounts import GPUS, Vector
@@ -31,22 +31,10 @@ from policies.quota.demand import (
     unknown_device_class,
 )
 
-PROTECTED_CLAIM = Reason(
-    "ProtectedClaim", "a ResourceClaim must keep an annotation or finalizer that the quota needs"
-)
-
 SELECTOR_IGNORED = Reason("SelectorIgnored", "the quota does not evaluate a CEL selector of a claim")
 
 MAX_REQUESTS, MAX_ALTERNATIVES = 32, 8
 """Limits of the API server (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`); they bound the work of one claim."""
-
-EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of the claims that the scheduler makes for pods that request DRA devices by a resource name."""
-
-SCHEDULER = "system:kube-scheduler"
-
-FINALIZER = "resource.kubernetes.io/delete-protection"
-"""The scheduler adds it before it allocates, and the resource-claim controller removes it after it has cleared the allocation."""
 
 
 def claim_demand(
@@ -72,9 +60,8 @@ def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> 
     devices = claim.spec and claim.spec.devices
     counted = ClaimedKinds((devices and devices.requests) or (), catalogue, UnclassifiedPods.TOTAL_ONLY)
     for device_class, text in dict.fromkeys(counted.ignored_selectors()):
-        yield Finding(
+        yield warning(
             reason=SELECTOR_IGNORED,
-            severity=Severity.WARNING,
             path=f"{path}.devices.requests",
             value=truncate(text),
             message="must be a selector that a quota evaluates: else devices count as the dearest of "
@@ -126,95 +113,6 @@ def allocated_demand(
                     return None
                 demands += sorted(vectors, key=itemgetter(GPUS), reverse=True)[:count]
     return vector.total(demands)
-
-
-def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:
-    """Deny a claim that a user other than the scheduler marks as made by the scheduler.
-
-    The devices of a marked claim count with their pod, so a forged mark would give devices without demand. `before` is None at a
-    creation.
-    """
-    was, mark = (((each and each.annotations) or {}).get(EXTENDED_RESOURCE_CLAIM) for each in (before, after))
-    if mark is None or mark == was or username == SCHEDULER:
-        return None
-    return Finding(
-        reason=PROTECTED_CLAIM,
-        path=f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]",
-        value=mark,
-        message=f"must be omitted: only {SCHEDULER} marks the claims that it makes for pods",
-        choices=together(Edit(f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]")),
-        remedy="remove the annotation",
-    )
-
-
-def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
-    """Deny an update that removes the finalizer from an allocated claim.
-
-    Without the finalizer, a claim can be deleted while its pods run on. Then its devices count for no object, and the next pod
-    gets them, too.
-    """
-    was, now = (((each.metadata and each.metadata.finalizers) or ()) for each in (before, after))
-    is_allocated = before.status is not None and before.status.allocation is not None
-    if not is_allocated or FINALIZER not in was or FINALIZER in now:
-        return None
-    return Finding(
-        reason=PROTECTED_CLAIM,
-        path="metadata.finalizers",
-        message=f"must keep {FINALIZER} while the claim is allocated: pods may be using its devices",
-        remedy="delete the pods that use the claim; its controller then removes the finalizer",
-    )
-
-
-def lost_owner(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
-    """Deny an update that takes a claim from the pod for which it was made, also by the garbage collector.
-
-    Such a claim counts the devices that its pod got, and ends with the pod. A claim that outlives its pod could get larger ones.
-    """
-    was, now = (owner_pod(each.metadata or Metadata()) for each in (before, after))
-    if not was or was == now:
-        return None
-    return Finding(
-        reason=PROTECTED_CLAIM,
-        path="metadata.ownerReferences",
-        message="must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it",
-        remedy="delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share devices",
-    )
-
-
-def borrowed_claims(
-    pod: Pod, namespace: str, is_made_for_pod: Callable[[ClaimName], bool | None]
-) -> Iterator[Finding]:
-    """Deny a new pod that names a claim which was made for another pod. The scheduler could give it larger devices there.
-
-    is_made_for_pod: None for a claim that could not be read.
-    """
-    for index, claim in enumerate(pod.spec.resource_claims or ()):
-        name = claim.resource_claim_name
-        made = is_made_for_pod(ClaimName(CLAIM, namespace, name)) if name else False
-        if made is False:
-            continue
-        finding = Finding(
-            reason=PROTECTED_CLAIM,
-            path=f"spec.resourceClaims[{index}].resourceClaimName",
-            value=name,
-            message="must not name a claim that was made from a template: it counts the devices of its own pod alone",
-            remedy="name a ResourceClaim that you create for several pods, or the template",
-        )
-        if made is None:
-            finding = replace(finding, message="could not be read", remedy="create the pod again")
-        yield finding
-
-
-def marked_for(metadata: Metadata) -> str:
-    """Return the uid of the pod for which the scheduler made the claim, or "" for another claim."""
-    is_marked = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true"
-    return owner_pod(metadata) if is_marked else ""
-
-
-def owner_pod(metadata: Metadata) -> str:
-    """Return the uid of the pod that is the controller of the claim, or ""."""
-    owners = (owner for owner in metadata.owner_references or () if owner.controller)
-    return next((each.uid for each in owners if (each.kind, each.api_version) == ("Pod", "v1")), "")
 
 
 def beyond_pod(claim: ResourceClaim, own: Mapping[str, Fraction], mapping: ResourceMapping) -> ResourceClaim:

@@ -18,7 +18,8 @@ from policies.gpus.claimed_devices import CapacityRequirements, DeviceRequest
 from policies.gpus.classes import GPUClass
 from policies.gpus.device_selectors import not_evaluated, possible_kinds
 from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weights, device_weight
-from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.gpus.selector_bounds import SelectorBounds
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
 from policies.pods.quantity import QuantityText
@@ -76,7 +77,7 @@ class ClaimedKinds:
         return bool(self.possible(request)) if is_known and not request.admin_access else None
 
     def demand(self, request: DeviceRequest, count: int | None) -> Demand:
-        """Return the demand of so many devices, or of all that a node has if `count` is None."""
+        """Return the demand of `count` devices; None: of all devices of a node."""
         resource = RESOURCES + IMPLICIT_DEVICE_CLASS + request.device_class_name
         if possible := self.possible(request):
             return self._of_kinds(request, possible, count, resource)

@@ -35,6 +35,7 @@ from policies.gpus.cards import (
     is_limit,
 )
 from policies.gpus.classes import GPUClass, GPUClasses
+from policies.gpus.device_weight import weight_by_name
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.named_nodes import NO_NODES, NodeIndex
@@ -115,6 +116,7 @@ def pod_demand(
     candidates = candidate_classes(pod, classes, nodes)
 
     has_limits = any(map(is_limit, plain))
+    weights = {each: weight_by_name(each.name, resource_mapping, classes) for each in plain}
 
     def cards_on(card: Card) -> Mapping[GPUResource, Fraction]:
         in_containers = (
@@ -122,7 +124,8 @@ def pod_demand(
             if has_limits
             else cards(plain, card)
         )
-        return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
+        weighed = {each: amount * weights.get(each, 1) for each, amount in in_containers.items()}
+        return {**weighed, **annotated_cards(pod, card, resource_mapping)}
 
     if len(requested) > MAX_RESOURCES:  # only a pod that was not reviewed
         demand = _upper_bound(cards_on, candidates, unclassified_pods)

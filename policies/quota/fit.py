@@ -158,11 +158,7 @@ def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vec
 
 
 def _failure(
-    workload: Workload,
-    requested: Sequence[TemplateDemand],
-    hard: Vector,
-    held: Vector | None,
-    own: Vector,
+    workload: Workload, requested: Sequence[TemplateDemand], hard: Vector, held: Vector | None, own: Vector
 ) -> FitResult | None:
     """Return the worst failure under a quota of `hard`.
 

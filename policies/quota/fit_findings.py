@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from policies.finding import ContactEdit, Edit, Finding, Severity, Wait, either, in_words
+from policies.finding import ContactEdit, Edit, Finding, Wait, either, in_words, warning
 from policies.pods.workload import Workload
 from policies.quota.amounts import NOTHING, format_amount, texts, unit
 from policies.quota.demand import Catalogue
@@ -42,10 +42,9 @@ def fit_warning(
     to_raise, contact = escalation([] if team else keys, keys if team else [], team)
     kind = "ClusterGPUQuota" if fit.team_state else "GPUQuota"
     raised = ((ContactEdit(kind, hard_field(fit.key), str(fit.needed)),),)
-    warning = partial(
-        Finding,
+    misfit = partial(
+        warning,
         reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[will_queue],
-        severity=Severity.WARNING,
         path=fit.path,
         contact=contact,
     )
@@ -55,7 +54,7 @@ def fit_warning(
             is_beside = bool(choices and fit.held)
             is_one = failure is FitFailure.POD_TOO_LARGE
             who = "a pod needs" if is_one else f"{fit.pods} pods that must run together need"
-            return warning(
+            return misfit(
                 path=path,
                 message=f"{who} {never_fits}",
                 choices=choices,
@@ -73,7 +72,7 @@ def fit_warning(
             )
             if fit.starting:
                 choices += either(Edit("spec.replicas", fit.starting))
-            no_surge = warning(path="spec.strategy", message=facts, choices=choices, remedy=remedy)
+            no_surge = misfit(path="spec.strategy", message=facts, choices=choices, remedy=remedy)
             return no_surge if is_enforced else None
         case _:
             advice = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
@@ -84,7 +83,7 @@ def fit_warning(
                 before = ledger.pods_before if queueing_enabled else None
                 message += f"{';' if is_impossible else ':'} {_starting(fit, workload, before)}"
             awaits, wait = _awaited(fit, workload, advice, will_queue=will_queue)
-            return warning(
+            return misfit(
                 path=path,
                 message=message,
                 choices=choices,
@@ -135,7 +134,7 @@ def _too_little(fit: FitResult, namespace: str) -> str:
 
 
 def _limits_in_words(fit: FitResult, namespace: str) -> tuple[str, str, str]:
-    """Return the quota that has too little, what it grants, and how much of that is free, in words."""
+    """Return in words: the quota that is too small, what it grants, and how much is free."""
     state = fit.team_state
     if state is None:
         whose, hard = namespace, fit.hard

@@ -25,12 +25,7 @@ class Advice(NamedTuple):
     remedy: str = ""
 
 
-def smaller_pod(
-    fit: FitResult,
-    workload: Workload,
-    ledger: QuotaLedger,
-    catalogue: Catalogue,
-) -> Advice:
+def smaller_pod(fit: FitResult, workload: Workload, ledger: QuotaLedger, catalogue: Catalogue) -> Advice:
     """Return the advice for a pod that exceeds the whole quota: it must fit all limits of classes on which it could run.
 
     All its pods fit then, or else one, where a field says how many and they need not run together. In words if several containers

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from datetime import datetime
 from enum import Enum
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import GPUS, NOTHING, RESOURCES, Vector
 
 _HOUR, _DAY = 3600, 86400

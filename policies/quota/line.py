@@ -16,112 +16,19 @@ Words:
     kept: reserved in the ledger for an object, while its pods are replaced (`policies.quota.ledger.keeps`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, exceeds, maximum, positive_difference, total
-from policies.quota.ledger.credits import Matching, match
-from policies.quota.ledger.keeps import kept_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, lift_id
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.queue_entries import InLine, QueueEntry, Standing, Waiter, entries_in_line
+from policies.quota.waiting import QueueOrder
 
 LIFTS_LIMIT = LIMIT // 2
 """Characters of what is held for pods that wait, so that creations have room beside them: some 4,500 pods of equal demand."""
-
-
-class Waiter(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
-
-    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `owner` is the owner of its credits, or "".
-    `replaces`: it replaces an ended pod, so it goes first. `keeper` is the uid of the object that may keep quota for it, or "",
-    and `keep` the id of what that object keeps for it.
-    """
-
-    uid: str
-    demand: Vector
-    since: str
-    priority: int = 0
-    gang: str = ""
-    obstacle: "Standing | None" = None
-    owner: str = ""
-    replaces: bool = False
-    keeper: str = ""
-    keep: str = ""
-
-
-class Gang(msgspec.Struct, frozen=True):
-    """A gang needs `size` pods to start. `running`: how many of its pods have no gate, or have succeeded.
-
-    With size 0, which could not be read, its pods have the obstacle UNREAD_GANG.
-    """
-
-    size: int
-    running: int = 0
-
-
-class InLine(msgspec.Struct, frozen=True):
-    """The pods of a namespace that wait, their gangs by key, `spec.queue`, and which credits let them go first."""
-
-    waiters: Sequence[Waiter]
-    gangs: Mapping[str, Gang]
-    queue: QueueSpec = QueueSpec()
-    matching: Matching | None = None
-
-
-def line_up(
-    ledger: QuotaLedger,
-    waiters: Iterable[Waiter],
-    gangs: Mapping[str, Gang],
-    queue: QueueSpec,
-    now: int,
-    *,
-    in_team: bool = False,
-) -> InLine:
-    """Return the line of these pods. Pods that replace ended ones go first. `now` is in ms since 1970.
-
-    In a team, only pods for which quota is kept go first: others could take the quota of other namespaces.
-    """
-    usable = ledger.credits if queue.prefer_replacements and not in_team else ()
-    pods, lifts = tuple(waiters), ledger.reservations.lifts
-    ordered: list[Waiter] = sorted(pods, key=_sort_key) if ledger.reservations.keeps else []
-    if keeps := kept_for(ledger.reservations, ordered):
-        pods = tuple(replace(each, keep=keeps.get(each.uid, "")) for each in pods)
-    matching = match(usable, (each for each in pods if each.uid not in lifts and not each.keep), now)
-    if matching.ends:
-        pods = tuple(replace(each, replaces=True) if each.uid in matching.ends else each for each in pods)
-    return InLine(pods, gangs, queue, matching)
-
-
-class Standing(Enum):
-    """Why a pod waits, as the reason in the status of the GPUQuota."""
-
-    STARTING = "Starting"
-    """Quota is held for it, and its gate is being removed."""
-    NEXT = "Next"
-    """It starts when the quota has room."""
-    BEHIND = "Behind"
-    """Others are before it in line."""
-    INCOMPLETE = "Incomplete"
-    """Pods of its gang do not exist yet."""
-    UNREAD_GANG = "UnreadGang"
-    """How many pods its gang needs could not be read yet."""
-    OTHER_GATE = "OtherGate"
-    """It has a scheduling gate of somebody else, too."""
-    DENIED = "Denied"
-    """The removal of its gate was denied."""
-    TOO_LARGE = "TooLarge"
-    """It exceeds the whole quota."""
-    TOO_MANY = "TooMany"
-    """Its gang has more pods than can start together."""
-    ON_HOLD = "OnHold"
-    """`spec.queue.hold` of the GPUQuota is true."""
-    BUDGET_SPENT = "BudgetSpent"
-    """The budget of GPU-hours of something that it needs is spent. Others pass it."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -152,58 +59,6 @@ class Turn(msgspec.Struct, frozen=True):
     places: Mapping[str, Place]
 
 
-class QueueEntry(msgspec.Struct, frozen=True, dict=True):
-    """One place in line: a single pod, or the pods that a gang needs to start. `missing` of those do not exist yet.
-
-    `beyond_size`: further pods of the gang. Each lines up alone once the gang has started. `continues_gang`: quota is held for
-    the pod because its gang has started.
-    """
-
-    waiters: tuple[Waiter, ...]
-    continues_gang: bool
-    gang: str = ""
-    missing: int = 0
-    beyond_size: tuple[Waiter, ...] = ()
-
-    @property
-    def obstacle(self) -> Standing | None:
-        return next((each.obstacle for each in self.waiters if each.obstacle is not None), None)
-
-    @cached_property
-    def demand(self) -> Vector:
-        """The demand of all its pods; of a single pod, the vector that it shares with equal pods."""
-        return (
-            self.waiters[0].demand if len(self.waiters) == 1 else total(each.demand for each in self.waiters)
-        )
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether it cannot start. A gang whose size cannot be read may have started."""
-        return self.obstacle not in {None, Standing.UNREAD_GANG}
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether quota is kept for all its pods, so that it takes nothing from others."""
-        return not self.missing and all(each.keep for each in self.waiters)
-
-    @property
-    def goes_first(self) -> bool:
-        return self.continues_gang or self.is_kept or any(each.replaces for each in self.waiters)
-
-    @property
-    def since(self) -> str:
-        return min(each.since for each in self.waiters)
-
-    @property
-    def order(self) -> tuple[object, ...]:
-        first = min((*self.waiters, *self.beyond_size), key=_sort_key)
-        return not self.continues_gang, not self.is_kept, *_sort_key(first)
-
-
-def _sort_key(waiter: Waiter) -> tuple[object, ...]:
-    return not waiter.replaces, -waiter.priority, waiter.since, waiter.uid
-
-
 def next_to_start(ledger: QuotaLedger, in_line: InLine, starved_before: str = "") -> Turn:
     """Hold quota for the next pods in line, and release what is held for pods that cannot start now.
 
@@ -214,30 +69,6 @@ def next_to_start(ledger: QuotaLedger, in_line: InLine, starved_before: str = ""
     while line.head is not None:
         line.hold()
     return line.turn()
-
-
-def _entries(
-    waiters: Iterable[Waiter], gangs: Mapping[str, Gang], ledger: QuotaLedger
-) -> Iterator[QueueEntry]:
-    lifts = ledger.reservations.lifts
-    by_gang: dict[str, list[Waiter]] = {}
-    for waiter in sorted(waiters, key=_sort_key):
-        if waiter.gang in gangs:
-            by_gang.setdefault(waiter.gang, []).append(waiter)
-        else:
-            yield QueueEntry((waiter,), continues_gang=False)
-    for key, members in by_gang.items():
-        gang = gangs[key]
-        has_begun = any(waiter.uid in lifts and lifts[waiter.uid].is_begun_lift for waiter in members)
-        if not gang.running and not has_begun:
-            size = gang.size or len(members)
-            needed, beyond_size = tuple(members[:size]), tuple(members[size:])
-            yield QueueEntry(
-                needed, continues_gang=False, gang=key, missing=size - len(needed), beyond_size=beyond_size
-            )
-            continue
-        # The gang has started. What was held for all of its pods stays; pods that come later are replacements.
-        yield from (QueueEntry((waiter,), continues_gang=waiter.uid in lifts) for waiter in members)
 
 
 def _under_both_catalogues(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> QuotaLedger:
@@ -314,7 +145,9 @@ class NamespaceLine:
     def __init__(
         self, ledger: QuotaLedger, in_line: InLine, starved_before: str, limit: int = LIFTS_LIMIT
     ) -> None:
-        entries = sorted(_entries(in_line.waiters, in_line.gangs, ledger), key=lambda entry: entry.order)
+        entries = sorted(
+            entries_in_line(in_line.waiters, in_line.gangs, ledger), key=lambda entry: entry.order
+        )
         self.ledger = ledger = _without_blocked(_under_both_catalogues(ledger, entries), entries)
         self.head: Head | None = None
         self.held_by_namespace = ledger.held

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, together
+from policies.finding import ContactEdit, Edit, Finding, Reason, Wait, together, warning
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
@@ -35,11 +35,7 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
         facts = f"{how_many(state.waiting)} of other namespaces of {team} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
-    return Finding(
-        reason=QUOTA_QUEUED,
-        severity=Severity.WARNING,
-        message=f"waits in line for {quota}: {facts}",
-    )
+    return warning(reason=QUOTA_QUEUED, message=f"waits in line for {quota}: {facts}")
 
 
 def why_not_queued(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
@@ -101,37 +97,37 @@ def how_many(number: int) -> str:
 
 def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: int) -> Iterator[Finding]:
     """Yield warnings about pods that wait in line. `before`: the number of queued pods ahead of this workload, which fits."""
-    warning = partial(Finding, reason=QUOTA_QUEUED, severity=Severity.WARNING)
+    waiting = partial(warning, reason=QUOTA_QUEUED)
     pods = [each for each in workload.pods if each.count.running]
     is_denied = (
         any(each.denied for each in pods) if workload.is_one_gang else all(each.denied for each in pods)
     )
     if pods and before and not is_denied:
         message = f"its pods will wait in line, {how_many(before)} before them{deadline_note(workload)}"
-        yield warning(path=pods[0].path, message=message)
+        yield waiting(path=pods[0].path, message=message)
     for pod in pods:
         if pod.pod.spec.resource_claims and resource_mapping.requests_gpus_without_claims(pod.pod):
             message = (
                 "pods with ResourceClaims do not wait in line: they are denied while the quota has no room"
             )
-            yield warning(path=f"{pod.path}.spec.resourceClaims", message=message)
+            yield waiting(path=f"{pod.path}.spec.resourceClaims", message=message)
     of_gpus = {resource_mapping.pod_requests_gpus(pod.pod) for pod in pods}
     if workload.stage_field and sum(pod.count.running or 0 for pod in pods) > 1 and True in of_gpus:
         message = (
             "its pods start in stages, which wait in line for quota one after the other: two such objects may hold a part of the "
             "quota each, and wait for each other"
         )
-        yield warning(path=workload.stage_field, message=message)
+        yield waiting(path=workload.stage_field, message=message)
     if workload.leader_edit and of_gpus == {True, False}:
         path, choices = workload.leader_edit.path, together(workload.leader_edit)
         message = "its pods without GPUs start at once, and fail while the others wait in line for quota"
-        yield warning(path=path, message=message, choices=choices)
+        yield waiting(path=path, message=message, choices=choices)
     is_cron_job = (workload.group, workload.kind) == ("batch", "CronJob")
     policy, deadline = (value_at(workload.data, path) for path in _CRON_JOB)
     if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
         message = "Jobs that wait in line for quota pile up, because each schedule adds one"
         forbid = Edit("spec.concurrencyPolicy", "Forbid")
-        yield warning(path=forbid.path, message=message, choices=together(forbid))
+        yield waiting(path=forbid.path, message=message, choices=together(forbid))
 
 
 _CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")

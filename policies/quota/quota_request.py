@@ -19,14 +19,9 @@ from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.claim_demand import SCHEDULER, claim_demand, marked_for, uncovered
-from policies.quota.demand import (
-    UNCOUNTABLE_DEVICES,
-    Catalogue,
-    Demand,
-    UnclassifiedPods,
-    pod_demand,
-)
+from policies.quota.claim_demand import claim_demand, uncovered
+from policies.quota.claim_protection import SCHEDULER, marked_for
+from policies.quota.demand import UNCOUNTABLE_DEVICES, Catalogue, Demand, UnclassifiedPods, pod_demand
 from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
@@ -158,7 +153,7 @@ def decide_by_own_catalogue(
     waiting: int = 0,
     is_served: bool = True,
 ) -> ReservationOutcome:
-    """Decide on one request as if the ledger was counted under this catalogue, and so many pods waited. Reserve nothing.
+    """Decide on one request as if the ledger was counted under this catalogue, and `waiting` pods waited. Reserve nothing.
 
     is_served: as in ReservationRequest.
     """

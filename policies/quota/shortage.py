@@ -89,10 +89,7 @@ def exceeded(
     smaller = edits_to_request_part(request.pod, mapping, part) if request.pod and has_one_request else ()
     ways = (_cheaper_class(request, ledger, shortfalls, class_pins), smaller)
     fix = next((edits for edits in ways if edits and helps(edits, False)), ())
-    awaits, by_own = (
-        _awaited(request, ledger, shortfalls),
-        _replicas(request, ledger, shortfalls),
-    )
+    awaits, by_own = (_awaited(request, ledger, shortfalls), _replicas(request, ledger, shortfalls))
     largest_that_fits = _largest_that_fits(request, shortfalls) if not smaller and by_own is None else ()
     is_refused = bool(largest_that_fits) and not helps(largest_that_fits, can_never_fit)
     names_largest = not smaller and not is_refused

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, either, together
+from policies.finding import Edit, Finding, Reason, Severity, either, together, warning
 from policies.gpus.near_names import REFUSED
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.names import is_resource_name
@@ -141,10 +141,9 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
         amounts = {str(hard[each] or 0): hard[each] or 0 for each in same}
         is_set = meant in hard
         moved = tuple((removed, Edit(f"spec.hard[{meant}]", amount)) for amount in amounts.values())
-        yield Finding(
+        yield warning(
             rule=RESOURCE_QUOTA,
             reason=INEFFECTIVE_QUOTA,
-            severity=Severity.WARNING,
             path=removed.path,
             message="has no effect: a ResourceQuota counts only requests of extended resources",
             choices=together(removed) if is_set else moved,
@@ -177,10 +176,9 @@ def _in_whole(key: str, amount: QuantityText) -> Iterator[Finding]:
     quantity = readable(amount)
     if quantity is not None and not quantity.is_whole and quantity.nano > 0:
         path, least = f"spec.hard[{key}]", quantity.value
-        yield Finding(
+        yield warning(
             rule=RESOURCE_QUOTA,
             reason=INEFFECTIVE_QUOTA,
-            severity=Severity.WARNING,
             path=path,
             value=str(amount),
             message=f"allows {least - 1}: pods request whole GPUs",
@@ -197,10 +195,9 @@ def charged_while_waiting(hard: Iterable[str], resource_mapping: ResourceMapping
         or (key.startswith(REQUESTS) and resource_mapping.resource(key.removeprefix(REQUESTS)) is not None)
     )
     if charged:
-        yield Finding(
+        yield warning(
             rule=RESOURCE_QUOTA,
             reason=CHARGED_WHILE_WAITING,
-            severity=Severity.WARNING,
             path="spec.hard",
             message=f"{', '.join(charged)} also count pods that wait in line for quota: beyond them, a pod is denied instead",
             choices=together(*(Edit(f"spec.hard[{key}]") for key in charged)),

@@ -53,7 +53,6 @@ def creation_timestamp(at: int) -> str:
 
 
 def waits(pod: Pod) -> bool:
-    """Whether the pod has our gate."""
     return any(gate.name == GATE for gate in pod.spec.scheduling_gates or ())
 
 

@@ -18,7 +18,7 @@ from itertools import islice
 
 import msgspec
 
-from policies.finding import ContactEdit, Finding, Reason, Severity, truncate
+from policies.finding import ContactEdit, Finding, Reason, truncate, warning
 from policies.gpus.cards import domain
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import CUDA, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, BadAnnotation
@@ -208,9 +208,8 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
         request = "for the label, which GPU Feature Discovery sets"
     else:
         return  # nobody wrote an annotation that could have no effect
-    yield Finding(
+    yield warning(
         reason=reason,
-        severity=Severity.WARNING,
         path=requested.path,
         container=requested.container,
         value=truncate(requested.text),

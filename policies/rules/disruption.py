@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Edit, Finding, Reason, together, warning
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import DO_NOT_DISRUPT, SAFE_TO_EVICT
 from policies.pods.field_paths import value_at
@@ -69,9 +69,8 @@ def check_workload(workload: Workload, _options: DisruptionOptions, context: Con
     if context.budgets is None:
         return
     if not any(_may_select_of(budget, workload) for budget in context.budgets):
-        yield Finding(
+        yield warning(
             reason=NO_DISRUPTION_BUDGET,
-            severity=Severity.WARNING,
             path="spec.replicas",
             value=str(value_at(workload.data, ("spec", "replicas"))),
             message="a drain of nodes may stop all replicas at once: no PodDisruptionBudget selects them",
@@ -156,10 +155,9 @@ def check_budget(
         server for server in servers if budget.selector and _may_select_of(budget.selector, server.workload)
     ]
     if not selected and on_gpus and (are_all or budget.selector is None):
-        yield Finding(
+        yield warning(
             rule=ID,
             reason=SELECTS_NO_POD,
-            severity=Severity.WARNING,
             path="spec.selector",
             message=f"selects no pod, so it protects none: {on_gpus[0].title} has other labels",
             remedy="set the labels of the pods",
@@ -173,10 +171,9 @@ def check_budget(
     titles = " and ".join(each.title for each in selected)
     least = (f"at the least, by {each.autoscaler}" for each in selected if each.autoscaler and is_least)
     instead = Edit("spec.maxUnavailable", 1)
-    yield Finding(
+    yield warning(
         rule=ID,
         reason=BLOCKS_DRAINS,
-        severity=Severity.WARNING,
         path=f"spec.{field}",
         value=str(value),
         message=f"a drain of a node never ends: no pod of {titles} may be evicted ({pods} {next(least, 'in all')})",

@@ -18,13 +18,13 @@ requests devices of another vendor.
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Severity, either, together
+from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Severity, either, together, warning
 from policies.gpus.cards import domain, requested_of_nodes
 from policies.gpus.claimed_devices import ClaimSpec
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
-from policies.gpus.resource_mapping import GPUResource, Measure
-from policies.models.memory import enough_cards, enough_in_words
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import NO_NODE
 from policies.placement.claim_classes import ClaimJudge
 from policies.placement.class_advice import (
@@ -41,9 +41,9 @@ from policies.placement.class_choice import (
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
-    warning,
     without_default,
 )
+from policies.placement.class_memory import model_too_large
 from policies.placement.class_nodes import class_without_nodes
 from policies.placement.class_selection import ClassSelection
 from policies.placement.class_use import ANY, ClassUse, class_matches
@@ -53,14 +53,7 @@ from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import other_ways
 from policies.placement.pinning import allows_label, classes_of_label, is_narrowed_to, many_values
-from policies.pods.annotations import (
-    GPU_CLASS,
-    INEFFECTIVE_ANNOTATION,
-    INVALID_ANNOTATION,
-    MODEL_FAMILY,
-    MODEL_LAYERS,
-)
-from policies.pods.field_paths import annotation_path
+from policies.pods.annotations import GPU_CLASS, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import NodeSelectorRequirement, Pod, Toleration
@@ -169,6 +162,7 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         resources=tuple(sorted(kept, key=lambda resource: resource.name)),
         others=tuple(sorted(others)),
         claim_classes=context.claim_classes,
+        claimed_gpus=context.claimed_gpus,
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,
@@ -210,7 +204,7 @@ def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> It
     contradictions = [*_contradiction(case)]
     yield from contradictions
     yield from _without_label(case)
-    yield from _too_small(case)
+    yield from model_too_large(case)
     # What ends a contradiction puts the pod on other nodes.
     if all(each.severity is Severity.WARNING for each in contradictions):
         yield from class_without_nodes(case)
@@ -326,37 +320,6 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
         yield about_annotation(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
 
 
-def _too_small(case: ClassCase) -> Iterator[Finding]:
-    need, gpu_classes = case.need, case.selection.gpu_classes
-    chosen = case.choice.classes if case.choice else ()
-    classes = gpu_classes.named(case.pinned.classes) if case.pinned else chosen
-    if need is not None and classes and not any(need.fits(each, gpu_classes) for each in classes):
-        largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, gpu_classes))
-        key, value = need.declared
-        usable = filter(case.selection.offers_whole, case.selection.usable())
-        fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, gpu_classes)]
-        to_name = case.naming(fitting) if fitting else ClassAdvice()
-        more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
-        enough, words = enough_in_words(need, classes), need.words
-        ways = [*([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
-        request = "" if ways else "for larger cards"
-        if not need.weights_fit(largest, gpu_classes):
-            words = need.weights_words
-        elif not need.estimate.knows_kv_cache:
-            words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
-        words += f"; {enough} would do" if enough and not more_cards else ""
-        yield warning(
-            reason=MODEL_TOO_LARGE,
-            path=annotation_path(key),
-            value=value,
-            message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}): {words}",
-            choices=(*more_cards, *to_name.choices),
-            remedy=", or ".join(ways),
-            ask_contact=request,
-            contact_choices=((ContactEdit("Node"),),) if request else (),
-        )
-
-
 def check_claim(
     spec: ClaimSpec | None, path: str, options: GPUClassOptions, context: Context
 ) -> Iterator[Finding]:
@@ -372,7 +335,7 @@ def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Itera
 
 
 def ways_of(pod: Pod, context: Context) -> Iterator[Edits]:
-    """Yield what may help a pod of which a finding offers nothing that does."""
+    """Yield edits that may help a pod, where no choice of a finding does."""
     return other_ways(pod, context.resource_mapping, context.classes, class_use(context), context.nodes)
 
 

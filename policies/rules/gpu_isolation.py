@@ -20,16 +20,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from policies.finding import Edit, Edits, Finding, Reason, Severity, together
+from policies.finding import Edit, Edits, Finding, Reason, Severity, together, warning
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
-from policies.gpus.resource_mapping import NVIDIA_GPU
-from policies.gpus.unmapped import (
-    gets_other_gpus,
-    is_unmapped_accelerator,
-    other_resources,
-    other_scheduler,
-)
+from policies.gpus.mapping_spec import NVIDIA_GPU
+from policies.gpus.unmapped import gets_other_gpus, is_unmapped_accelerator, other_resources, other_scheduler
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.field_paths import annotation_path
@@ -88,8 +83,7 @@ REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
 
 _exposed = partial(Finding, reason=EXPOSED_GPUS)
-_warning = partial(Finding, severity=Severity.WARNING)
-_unread = partial(_warning, reason=DEVICE_VARIABLE, message=UNREAD)
+_unread = partial(warning, reason=DEVICE_VARIABLE, message=UNREAD)
 
 
 class GPUIsolationOptions(RuleOptions, frozen=True):
@@ -111,7 +105,7 @@ def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> 
 def unmapped(
     pod: Pod, places: Iterable[ContainerPlace], context: Context
 ) -> Iterator[tuple[str, ContainerPlace]]:
-    """Yield the names by which containers request accelerators that no mapping has, and that some node may have.
+    """Yield the names of requested accelerators that no mapping has, if a node may have them.
 
     A cordoned node has what it had: the pod may wait for it, and keeps its variables then.
     A kubelet ignores such a resource if its node lacks it, which no scheduler prevents with a nodeName.
@@ -144,7 +138,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     for name, place in reversed(accelerators.items()):
         # Of a misspelt name, rule ineffective-fields says which is meant.
         if context.resource_mapping.misspelt(name) is None:
-            yield _warning(
+            yield warning(
                 reason=UNMAPPED_RESOURCE,
                 path=place.amount_paths(name)[0],
                 container=place.container.name,
@@ -153,7 +147,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
             )
     asked = other_scheduler(pod, context.resource_mapping)
     if asked is not None:
-        yield _warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
+        yield warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
     requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
@@ -161,7 +155,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     # Agents that run on every node have to tolerate all taints.
     if tolerated is not None and not context.made_by_daemonset:
         path = f"spec.tolerations[{tolerated}]"
-        yield _warning(
+        yield warning(
             reason=TOLERATES_GPU_TAINT,
             path=path,
             message=TOLERATED,
@@ -326,7 +320,7 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
     for place in pod.places:
         security = place.container.security_context
         if security is not None and security.privileged:
-            yield _warning(
+            yield warning(
                 reason=PRIVILEGED_CONTAINER,
                 path=f"{place.path}.securityContext.privileged",
                 container=place.container.name,
@@ -360,10 +354,7 @@ RULE = Rule(
     options=GPUIsolationOptions,
     mutate=mutate,
     check=check,
-    metadata_keys=(
-        FRACTION_CONTAINER,
-        *exposure.DEVICE_KEYS,
-    ),
+    metadata_keys=(FRACTION_CONTAINER, *exposure.DEVICE_KEYS),
     exported_without={
         "accelerators that no GPUResourceMapping has": "the webhook warns of them; they keep what their image says",
         "GPUs of other schedulers": "the webhook warns that no quota counts them",

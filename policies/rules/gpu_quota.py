@@ -20,7 +20,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, either
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, either, warning
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claimed_devices import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
@@ -30,7 +30,8 @@ from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.amounts import exceeds, format_amount
 from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
-from policies.quota.claim_demand import PROTECTED_CLAIM, SELECTOR_IGNORED, claim_demand, ignored_selectors
+from policies.quota.claim_demand import SELECTOR_IGNORED, claim_demand, ignored_selectors
+from policies.quota.claim_protection import PROTECTED_CLAIM
 from policies.quota.demand import UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
 from policies.quota.fit import FitResult, fit_result
 from policies.quota.fit_findings import fit_warning
@@ -51,7 +52,6 @@ from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationO
 from policies.quota.shortage import (
     QUOTA_CAN_NEVER_FIT,
     QUOTA_EXCEEDED,
-    ClassPins,
     Helps,
     exceeded,
     helps_always,
@@ -145,7 +145,14 @@ def check_reservation(
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
         finding = exceeded(
-            namespace, ledger, verdict.shortfalls, because, request, now, _pins(context_of), helps
+            namespace,
+            ledger,
+            verdict.shortfalls,
+            because,
+            request,
+            now,
+            lambda pod: class_pins(pod, context_of(pod)),
+            helps,
         )
         notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
         yield replace(finding, details=(*finding.details, *notes, *of_group(request)))
@@ -172,10 +179,6 @@ def _naming_classes(
     return replace(denial, choices=next(filter(None, map(tuple, helping)), ()))
 
 
-def _pins(context_of: Callable[[Pod], Context]) -> ClassPins:
-    return lambda pod: class_pins(pod, context_of(pod))
-
-
 _IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
 
 
@@ -192,21 +195,15 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
         # In the words of ResourceQuota.
         requested = ", ".join(f"{excess.key}={format_amount(excess.amount)}" for excess in excesses)
         limited = ", ".join(f"{excess.key}={format_amount(excess.hard)}" for excess in excesses)
-        yield Finding(
+        yield warning(
             reason=QUOTA_CAN_NEVER_FIT,
-            severity=Severity.WARNING,
             path="spec.spec.devices.requests",
             message=f"no claim of this template can ever fit the quota, requested: {requested}, limited: {limited}",
             remedy="request fewer devices",
         )
     if demand.vector and not excesses and context.lets_wait:
         message = "claims do not wait in line for quota: while it has no room, they are denied and their pods stay pending"
-        yield Finding(
-            reason=QUOTA_QUEUED,
-            severity=Severity.WARNING,
-            path="spec.spec.devices.requests",
-            message=message,
-        )
+        yield warning(reason=QUOTA_QUEUED, path="spec.spec.devices.requests", message=message)
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:

@@ -16,12 +16,11 @@ written decides, not the phase, so templates come out the same.
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together, truncate
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together, truncate, warning
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
@@ -38,29 +37,17 @@ from policies.gpus.amount import (
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import GPUClasses
 from policies.gpus.default_gpus import GPUS_BY_DEFAULT, warnings
-from policies.gpus.fraction_annotations import (
-    FRACTION_CONTAINER,
-    LEAST_PART,
-    fraction_container,
-    fraction_problems,
-)
+from policies.gpus.fraction_annotations import FRACTION_CONTAINER
+from policies.gpus.fraction_findings import FRACTION_BESIDE_GPUS, FRACTION_TOO_SMALL, fraction_findings
+from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
-from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.placement.availability import (
-    EXCEEDS_MAX_PER_CONTAINER,
-    EXCEEDS_MAX_PER_POD,
-    EXCEEDS_NODE,
-    NO_NODE,
-    OTHER_VENDOR,
-    UNKNOWN_SLICE,
-    Availability,
-    Bounds,
-)
+from policies.placement.availability import EXCEEDS_NODE, NO_NODE, OTHER_VENDOR, UNKNOWN_SLICE, Availability
+from policies.placement.bounds import EXCEEDS_MAX_PER_CONTAINER, EXCEEDS_MAX_PER_POD, Bounds
 from policies.placement.kept_apart import seldom_together
 from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
-from policies.pods.field_paths import annotation_path
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
@@ -75,8 +62,6 @@ from policies.rules.parallelism import SEVERAL_SLICES
 REQUEST_NOT_LIMIT = Reason("RequestNotLimit", "a GPU request differs from its limit")
 MISSING_LIMIT = Reason("MissingLimit", "a GPU request has no limit")
 DAEMONSET_HOLDS_GPUS = Reason("DaemonSetHoldsGPUs", "a DaemonSet holds whole GPUs on every node")
-FRACTION_BESIDE_GPUS = Reason("FractionBesideGPUs", "a fraction annotation stands beside whole GPUs")
-FRACTION_TOO_SMALL = Reason("FractionTooSmall", "a fraction annotation counts as more than it says")
 
 ID = "gpu-requests"
 
@@ -138,9 +123,6 @@ class GPURequestsOptions(RuleOptions, frozen=True):
         return ("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)
 
 
-warning = partial(Finding, severity=Severity.WARNING)
-
-
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     availability = Availability(pod, context.classes, class_use(context), context.nodes)
     bounds = Bounds(
@@ -169,7 +151,8 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, bounds)
     yield from seldom_together(availability, requests, context.resource_mapping)
-    yield from annotation_findings(pod, context)
+    has_scheduler = context.phase is not Phase.MUTATE
+    yield from fraction_findings(pod, context.resource_mapping, has_scheduler=has_scheduler)
     if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
         yield from warnings(pod, context.limit_ranges, context.resource_mapping)
 
@@ -328,67 +311,6 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
                 choices=together(Edit(path)),
                 remedy=f"remove {variable.name}",
             )
-
-
-def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield the problems of fraction annotations: invalid, beside whole GPUs, or without effect."""
-    if not context.resource_mapping.fractions_of(pod):
-        return
-    bad = list(fraction_problems(pod, context.resource_mapping))
-    for problem in bad:
-        yield problem.finding()
-    fraction = context.resource_mapping.pod_fraction(pod)
-    requests = [*context.resource_mapping.requests(pod)]
-    whole = [requested.place for requested in requests if requested.resource.measure is Measure.DEVICES]
-    if fraction is None or bad:
-        return
-    key, text = fraction
-    is_served = fraction_container(pod, context.resource_mapping) is not None
-    about = partial(warning, path=annotation_path(key.key), value=truncate(text, QUOTED))
-    if key.measure is Measure.FRACTION and Fraction(text) < LEAST_PART:
-        yield about(
-            reason=FRACTION_TOO_SMALL,
-            message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
-            choices=together(Edit(annotation_path(key.key), f"{float(LEAST_PART)}")),
-            remedy=f'set "{float(LEAST_PART)}" or more',
-        )
-    if whole:
-        names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
-        yield about(
-            reason=FRACTION_BESIDE_GPUS,
-            message="should not stand beside whole GPUs: schedulers that know the annotation refuse such pods, the others "
-            "ignore it",
-            choices=(
-                (Edit(annotation_path(key.key)),),
-                tuple(
-                    Edit(path)
-                    for request in requests
-                    if request.resource.measure is Measure.DEVICES
-                    for path in request.place.amount_paths(request.resource.name)
-                ),
-            ),
-            remedy=f"remove it, or the whole GPUs of container {names}",
-        )
-    # Before validation another webhook may still set the scheduler.
-    elif context.phase is not Phase.MUTATE and not is_served:
-        scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
-        why = "nodeName bypasses schedulers" if pod.spec.node_name else f"{scheduler} does not share GPUs"
-        scheduler_name = next(iter(context.resource_mapping.fraction_schedulers), "")
-        yield about(
-            reason=INEFFECTIVE_ANNOTATION,
-            message=f"has no effect: {truncate(why, QUOTED)}, so the pod gets none",
-            choices=(
-                (Edit("spec.schedulerName", scheduler_name), Edit("spec.nodeName")),
-                *(
-                    (
-                        Edit(annotation_path(key.key)),
-                        Edit(f"{place.path}.resources.limits[{key.resource}]", 1),
-                    )
-                    for place in pod.apps[:1]
-                ),
-            ),
-            remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits",
-        )
 
 
 def check_workload(workload: Workload, _options: GPURequestsOptions, context: Context) -> Iterator[Finding]:

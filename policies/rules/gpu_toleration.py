@@ -7,7 +7,8 @@ Adds:  a toleration for the taint whose key is the resource of the requested car
        toleration that an existing one covers is not added.
 Warns: about the template of a DaemonSet that lacks one of them: the DaemonSet gets no pod on a node with taints that the
        template does not tolerate. If the nodes are known, also about a pod that tolerates the taints of none of the nodes on
-       which it could run.
+       which it could run. About a ResourceClaim, a template of claims and a pod with claims if each present device for a request
+       has a taint that the request does not tolerate.
 
 A pod gets nothing if it requests only DRA claims that are not known to be for GPUs.
 """
@@ -15,14 +16,17 @@ A pod gets nothing if it requests only DRA claims that are not known to be for G
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
+from typing import Any
 
-from policies.finding import Edit, Edits, Finding, Reason, Severity, flow, plain, together
+from policies.finding import Edit, Edits, Finding, Reason, flow, plain, together, warning
 from policies.gpus.cards import requested_of_nodes
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimSpec
 from policies.placement.availability import NO_NODE
+from policies.placement.claim_classes import ClaimedClasses, requests_by_path
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import RULE_ID, given_tolerations
 from policies.placement.kept_apart import ONLY_ONE, only_one_of
-from policies.placement.named_nodes import NodeState
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import constraints_in_the_way
 from policies.placement.pinning import pinning
@@ -41,9 +45,12 @@ from policies.rule import Context, Phase, Rule, RuleOptions
 from policies.rules.gpu_class import class_use, selects_unknown_class
 
 MISSING_TOLERATION = Reason("MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes")
+TAINTED_DEVICES = Reason(
+    "TaintedDevices", "a ResourceClaim does not tolerate the taints of the devices that can serve it"
+)
 
 ID = RULE_ID
-_warning = partial(Finding, reason=NO_NODE, severity=Severity.WARNING, path="spec.tolerations")
+_warning = partial(warning, reason=NO_NODE, path="spec.tolerations")
 
 
 class GPUTolerationOptions(RuleOptions, frozen=True):
@@ -89,6 +96,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
         patch.add_toleration(toleration)
     if needed:
         yield from _no_node(patch.pod, context)
+    yield from _without_device(patch.pod, context)
 
 
 def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -141,6 +149,46 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
         )
 
 
+def _without_device(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Warn of claims that only tainted devices can serve."""
+    for index, claim in enumerate(pod.spec.resource_claims or ()):
+        if (taints := context.claim_taints.get(claim.name)) and not (pod.spec.node_name or context.is_update):
+            kind = TEMPLATE if claim.resource_claim_template_name else CLAIM
+            yield _tainted(
+                f"spec.resourceClaims[{index}]",
+                taints,
+                "the pod stays",
+                remedy=f"name a {kind} whose requests have tolerations {_tolerations_of(taints)} if the pod may use them",
+            )
+
+
+def check_claim(
+    spec: ClaimSpec | None, path: str, _options: GPUTolerationOptions, context: Context
+) -> Iterator[Finding]:
+    """Warn of requests that only tainted devices can serve."""
+    classes = ClaimedClasses(context.resource_mapping, context.classes, context.device_taints)
+    for alternatives in requests_by_path(spec, path):
+        if taints := classes.taints([each.choice for _, each in alternatives]):
+            at = f"{alternatives[0][0]}.tolerations"
+            yield _tainted(
+                at,
+                taints,
+                "its pods stay",
+                choices=together(*(Edit(f"{at}[-]", tolerating(each)) for each in taints)),
+                remedy=f"add {_tolerations_of(taints)} if pods may use them",
+            )
+
+
+def _tainted(path: str, taints: Sequence[Toleration], pods_stay: str, **ways: Any) -> Finding:
+    message = "each device for it has a taint that it does not tolerate, such as "
+    message += f"{describe_toleration(taints[0])}, so {pods_stay} pending"
+    return _warning(reason=TAINTED_DEVICES, path=path, message=message, **ways)
+
+
+def _tolerations_of(taints: Sequence[Toleration]) -> str:
+    return " and ".join(map(toleration_of, taints))
+
+
 def _selecting_it(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> Edits:
     """Return the edits that let a pod of this request select nodes that have it; empty if it selects some."""
     if any(state.has(requested) for state in nodes.states_for(pod, requested) or ()):
@@ -178,11 +226,10 @@ def _too_few(
 
 RULE = Rule(
     id=ID,
-    reasons=(NO_NODE, MISSING_TOLERATION),
+    reasons=(NO_NODE, MISSING_TOLERATION, TAINTED_DEVICES),
     summary="GPU pods tolerate the taints of GPU nodes",
     options=GPUTolerationOptions,
     mutate=mutate,
-    exported_without={
-        "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",
-    },
+    check_claim=check_claim,
+    exported_without={"tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim"},
 )

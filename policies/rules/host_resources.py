@@ -312,10 +312,7 @@ def _of_pod(pod: Pod, name: str) -> int | None:
 def _held(container: Container, name: str) -> tuple[int, int]:
     """Return request and limit; a missing one is equal to the other."""
     request, limit = _nano(container.requests, name), _nano(container.limits, name)
-    return (
-        request if name in container.requests else limit,
-        limit if name in container.limits else request,
-    )
+    return (request if name in container.requests else limit, limit if name in container.limits else request)
 
 
 def _nano(amounts: ResourceList | None, name: str) -> int:

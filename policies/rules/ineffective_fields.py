@@ -21,9 +21,10 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Edit, Finding, Json, Reason, Severity, together, truncate
+from policies.finding import Edit, Finding, Json, Reason, Severity, together, truncate, warning
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.near_names import INVALID_RESOURCE_NAME, REFUSED, UNKNOWN_RESOURCE_NAME
-from policies.gpus.resource_mapping import NVIDIA_GPU, ResourceMapping
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
 from policies.pods.field_paths import Parts, annotation_path, field_path, value_at
@@ -94,8 +95,7 @@ MAX_MISPLACED = 8
 _WITHOUT_FIELDS = frozenset({"metadata", "status"})
 """Maps of every object in which no author writes containers."""
 
-_warning = partial(Finding, severity=Severity.WARNING)
-_misplaced = partial(_warning, reason=MISPLACED_FIELD)
+_misplaced = partial(warning, reason=MISPLACED_FIELD)
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
@@ -137,7 +137,7 @@ def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     requested = [Edit(f"{place.path}.resources.limits[{NVIDIA_GPU}]", 1) for place in pod.apps[:1]]
     for key in islice((key for key in pod.annotations if key in FOR_GPU_PODS), MAX_UNREAD):
-        yield _warning(
+        yield warning(
             reason=INEFFECTIVE_ANNOTATION,
             path=annotation_path(key),
             value=pod.annotations[key],
@@ -151,7 +151,7 @@ def _of_rules_that_are_off(pod: Pod, context: Context) -> Iterator[Finding]:
     for key, value in pod.annotations.items():
         rule = READ_BY.get(key)
         if rule is not None and context.options_of(rule) is None:
-            yield _warning(
+            yield warning(
                 reason=INEFFECTIVE_ANNOTATION,
                 path=annotation_path(key),
                 value=value,
@@ -231,7 +231,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
     unread = ((key, value) for key, value in annotations.items() if _is_unread(key))
     for key, value in islice(unread, MAX_UNREAD):
         meant = _known(key)
-        yield _warning(
+        yield warning(
             reason=UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
             message="no rule reads an annotation of this name",
@@ -246,7 +246,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
 def _label(key: str, value: str, meant: str, annotations: Collection[str]) -> Finding:
     """Return a warning of a label that should be the annotation `meant`; "" if it should be none."""
     is_moved = meant and meant not in annotations
-    return _warning(
+    return warning(
         reason=UNKNOWN_ANNOTATION,
         path=f"metadata.labels[{truncate(key)}]",
         message="has no effect as a label",
@@ -293,7 +293,7 @@ def _misplaced_annotations(workload: Workload, mapping: ResourceMapping) -> Iter
     written = (key for key in annotations if key in read)
     for key in written if places else ():
         if not all(key in pods.pod.annotations for pods in workload.pods):
-            yield _warning(
+            yield warning(
                 reason=INEFFECTIVE_ANNOTATION,
                 path=annotation_path(key),
                 message=f"has no effect here: the pods of a {workload.kind} do not get its annotations",

@@ -14,11 +14,10 @@ GPUs serves. `exempt.kinds` are left alone. `mode` is disabled by default.
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, either, together
+from policies.finding import Edit, Finding, Reason, Severity, either, together, warning
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
@@ -106,9 +105,6 @@ def _seconds(text: str | None) -> int | None:
     return None if text is None else duration_seconds(text)
 
 
-_warning = partial(Finding, severity=Severity.WARNING)
-
-
 def mutate(patch: PodPatch, options: MaxRuntimeOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
     if not context.surely_requests_gpus(pod):
@@ -160,7 +156,7 @@ def _bound(
 def _unread(default: int, maximum: int | None, owner: Owner) -> Finding:
     """Return the warning that a pod gets no default, because its owner, which could not be read, may have a deadline."""
     in_place = "no" if maximum is None else f"max ({duration_text(maximum)}) and no"
-    return _warning(
+    return warning(
         reason=OWNER_UNREAD,
         path=PATH,
         choices=either(Edit(PATH, default), Edit(annotation_path(MAX_RUNTIME), duration_text(default))),
@@ -209,7 +205,7 @@ def _wish(pod: Pod) -> int | BadAnnotation | None:
 
 
 def _ineffective(pod: Pod, why: str) -> Finding:
-    return _warning(
+    return warning(
         reason=INEFFECTIVE_ANNOTATION,
         path=annotation_path(MAX_RUNTIME),
         value=pod.annotations[MAX_RUNTIME],
@@ -247,7 +243,6 @@ RULE = Rule(
     exported_without={
         "pods that controllers of Kubernetes make": "their deadline may be that of their Job, which CEL cannot look up",
         "what it adds": "a pod without a deadline is denied: the default may be that of its owner, and the webhook adds it",
-        "whether a controller made a pod of an exempt kind": "CEL cannot look it up, and anybody may write an ownerReference",
         "annotation max-runtime": "the webhook reads it before, and sets the field",
         "pods that only use claims (DRA)": "CEL cannot look up their devices",
     },

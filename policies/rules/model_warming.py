@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together
+from policies.finding import ContactEdit, Edit, Finding, Reason, together, warning
 from policies.gpus.cards import requested_of_nodes
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.init_container import CACHE, CONTAINER, HF_TOKEN, Warming
@@ -94,7 +94,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
                 yield f"sources.{scheme}.env[{name}]", text
 
 
-_not_fetched = partial(Finding, reason=MODEL_NOT_FETCHED, severity=Severity.WARNING)
+_not_fetched = partial(warning, reason=MODEL_NOT_FETCHED)
 
 
 class Request(NamedTuple):

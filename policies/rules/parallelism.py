@@ -19,8 +19,9 @@ from math import ceil, prod
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Edits, Finding, Reason, Severity
-from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
+from policies.finding import Edit, Edits, Finding, Reason, warning
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
 from policies.pods.field_paths import path_parts, value_at
 from policies.pods.owner import Owner
@@ -90,9 +91,8 @@ _MPI_LAYOUT = re.compile(r"(?<!\S)--?(g|t|N|ngpus|npernode|map-by|oversubscribe)
 
 _RAY_CLUSTER = "spec.rayClusterConfig"
 
-_warning = partial(Finding, severity=Severity.WARNING)
 _several_slices = partial(
-    _warning,
+    warning,
     reason=SEVERAL_SLICES,
     message="should be 1: a CUDA process sees one slice of a card, so the others stay idle unless more processes run",
     remedy="request one larger slice, or one in each container",
@@ -210,7 +210,7 @@ def _of_serve_config(
         if groups:
             gpus, (path, count) = max(groups.items())
             edits = _grown(workload, path, count + ceil((needed - total) / gpus), is_elastic=is_elastic)
-        yield _warning(
+        yield warning(
             reason=MORE_PROCESSES,
             path="spec.serveConfigV2",
             message=f"its deployments need {float(needed):g} GPUs, and all pods have {total}",
@@ -221,7 +221,7 @@ def _of_serve_config(
 
 
 def _grown(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edits:
-    """Return the edits by which a group of workers has so many pods."""
+    """Return the edits that give a group of workers this number of pods."""
     group = value_at(workload.data, path_parts(path))
     hosts, most = group.get("numOfHosts"), group.get("maxReplicas")
     replicas = ceil(pods / hosts) if isinstance(hosts, int) and hosts > 0 else pods
@@ -277,7 +277,7 @@ def _mismatch(
     is_exact = most > 0 and (is_more or most * factor == total)
     choices = {f"set {most}": set_to(most) if is_exact else (), amount: request(needed)}
     offered = {words: edits for words, edits in choices.items() if edits}
-    return _warning(
+    return warning(
         reason=MORE_PROCESSES if is_more else IDLE_GPUS,
         message=message if is_more else f"{message}: the others stay idle",
         remedy=" or ".join(offered),
@@ -389,7 +389,7 @@ def _processes(text: str) -> list[tuple[str, int, int]]:
 
 
 def _is_of_server(flag: str) -> bool:
-    """Whether the flag is --tp or the like; not of a launcher: --nproc_per_node, --num_processes, --num-gpus."""
+    """Whether the flag is one of a server, such as --tp, and not of a launcher: --nproc_per_node, --num_processes, --num-gpus."""
     return "proc" not in flag and "gpus" not in flag
 
 

@@ -19,12 +19,12 @@ import math
 from collections.abc import Iterator
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Json, Reason, Severity, together
+from policies.finding import Edit, Finding, Json, Reason, together, warning
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import (
@@ -48,7 +48,6 @@ SCALES_FROM_ONE = Reason(
 )
 
 ID = "readiness-delay"
-_warning = partial(Finding, severity=Severity.WARNING)
 DAY = 86_400
 SLOW_SECONDS = 60
 """Load time from which an autoscaler must not rely on one pod. A HorizontalPodAutoscaler decides every 15 s."""
@@ -134,7 +133,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     # A worker of a queue has no port, and its queue keeps the requests.
     if least == 0 and is_hpa and (load or any(container.ports for container in containers)):
         seconds = f", some {load} s" if load else ""
-        yield _warning(
+        yield warning(
             reason=SCALES_TO_ZERO,
             path="spec.minReplicas",
             value="0",
@@ -144,7 +143,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
             remedy="set minReplicas: 1, or put a queue before the server",
         )
     if load >= SLOW_SECONDS and least == 1 and spec.get(most) != 1:
-        yield _warning(
+        yield warning(
             reason=SCALES_FROM_ONE,
             path=f"spec.{field}",
             value="1",
@@ -185,7 +184,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
     if places and not any(
         each.readiness_probe or each.liveness_probe or each.startup_probe for each in containers
     ):
-        yield _warning(
+        yield warning(
             reason=INEFFECTIVE_ANNOTATION,
             path=annotation_path(MODEL_LOAD_SECONDS),
             value=str(load),
@@ -199,7 +198,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
         if probe is not None and first_kill(probe) < load:
             waiting = delay - (probe.initial_delay_seconds or 0)
             period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
-            yield _warning(
+            yield warning(
                 reason=PROBE_KILLS_LOADING,
                 path=f"{place.path}.startupProbe",
                 container=place.container.name,
@@ -226,7 +225,7 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
     if liveness is None or first_kill(liveness) >= delay:
         return
     if place.is_sidecar:
-        yield _warning(
+        yield warning(
             reason=PROBE_KILLS_LOADING,
             path=f"{place.path}.livenessProbe",
             container=container.name,

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil
 
-from policies.finding import Edit, Finding, Reason, Severity, together
+from policies.finding import Edit, Finding, Reason, together, warning
 from policies.gpus.cards import gpu_requests
-from policies.gpus.resource_mapping import Measure
+from policies.gpus.mapping_spec import Measure
 from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
@@ -32,7 +32,7 @@ RUNTIME_DEFAULT = 64 * 2**20
 """Size in containerd and CRI-O. A smaller volume would be worse."""
 
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
-_not_added = partial(Finding, reason=SHARED_MEMORY_NOT_ADDED, severity=Severity.WARNING, path="spec.volumes")
+_not_added = partial(warning, reason=SHARED_MEMORY_NOT_ADDED, path="spec.volumes")
 
 
 class SharedMemoryOptions(RuleOptions, frozen=True):

@@ -7,9 +7,9 @@ Denies:  an annotation that is not true or false.
 Warns:   of an annotation that has no effect.
 
 Nothing is added to pods that may serve (they always restart, and do not declare training), unless `serving` is true. A
-PodDisruptionBudget does not help: it bounds evictions, not nodes that the provider takes back. Nothing is added either to pods
-that somebody else places, that constrain a label of `nodeSelector` themselves, or that no node could then take. `mode` is
-disabled by default.
+PodDisruptionBudget does not help: it bounds evictions, not nodes that the provider takes back. Nothing is added to pods that
+somebody else places, to pods that constrain a label of `nodeSelector` themselves, and to pods that no node could then take.
+`mode` is disabled by default.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, Severity, either, together
+from policies.finding import ContactEdit, Edit, Finding, either, together, warning
 from policies.models.shapes import ModelPhase
 from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.pods.annotations import (
@@ -41,9 +41,7 @@ ID = "spot"
 DEFAULT_GRACE_SECONDS = 30
 """Default of the API server (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_PodSpec)."""
 LONGEST_GRACE_SECONDS = 3600
-_ineffective = partial(
-    Finding, reason=INEFFECTIVE_ANNOTATION, severity=Severity.WARNING, path=annotation_path(SPOT)
-)
+_ineffective = partial(warning, reason=INEFFECTIVE_ANNOTATION, path=annotation_path(SPOT))
 
 
 class SpotPods(Enum):

@@ -106,7 +106,8 @@ def static_policies(folder: Path, policy: Path, *namespaces: str) -> tuple[str, 
     """Write what this tree exports for pods of these namespaces, and return the API server's arguments to read it from files."""
     chosen = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
     options = ExportOptions(now=datetime.now(UTC), selector={"matchExpressions": [chosen]})
-    write(folder, static_files(export_policies(load_directory(policy), options), None))
+    exported = export_policies(load_directory(policy), options)
+    write(folder, static_files(exported.objects, exported.version))
     admission = folder / ADMISSION
     admission.write_text(admission.read_text().replace(MOUNTED_AT, str(folder)))
     return (f"--admission-control-config-file={admission}",)

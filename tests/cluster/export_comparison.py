@@ -28,6 +28,7 @@ from tests.controlplane import Client
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.owners import owner_of
 from webhook.tools.check.manifests import as_stored, with_requests
 
 THREADS = 6
@@ -44,7 +45,7 @@ ISOLATED = (
     "shows the container all GPUs",
 )
 
-TOO_SLOW = ("could not be read", "deadline exceeded")
+TOO_SLOW = ("could not be read", "could not decide", "deadline exceeded")
 
 Case = tuple[JSON, str]
 """A pod, and the namespace in which it is created."""
@@ -88,7 +89,10 @@ def expected(engine: DecisionCache, document: JSON, namespace: str) -> Expected:
     )  # a CEL expression cannot try them
     document = with_requests(as_stored(deepcopy(document)))
     policy = engine.configuration.policies.for_namespace(namespace, labels(namespace))
-    decision = by.evaluate(Phase.MUTATE, policy, view(document))
+    owner = owner_of(
+        policy, view(document), engine.configuration, by.facts, is_proven=False
+    )  # a user makes it
+    decision = by.evaluate(Phase.MUTATE, policy, view(document), owner=owner)
     operations = [
         msgspec.json.decode(msgspec.json.encode(operation))
         for change in decision.changes
@@ -96,7 +100,7 @@ def expected(engine: DecisionCache, document: JSON, namespace: str) -> Expected:
         for operation in change.operations
     ]
     patched = jsonpatch.apply_patch(document, operations)
-    verdict = by.evaluate(Phase.VALIDATE, policy, view(patched))
+    verdict = by.evaluate(Phase.VALIDATE, policy, view(patched), owner=owner)
     denials = list(verdict.findings(Outcome.DENIED))
     denials += [
         each

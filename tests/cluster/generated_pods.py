@@ -50,6 +50,10 @@ CLASSES = ["nvidia-t4", "nvidia-a100", "nvidia-a100-80gb", "nvidia-h100-80gb", "
 CLASSES += ["Tesla-T4", "nvidia-tesla-a100", "x"]
 
 
+EXEMPT_OWNER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "r", "uid": "1", "controller": True}
+"""Its pods have no deadline where a controller made them; these here are made by a user."""
+
+
 def some(choose: random.Random, chance: float, **fields: object) -> JSON:
     """Return each of the fields with that chance."""
     return {name: value for name, value in fields.items() if choose.random() < chance}
@@ -127,7 +131,11 @@ def pods(count: int) -> Iterator[JSON]:
         annotations |= some(
             choose, 0.1, **{"gpu-admission.dev/gpu-class": choose.choice(["nvidia-h100", "gpu"])}
         )
-        metadata = {"name": f"generated-{number}", "annotations": annotations}
+        metadata = {
+            "name": f"generated-{number}",
+            "annotations": annotations,
+            **some(choose, 0.1, ownerReferences=[EXEMPT_OWNER]),
+        }
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from policies.gpus.resource_mapping import Measure
+from policies.gpus.mapping_spec import Measure
 from tests.cases import cases
 from tests.cluster.configuration import KINDS, install_configuration_kinds
 from tests.controlplane.client import Client, accepted

@@ -134,7 +134,7 @@ UNPINNED = (
     as_long_as_it_may=(on("nvidia-t4", **RUNS, activeDeadlineSeconds=3600), ""),
     as_long_as_another_class_may=(on("nvidia-a100", **RUNS, activeDeadlineSeconds=7200), ""),
     a_server=({**on("nvidia-t4"), "spec": {**on("nvidia-t4", **RUNS)["spec"], "containers": [SERVES]}}, ""),
-    a_pod_of_an_exempt_kind=(made_by("RayCluster"), ""),
+    an_exempt_kind_that_anybody_wrote=(made_by("RayCluster"), "must be set: the longest runtime that the policy allows"),
     a_pod_of_another_kind=(made_by("PyTorchJob"), "must be set: the longest runtime that the policy allows"),
 )  # fmt: skip
 def test_classes_and_runtimes(plane: ControlPlane, document: JSON, reported: str) -> None:
@@ -142,6 +142,26 @@ def test_classes_and_runtimes(plane: ControlPlane, document: JSON, reported: str
 
     assert status == (403 if reported else 201), answer
     assert reported in answer.get("message", "")
+
+
+@cases(
+    ("user", "is_refused"),
+    an_operator=("system:serviceaccount:kuberay:operator", False),
+    an_account_of_the_tenant=(f"system:serviceaccount:{CHOSEN}:default", True),
+)
+def test_an_exempt_kind_counts_where_a_controller_made_the_pod(
+    plane: ControlPlane, user: str, is_refused: bool
+) -> None:
+    as_user = ("--as", user, "--as-group", "system:masters", "-n", CHOSEN, "--dry-run=server")
+
+    done = plane.kubectl(
+        "create", *as_user, "-f", "-", stdin=yaml.safe_dump(made_by("RayCluster")), check=False
+    )
+
+    assert (done.returncode == 0, "activeDeadlineSeconds: set it to 3600" in done.stderr) == (
+        not is_refused,
+        is_refused,
+    )
 
 
 def test_whoever_lifts_a_gate_has_to_have_pinned_the_pod(plane: ControlPlane) -> None:

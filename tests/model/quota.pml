@@ -227,10 +227,28 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifndef SHRINKS_BY_LIST
 #define SHRINKS_BY_LIST 1
 #endif
-/* a claim that loses its allocation counts as it was admitted; without it: it counts as its last devices, and may have others. Replayed:
-   a_claim_loses_its_allocation */
-#ifndef GROWS_AT_DEALLOCATION
-#define GROWS_AT_DEALLOCATION 1
+/* nobody takes a claim from the pod for which it was made; without it: its owner is removed, the pod ends, and another pod has the claim
+   allocated anew, and larger: the quota is exceeded. Replayed: a_claim_is_taken_from_its_pod */
+#ifndef CLAIM_KEEPS_ITS_POD
+#define CLAIM_KEEPS_ITS_POD 1
+#endif
+/* the garbage collector neither; without it: the pod is deleted with --cascade=orphan: the same. Replayed: a_claim_is_orphaned */
+#ifndef COLLECTOR_KEEPS_ITS_POD
+#define COLLECTOR_KEEPS_ITS_POD 1
+#endif
+/* nobody gives a claim to a pod but who makes claims for pods; without it: a pod may name the claim before, and has it allocated anew, and
+   larger, after the one that it was given to: the quota is exceeded. Replayed: a_claim_is_given_to_a_pod */
+#ifndef CLAIM_IS_GIVEN_TO_NO_POD
+#define CLAIM_IS_GIVEN_TO_NO_POD 1
+#endif
+/* no pod names a claim that was made for another; without it: the same, of a claim that still has its pod. Replayed:
+   a_pod_names_the_claim_of_another */
+#ifndef CLAIM_IS_ITS_PODS_ALONE
+#define CLAIM_IS_ITS_PODS_ALONE 1
+#endif
+/* nor one that could not be read; without it: the same. Replayed: a_pod_names_a_claim_that_was_not_read */
+#ifndef UNREAD_CLAIM_IS_NOT_NAMED
+#define UNREAD_CLAIM_IS_NOT_NAMED 1
 #endif
 /* a claim from which a pod takes its devices counts for what it has beyond that pod; without it: it counts as part of the pod, whatever
    it has: the quota is exceeded. Replayed: a_claim_is_made_for_a_pod */
@@ -453,7 +471,9 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifdef ALLOCATED         /* object 1 is a claim that was generated for pod 0, and gets a small device or a large one; another pod wants the rest */
 #define SERVES 1
 #define CONTROLLERS 1
+#ifndef OBJECTS
 #define OBJECTS 3
+#endif
 #define CREATED(object) (object == 0 -> VECTOR(0, 1) : (object == 1 -> VECTOR(2, 0) : VECTOR(1, 0)))
 #define HARD(generation) VECTOR(2, UNLIMITED)
 #define COLLECTIONS 2
@@ -465,7 +485,9 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifdef STANDALONE        /* the same, of a claim that other pods may use after pod 0 */
 #define SERVES 1
 #define CONTROLLERS 1
+#ifndef OBJECTS
 #define OBJECTS 3
+#endif
 #define CREATED(object) (object == 0 -> VECTOR(0, 1) : (object == 1 -> VECTOR(2, 0) : VECTOR(1, 0)))
 #define HARD(generation) VECTOR(2, UNLIMITED)
 #define COLLECTIONS 2
@@ -617,7 +639,10 @@ bool reserved_for_pod;            /* the claim, for good: a controller that clea
 byte allocated;                   /* the demand of the devices that the claim has; 0: none */
 byte allocations;                 /* so often, at most twice */
 bool bound;                       /* pod 0, for good, */
-byte bound_at;                    /* when the claims were at this revision */
+byte bound_at;                    /* when the claims were at this revision, */
+byte had;                         /* and with these devices */
+bool owned = GENERATED;           /* pod 0 is the controller of the claim, and uses it as one that was made for it */
+bool named = !GENERATED;          /* another pod names the claim, and may use it whenever pod 0 does not */
 #define SMALL VECTOR(1, 0)
 #define IS_FINAL (bound && (LIVE(0) || GENERATED))   /* nobody allocates it anew */
 #define TAKES(o) (((o) == ALLOCATES && IS_FINAL) -> allocated : (shows[o] -> shows[o] : CREATED(o)))
@@ -678,6 +703,8 @@ typedef List {
 #endif
 #if ALLOCATES < OBJECTS
   byte allocated;                 /* the claim is shown with this allocation, */
+  bool owned;                     /* and as one of pod 0, */
+  byte for_good;                  /* and had these devices for good when it was shown before */
   bool bound;                     /* the pod as bound */
 #endif
 #if TAKEN < OBJECTS
@@ -1156,6 +1183,18 @@ inline keep_gone_claim(c, k) {
 inline keep_gone_claim(c, k) { skip }
 #endif
 
+#define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
+/* webhook/controller/allocations.py: Allocations.kinds, Allocations.note, Allocations.with_devices, Allocations.pod_changed, Allocations.reached */
+#if ALLOCATES < OBJECTS
+#define SHOWS_BINDING(c) ((POD_COUNTS(c) && list[c].bound) || !EXACT_ONCE_BOUND)
+#define IS_OF_BINDING(c) (list[c].revision[CLAIMS] >= bound_at || !ALLOCATION_IS_OF_THE_BINDING)
+#define IS_EXACT(c, o) (IS_CLAIM(c, o) && list[c].allocated && SHOWS_BINDING(c) && IS_OF_BINDING(c) && (list[c].owned || !EXACT_IF_GENERATED))
+#define IS_CLAIM(c, o) ((o) == ALLOCATES && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN)
+#define HAD_FOR_GOOD(c, o) (IS_CLAIM(c, o) && list[c].for_good && list[c].owned)
+#define EXACTLY(c, o) (IS_EXACT(c, o) -> list[c].allocated : (HAD_FOR_GOOD(c, o) -> list[c].for_good : list[c].shown[o]))
+#else
+#define EXACTLY(c, o) (list[c].shown[o])
+#endif
 /* webhook/controller/usage_counter.py: UsageCounter.refresh, UsageCounter.count */
 /* webhook/cluster/collection.py: MergedCollection.merge, MergedCollection.position */
 inline list_collection(c, k) {
@@ -1179,8 +1218,13 @@ inline list_collection(c, k) {
   keep_gone_claim(c, k);
 #if ALLOCATES < OBJECTS
   if
-  :: k == CLAIMS -> list[c].allocated = allocated
+  :: k == CLAIMS -> list[c].allocated = allocated; list[c].owned = owned
   :: else -> list[c].bound = bound
+  fi;
+  if
+  :: IS_EXACT(c, ALLOCATES) -> list[c].for_good = list[c].allocated
+  :: !IS_EXACT(c, ALLOCATES) && !IS_CLAIM(c, ALLOCATES) -> list[c].for_good = 0
+  :: else
   fi;
 #endif
   i = 0;
@@ -1265,18 +1309,7 @@ inline reaches(c) {
 #define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
 /* policies/quota/ledger/reconcile.py: _are_marked, catalogue_version_to_count_by, _stored_names */
-#define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
-/* webhook/controller/allocations.py: Allocations.kinds, Allocations.pod_changed, Allocations.reached */
-#if ALLOCATES < OBJECTS
-#define SHOWS_BINDING(c) ((POD_COUNTS(c) && list[c].bound) || !EXACT_ONCE_BOUND)
-#define IS_OF_BINDING(c) (list[c].revision[CLAIMS] >= bound_at || !ALLOCATION_IS_OF_THE_BINDING)
-#define IS_EXACT(c, o) ((o) == ALLOCATES && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && list[c].allocated && SHOWS_BINDING(c) && IS_OF_BINDING(c) && (GENERATED || !EXACT_IF_GENERATED))
-#define WAS_EXACT(o) ((o) == ALLOCATES && !GROWS_AT_DEALLOCATION && ledger.used[o])
-#define EXACTLY(c, o) (IS_EXACT(c, o) -> list[c].allocated : (WAS_EXACT(o) -> ledger.used[o] : list[c].shown[o]))
-#else
-#define EXACTLY(c, o) (list[c].shown[o])
-#endif
 /* webhook/quota/counted_records.py: RecordReader.demand_of_claim */
 #define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> EXACTLY(c, o) : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
 
@@ -1577,6 +1610,9 @@ end:
   :: d_step { uid && !ledger_uid && reads[c] == NOTHING -> reads_quota(c, FOR_CREATE) }
   :: d_step { reads[c] == FOR_CREATE -> creates_ledger(c) }
 #endif
+#if ALLOCATES < OBJECTS
+  :: d_step { list[c].for_good && !POD_COUNTS(c) -> list[c].for_good = 0; tried[c] = false }        /* it is another process */
+#endif
 #if SUMS_ARE_OF_THE_REVISION == 0
   :: d_step { list[c].summed[0] != list[c].shown[0] || list[c].summed[1] != list[c].shown[1] -> sums(c) }
 #endif
@@ -1634,7 +1670,15 @@ inline is_stored(q) {
 #define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED && IS_SEEN_TAKEN(o) && !IS_PROTECTED(o))
 
 #if ALLOCATES < OBJECTS
-#define CAN_BE_ALLOCATED (!stopped && shows[ALLOCATES] && !allocated && allocations < 2 && (LIVE(0) || !GENERATED) && !IS_FINAL)
+#define IS_USED_BY_POD (LIVE(0) && (owned || !GENERATED))
+#define CAN_BE_ALLOCATED (!stopped && shows[ALLOCATES] && !allocated && allocations < 2 && (IS_USED_BY_POD || named) && !(bound && LIVE(0)))
+/* policies/quota/claim_protection.py: borrowed_claims. A pod that names it was reviewed now, and is stored whenever it is allocated. */
+#define CAN_BE_NAMED (!stopped && !named && shows[ALLOCATES] && (!owned || !CLAIM_IS_ITS_PODS_ALONE || !UNREAD_CLAIM_IS_NOT_NAMED))
+/* policies/quota/claim_protection.py: changed_owner */
+#define CAN_BE_TAKEN (!stopped && owned && shows[ALLOCATES] && !CLAIM_KEEPS_ITS_POD)
+#define CAN_BE_GIVEN (!stopped && !owned && shows[ALLOCATES] && LIVE(0) && !CLAIM_IS_GIVEN_TO_NO_POD)
+#define CAN_BE_ORPHANED (CAN_GO(0) && owned && shows[ALLOCATES] && !COLLECTOR_KEEPS_ITS_POD)        /* else the pod stays, too */
+inline gets_owner(is_owned) { owned = is_owned; revision[CLAIMS]++; check_everyone_is_covered() }
 inline is_allocated(is_small) {
   allocated = (is_small -> SMALL : CREATED(ALLOCATES));
   allocations++;
@@ -1691,7 +1735,11 @@ end:
   :: d_step { CAN_BE_ALLOCATED -> is_allocated(true) }
   :: d_step { CAN_BE_ALLOCATED -> is_allocated(false) }
   :: d_step { allocated && !(bound && LIVE(0)) -> allocated = 0; revision[CLAIMS]++; check_everyone_is_covered() }
-  :: d_step { !stopped && allocated && LIVE(0) && !bound -> bound = true; bound_at = revision[CLAIMS]; revision[PODS]++ }
+  :: d_step { CAN_BE_NAMED -> named = true }
+  :: d_step { CAN_BE_TAKEN -> gets_owner(false) }
+  :: d_step { CAN_BE_GIVEN -> gets_owner(true) }
+  :: d_step { CAN_BE_ORPHANED -> owned = false; revision[CLAIMS]++; is_deleted(0, false) }
+  :: d_step { !stopped && allocated && LIVE(0) && !bound -> bound = true; bound_at = revision[CLAIMS]; had = allocated; revision[PODS]++ }
 #if SHRINKS_BY_LIST == 0
   :: d_step { CAN_BE_ALLOCATED && ledger.used[ALLOCATES] -> ledger.used[ALLOCATES] = SMALL; written() }
 #endif
@@ -1722,7 +1770,12 @@ end:
 
 #define BY_CATALOGUE(o) (MOVES && ledger.counted_by_next -> CREATED_BY_NEXT(o) : CHARGED(o))
 #define TAKEN_OFF(o) ((o) == BESIDE && LIVE(0) -> shows[0] : 0)
-#define SETTLED(o) (!ledger.entry[o] && ledger.used[o] == (HAS_DEVICES(o) -> BY_CATALOGUE(o) - TAKEN_OFF(o) : 0))
+#if ALLOCATES < OBJECTS        /* a controller that was not there when it was bound does not know what it had */
+#define IS_OF_ENDED_POD(o) ((o) == ALLOCATES && GENERATED && bound && LIVE(o) && ledger.used[o] == had)
+#else
+#define IS_OF_ENDED_POD(o) false
+#endif
+#define SETTLED(o) (!ledger.entry[o] && (IS_OF_ENDED_POD(o) || ledger.used[o] == (HAS_DEVICES(o) -> BY_CATALOGUE(o) - TAKEN_OFF(o) : 0)))
 
 proctype Quiet() {   /* L1 */
   timeout ->

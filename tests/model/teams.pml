@@ -160,6 +160,16 @@ Not modelled: VerdictReason.NOT_STORED, which only denies, and by what was never
 #ifndef LIFT_IS_HELD_THERE
 #define LIFT_IS_HELD_THERE 1
 #endif
+/* a claim counts for its devices only once its pod is bound; without it: the binding fails, and the claim has larger devices: the team's
+   quota is exceeded (S1, S2) */
+#ifndef EXACT_ONCE_BOUND
+#define EXACT_ONCE_BOUND 1
+#endif
+/* what an allocation gives back is given back by a count, wherever the ledger is; without it: the allocation is reviewed, and fails (S1,
+   S2) */
+#ifndef SHRINKS_BY_LIST
+#define SHRINKS_BY_LIST 1
+#endif
 /* while somebody waits for the team, serve denies the others; without it: they pass: a gang never starts (N, L1) */
 #ifndef WAITING_CLOSES_OTHERS
 #define WAITING_CLOSES_OTHERS 1
@@ -250,6 +260,15 @@ Not modelled: VerdictReason.NOT_STORED, which only denies, and by what was never
 #define IN_LINE 1
 #endif
 
+#ifdef ALLOCATED         /* pod 0 has a claim that counts 2 until it has its devices, a small one or a large one; A leaves the team, or leaves and joins */
+#define BIG 1
+#define CHANGES 2
+#define NEXT(member) (1 - (member))
+#define HARD(generation) 2
+#define OLD_LISTS 1
+#define DELETIONS 1
+#endif
+
 #ifdef CLOSED            /* a gang of A waits for the team, for its own quota or for another gate, or is never stored; pods of B do not wait */
 #define CLOSING 1
 #define PODS 4
@@ -267,6 +286,9 @@ Not modelled: VerdictReason.NOT_STORED, which only denies, and by what was never
 #endif
 #ifndef PODS_OF_B
 #define PODS_OF_B (1 << (PODS - 1))
+#endif
+#ifndef BIG
+#define BIG 0                 /* pods that count 2, a bit each; others count 1 */
 #endif
 #ifndef TEAMS
 #define TEAMS 1
@@ -315,6 +337,7 @@ Not modelled: VerdictReason.NOT_STORED, which only denies, and by what was never
 typedef Ledger {             /* of a namespace: `used` and reservations by pod, a bit each */
   bool counted;
   byte used;
+  byte small;                /* of `used`: counts for its devices, which are 1 less */
   byte reserved;
   byte held;                 /* for pods that wait: `uid/lift` */
   byte revision;             /* of the list that was counted last */
@@ -355,6 +378,18 @@ bool was_outside;            /* ghost: A was in no team since its own object was
 #if TEAM_IS_OF_THE_WRITTEN_VERSION == 0
 byte others_seen[PODS];
 #endif
+#if BIG
+byte devices;                /* of the claim of pod 0: how much they count; 0: it has none, */
+byte allocations;            /* so often, at most twice, */
+bool bound;                  /* for good once the pod is bound, */
+bool ended;                  /* until it has ended. Then a process that was not there before counts it as it was admitted */
+byte events;                 /* of these */
+#define TAKES(q) (!HAS_BIT(BIG, q) -> 1 : (bound -> devices : 2))
+#define IS_SMALL (((bound && !ended) || !EXACT_ONCE_BOUND) && devices == 1)
+#else
+#define TAKES(q) 1
+#define IS_SMALL 0
+#endif
 #if IN_LINE
 byte denials;                /* still to come: of removals of gates, by serve or by others */
 bool held_seen[PODS];
@@ -389,7 +424,13 @@ byte read[CONTROLLERS];      /* which generation it has read */
 Ledger copy[CONTROLLERS];    /* what it has read in the second object */
 byte view[CONTROLLERS];      /* membership of A as its informers show it */
 #if OLD_LISTS
-typedef List { byte shown[PODS] };
+typedef List {
+  byte shown[PODS];
+#if BIG
+  byte events;
+  bool small                 /* the claim, with its devices */
+#endif
+};
 List list[CONTROLLERS];      /* of the pods of A */
 #endif
 bool crashed;
@@ -417,6 +458,8 @@ Ledger no_ledger;
 #define BIT(number) (1 << (number))
 #define HAS_BIT(mask, number) (((mask) >> (number)) & 1)
 #define COUNT(mask) (((mask) & 1) + (((mask) >> 1) & 1) + (((mask) >> 2) & 1) + (((mask) >> 3) & 1))
+#define WEIGHT(mask) (COUNT(mask) + COUNT((mask) & BIG))
+#define SIZE(q) (HAS_BIT(BIG, q) -> 2 : 1)
 #define LARGER(a, b) ((a) > (b) -> (a) : (b))
 #define OF(q) (HAS_BIT(PODS_OF_B, q) -> B : A)
 #define HAS(t, m) HAS_BIT(has[t], m)
@@ -438,7 +481,7 @@ Ledger no_ledger;
 
 /* Where the ledger is, decided on or frozen. */
 #define HELD_IN(m) (moved_to[m] && HAS(moved_to[m], m) -> moved_to[m] : OWN)
-#define IS_DEMANDED(m, q) (OF(q) == (m) && HAS_BIT(promised, q) && (pod[q] == ALLOWED || pod[q] == LIVE) -> 1 : 0)
+#define IS_DEMANDED(m, q) (OF(q) == (m) && HAS_BIT(promised, q) && (pod[q] == ALLOWED || pod[q] == LIVE) -> TAKES(q) : 0)
 #define DEMANDED(m) SUM_OF_PODS(IS_DEMANDED, m)
 #define DEMANDED_OF(t, m) (HAS(t, m) && moved_to[m] == (t) -> LARGER(DEMANDED(m), GUARANTEE(t, m)) : GUARANTEE(t, m))
 
@@ -459,7 +502,8 @@ inline check_everyone_is_covered() {   /* S2 */
   :: i < PODS ->
      owner = OF(i);
      where_held = AT(HELD_IN(owner), owner);
-     covered = !ledger[where_held].counted || HAS_BIT(ledger[where_held].used | ledger[where_held].reserved, i);
+     covered = !ledger[where_held].counted || HAS_BIT(ledger[where_held].reserved, i) ||
+               (HAS_BIT(ledger[where_held].used, i) && SIZE(i) - HAS_BIT(ledger[where_held].small, i) >= TAKES(i));
      assert(pod[i] != LIVE || !HAS_BIT(promised, i) || covered);
      i++
   :: else -> break
@@ -495,17 +539,17 @@ inline written(object) {
 }
 
 inline assign(target_ledger, source) {
-  target_ledger.counted = source.counted; target_ledger.used = source.used; target_ledger.reserved = source.reserved;
+  target_ledger.counted = source.counted; target_ledger.used = source.used; target_ledger.small = source.small; target_ledger.reserved = source.reserved;
   target_ledger.held = source.held; target_ledger.revision = source.revision; target_ledger.quota = source.quota; target_ledger.keyed = source.keyed
 }
 
 /* ---- What tests/test_teams_model.py replays; spin's verifier prints nothing */
 
 inline print_ledger(at, limit) {
-  printf("%d/%d/%d/%d/%d/%d/%d,", ledger[at].counted, ledger[at].used, ledger[at].reserved, ledger[at].keyed, limit, ledger[at].held, ledger[at].revision)
+  printf("%d/%d/%d/%d/%d/%d/%d/%d,", ledger[at].counted, ledger[at].used, ledger[at].reserved, ledger[at].keyed, limit, ledger[at].held, ledger[at].small, ledger[at].revision)
 }
 inline print_team(t) {
-  printf(" team=%d hard=%d guaranteed=%d,%d, has=%d leaving=%d ledgers=", t, LIMIT(t), GUARANTEE(t, A), GUARANTEE(t, B), has[t], leaving[t]);
+  printf(" team=%d hard=%d big=%d guaranteed=%d,%d, has=%d leaving=%d ledgers=", t, LIMIT(t), BIG, GUARANTEE(t, A), GUARANTEE(t, B), has[t], leaving[t]);
   print_ledger(AT(t, A), OWN_LIMIT(AT(t, A)));
   print_ledger(AT(t, B), OWN_LIMIT(AT(t, B)))
 }
@@ -528,9 +572,10 @@ mtype = { RESERVED, EXCEEDED, TEAM_EXCEEDED, UNCOUNTED_LEDGER, NOT_HELD, OTHERS_
 #define IS_CLOSED(m) false
 #endif
 
-#define KNOWN_USED(t, m) (IS_LIMITED(t) && !ledger[AT(t, m)].keyed -> 0 : COUNT(ledger[AT(t, m)].used))
-#define TAKEN(t, m) (KNOWN_USED(t, m) + COUNT(ledger[AT(t, m)].reserved) + COUNT(ledger[AT(t, m)].held))
-#define OWN_TAKEN(at) (COUNT(ledger[at].used) + COUNT(ledger[at].reserved) + COUNT(ledger[at].held))
+#define USED(at) (WEIGHT(ledger[at].used) - COUNT(ledger[at].small))
+#define KNOWN_USED(t, m) (IS_LIMITED(t) && !ledger[AT(t, m)].keyed -> 0 : USED(AT(t, m)))
+#define TAKEN(t, m) (KNOWN_USED(t, m) + WEIGHT(ledger[AT(t, m)].reserved) + WEIGHT(ledger[AT(t, m)].held))
+#define OWN_TAKEN(at) (USED(at) + WEIGHT(ledger[at].reserved) + WEIGHT(ledger[at].held))
 #define SUM_OF(t, m) (HAS(t, m) -> LARGER(TAKEN(t, m), GUARANTEE(t, m)) : (ABSENT_GUARANTEES_COUNT -> GUARANTEE(t, m) : 0))
 
 /* policies/quota/ledger/team.py: TeamState.free */
@@ -541,8 +586,8 @@ inline sum_team(q, t, m) {
   others = others_seen[q];
 #endif
   if
-  :: !OWN_GUARANTEE_IS_ITS_OWN -> sum = others + SUM_OF(t, m) + 1
-  :: OWN_GUARANTEE_IS_ITS_OWN && NAMES_ARE_OF_A_NAMESPACE -> sum = others + TAKEN(t, m) + 1
+  :: !OWN_GUARANTEE_IS_ITS_OWN -> sum = others + SUM_OF(t, m) + SIZE(q)
+  :: OWN_GUARANTEE_IS_ITS_OWN && NAMES_ARE_OF_A_NAMESPACE -> sum = others + TAKEN(t, m) + SIZE(q)
   :: else ->                 /* all pods have one name, of which only one is stored */
      sum = KNOWN_USED(t, A) + KNOWN_USED(t, B) + LARGER(COUNT(ledger[AT(t, m)].reserved) + 1, COUNT(ledger[AT(t, 1 - m)].reserved))
   fi
@@ -557,12 +602,12 @@ inline decide(q, t, m) {
   :: !ledger[AT(t, m)].counted || (t && LACKS_KEY(t, m)) -> verdict = UNCOUNTED_LEDGER
   :: else ->
      if
-     :: OWN_HARD_COUNTS && OWN_TAKEN(AT(t, m)) + 1 > OWN_LIMIT(AT(t, m)) -> verdict = EXCEEDED
+     :: OWN_HARD_COUNTS && OWN_TAKEN(AT(t, m)) + SIZE(q) > OWN_LIMIT(AT(t, m)) -> verdict = EXCEEDED
      :: else ->
         if
         :: t && TEAM_HARD_COUNTS ->
            sum_team(q, t, m);
-           within = (others + TAKEN(t, m) + 1 <= LIMIT(t) && TAKEN(t, m) + 1 <= GUARANTEE(t, m));
+           within = (others + TAKEN(t, m) + SIZE(q) <= LIMIT(t) && TAKEN(t, m) + SIZE(q) <= GUARANTEE(t, m));
            if
            :: sum > LIMIT(t) -> verdict = TEAM_EXCEEDED; assert(!within)          /* G */
            :: sum <= LIMIT(t) && OTHERS_KEY_IS_COUNTED && LACKS_KEY(t, 1 - m) -> verdict = UNCOUNTED_LEDGER
@@ -675,9 +720,18 @@ inline lifts(q) {
 #define IS_NEWS(c, q) (SHOWN(c, q) != SHOWS(A, q))
 #define IS_SHOWN_LIVE(c, q) (SHOWN(c, q) == SHOWN_LIVE)
 #define IS_SHOWN(c, q) (SHOWN(c, q) != 0)
+#if BIG
+#define IS_OLD(c) (ANY_POD(IS_NEWS, c) || list[c].events != events)
+#define EVENTS(c) list[c].events
+#define SHOWN_SMALL(c) (list[c].small && IS_SHOWN_LIVE(c, 0))
+#else
+#define IS_OLD(c) ANY_POD(IS_NEWS, c)
+#define EVENTS(c) 0
+#define SHOWN_SMALL(c) 0
+#endif
 #define SHOWN_ALIVE(c) (PODS_WHERE(IS_SHOWN_LIVE, c))
 #define ALL_SHOWN(c) (PODS_WHERE(IS_SHOWN, c))
-#define REVISION(c) (SUM_OF_PODS(SHOWN, c))       /* it rises with each event */
+#define REVISION(c) (SUM_OF_PODS(SHOWN, c) + EVENTS(c))       /* it rises with each event */
 
 #if OLD_LISTS
 inline lists(c) {
@@ -686,7 +740,11 @@ inline lists(c) {
   :: i < PODS -> list[c].shown[i] = SHOWS(A, i); i++
   :: else -> break
   od;
+#if BIG
+  list[c].events = events; list[c].small = IS_SMALL
+#else
   skip
+#endif
 }
 #endif
 
@@ -696,12 +754,13 @@ inline lists(c) {
 #define IS_COUNTED_IN(at) (COUNTED_IN == (at))
 #define FAILED_LIFTS(at) (IN_LINE -> ledger[at].reserved & ALL_WAITING : 0)
 #define COUNTS(c, at) (IS_COUNTED_IN(at) && ledger[at].counted && REVISION(c) >= ledger[at].revision && \
-                       (ledger[at].used != SHOWN_ALIVE(c) || (ledger[at].reserved & ALL_SHOWN(c)) || FAILED_LIFTS(at) || ((at) != OWN && IS_LIMITED(at) && !ledger[at].keyed)))
+                       (ledger[at].used != SHOWN_ALIVE(c) || ledger[at].small != SHOWN_SMALL(c) || (ledger[at].reserved & ALL_SHOWN(c)) || FAILED_LIFTS(at) || ((at) != OWN && IS_LIMITED(at) && !ledger[at].keyed)))
 
 /* policies/quota/ledger/reconcile.py: reconcile */
 inline counts(c, at) {
   ledger[at].held = ledger[at].held | FAILED_LIFTS(at);
   ledger[at].reserved = ledger[at].reserved & (255 - FAILED_LIFTS(at));
+  ledger[at].small = SHOWN_SMALL(c);
   ledger[at].used = SHOWN_ALIVE(c);
   ledger[at].reserved = ledger[at].reserved & (255 - ALL_SHOWN(c));
   ledger[at].revision = REVISION(c);
@@ -922,7 +981,7 @@ end:
   :: d_step { COUNTS(c, OWN) -> counts(c, OWN) }
   TURNS(OWN)
 #if OLD_LISTS
-  :: d_step { ANY_POD(IS_NEWS, c) -> lists(c) }
+  :: d_step { IS_OLD(c) -> lists(c) }
 #endif
 #if CHANGES || DROPS
   :: d_step { view[c] != MEMBER -> view[c] = MEMBER }
@@ -1087,7 +1146,17 @@ end:
   :: d_step { pod[q] == REVIEWED && !IS_DECIDED(q) && (place[q] != moved_to[OF(q)] || !exists) -> place[q] = 0; pod[q] = NEW } \
   :: d_step { pod[q] == ALLOWED -> pod[q] = LIVE; check_everyone_is_covered() } \
   :: d_step { pod[q] == ALLOWED -> pod[q] = OVER } \
-  :: d_step { pod[q] == LIVE && DELETIONS && OF(q) == A -> pod[q] = OVER }
+  :: d_step { pod[q] == LIVE && DELETIONS && OF(q) == A && !IS_IN_USE(q) -> pod[q] = OVER }
+
+#if BIG
+#define IS_IN_USE(q) (HAS_BIT(BIG, q) && devices)
+#define CAN_BE_ALLOCATED (pod[0] == LIVE && !devices && !bound && allocations < 2)
+
+/* The scheduler, the resource-claim controller, and the end of the pod. tests/model/quota.pml has who else could use the claim. */
+inline gets(amount) { devices = amount; allocations++; events++; check_everyone_is_covered() }
+#else
+#define IS_IN_USE(q) false
+#endif
 
 #define ACTS_IN_LINE(q) \
   :: d_step { pod[q] == WAITING && exists && (denials || WOULD_LIFT(q)) -> looks_up_lift(q) } \
@@ -1106,6 +1175,16 @@ end:
   ACTS(0)
 #if PODS > 1
   ACTS(1)
+#endif
+#endif
+#if BIG
+  :: d_step { CAN_BE_ALLOCATED -> gets(1) }
+  :: d_step { CAN_BE_ALLOCATED -> gets(2) }
+  :: d_step { devices && (!bound || ended) -> devices = 0; events++ }
+  :: d_step { devices && !bound -> bound = true; events++ }
+  :: d_step { bound && !ended -> ended = true; events++ }
+#if SHRINKS_BY_LIST == 0
+  :: d_step { CAN_BE_ALLOCATED && COUNTED_IN != NOWHERE && HAS_BIT(ledger[COUNTED_IN].used, 0) -> where = COUNTED_IN; ledger[where].small = 1; written(where) }
 #endif
 #endif
   :: d_step { changes > 0 -> changes--; member = NEXT(member); was_outside = (was_outside || !MEMBER) && !HAS_QUOTA }
@@ -1127,7 +1206,7 @@ end:
 }
 
 #define IN_ITS_PLACE(t) (HAS(t, A) == (MEMBER == (t)) && !LEAVES(t, A) && made[t] == granted[t])
-#define IS_SETTLED(at, alive) (!ledger[at].reserved && !ledger[at].held && ledger[at].used == (alive))
+#define IS_SETTLED(at, alive) (!ledger[at].reserved && !ledger[at].held && ledger[at].used == (alive) && ledger[at].small == IS_SMALL)
 
 proctype Quiet() {           /* L1 */
   timeout ->

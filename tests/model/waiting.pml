@@ -579,7 +579,7 @@ inline counts(c) {
   seen[c].settled = true
 }
 
-/* policies/quota/line.py: _entries, _without_blocked, _Unheld.of, NamespaceLine.hold */
+/* policies/quota/queue_entries.py: entries_in_line; policies/quota/line.py: _without_blocked, _Unheld.of, NamespaceLine.hold */
 #define IS_CURRENT(c) (seen[c].listed && seen[c].settled && REACHES(c))
 #define WANTS(c, p) (SHOWN(c, p) == GATED && !begun[p] && held[p] < seen[c].demand[p])
 #define NEEDS(c, p) (WANTS(c, p) -> seen[c].demand[p] - held[p] : 0)

@@ -32,7 +32,7 @@ def test_labels_and_names(tmp_path: Path, namespace: str, labels: Labels, asks: 
     )
     policies = load_directory(tmp_path).policies
 
-    assert policies.asks_labels(namespace) is asks
+    assert policies.depends_on_labels(namespace) is asks
     assert policies.for_namespace(namespace, labels).name == want
 
 
@@ -61,5 +61,5 @@ def test_an_exemption_by_label(tmp_path: Path) -> None:
 
     assert policies.for_namespace("a", (("team", "ml"),)).mode_of("gpu-requests", now) is Mode.DISABLED
     assert policies.for_namespace("a", (("team", "web"),)).mode_of("gpu-requests", now) is Mode.ENFORCE
-    assert policies.asks_labels("a")
-    assert not policies.asks_labels("governed-by-no-document")
+    assert policies.depends_on_labels("a")
+    assert not policies.depends_on_labels("governed-by-no-document")

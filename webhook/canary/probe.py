@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.pods.annotations import CANARY, INJECTED
 from policies.pods.pod import decode_pod
 from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace, read_canary_traces
@@ -112,7 +112,6 @@ def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None)
 
 
 def selected_labels(selector: Mapping[str, Any]) -> dict[str, str]:
-    """Return labels that the selector requires."""
     labels = {
         each["key"]: (each.get("values") or [""])[0]
         for each in selector.get("matchExpressions") or ()

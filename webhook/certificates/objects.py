@@ -48,7 +48,6 @@ class SecretName(NamedTuple):
 
     @property
     def of_authority(self) -> Self:
-        """Return the Secret with the authority of the certificate."""
         return self._replace(name=AUTHORITY_SECRET)
 
     @property

@@ -92,7 +92,7 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata that say which object it is, and in which version."""
+    """The metadata that identify an object and its version."""
 
     name: str
     uid: str

@@ -34,7 +34,7 @@ class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The nodes of one class, and their GPUs in whole cards. Only nodes that take pods have free GPUs.
 
     resources: (allocatable, free) by resource name, in its own units, and by DRA driver in cards. `free` is None where the pods
-      cannot be read. blocked: cards of which no device is left that fits or that has no taint.
+      cannot be read. blocked: cards without a device that is free, fits beside the allocated ones, and has no taint.
     """
 
     nodes: int = 0
@@ -90,7 +90,7 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """The class; the family where its labels name only that, "" where they name neither."""
+        """The class, or else the family, that its labels name; "" if they name neither."""
         return self.classes[0] if len(self.classes) == 1 else self.family
 
     @property

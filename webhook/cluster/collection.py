@@ -97,15 +97,15 @@ class MergedCollection(Generic[Item]):
         self._lists: dict[str, Position] = {}
         """The last list of a namespace alone, where that is newer."""
         self._deleted: dict[str, dict[str, float]] = {}
-        """When an object was deleted, in DELETED_SECONDS, by namespace and uid."""
+        """By namespace and uid: when an object was deleted, within the last DELETED_SECONDS."""
         self._deletions: deque[tuple[float, str, str]] = deque()
         """The same in their order: time, namespace, uid."""
         self._reading: list[float] = []
-        """When the lists began that are being read."""
+        """When each list that is being read began."""
         self._deleted_at: dict[int, float] = {}
-        """When an object was deleted since the oldest of these lists began, by key."""
+        """By key: when an object was deleted, since the oldest of these lists began."""
         self.changed_after = 0
-        """While subscribers are called: a revision at which the object was still as before."""
+        """While subscribers are called: a revision at which the object had not changed yet."""
         self.missed = 0
         """Changes that a list showed and the watch had missed."""
 
@@ -204,7 +204,7 @@ class MergedCollection(Generic[Item]):
                 self._deleted_at = {key: at for key, at in self._deleted_at.items() if at >= oldest}
 
     def merge(self, namespace: str, listed: Position, versions: Iterable[ObjectVersion[Item]]) -> None:
-        """Merge a list of one namespace, inside `reading`. One that is held in its version needs no item."""
+        """Merge a list of one namespace, inside `reading`. An object whose version is held already needs no item."""
         shown = {seen.key: seen for seen in versions}
         with self.lock:
             before = self._listed(namespace)
@@ -276,7 +276,7 @@ class MergedCollection(Generic[Item]):
 
 
 def update_by_key(records: dict[Any, Any], before: Any, after: Any) -> None:
-    """Keep the record of the watch under its key; another object may have the name of a deleted one."""
+    """Replace a record by key, or remove it. A newer object with the same key stays."""
     if after is not None:
         records[after.key] = after
     elif records.get(before.key) == before:

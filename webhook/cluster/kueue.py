@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata
 from policies.pods.quantity import NANO, parse_quantity
 from policies.quota.waiting import KUEUE
@@ -106,8 +107,6 @@ class _QueueStatus(_View, frozen=True):
 
 
 class Queue(_View, frozen=True):
-    """A LocalQueue or a ClusterQueue."""
-
     metadata: Metadata
     spec: _QueueSpec = _QueueSpec()
     status: _QueueStatus = _QueueStatus()

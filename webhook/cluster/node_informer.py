@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from policies.placement.image_volumes import mounts_images
-from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
+from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex
+from policies.placement.node_state import NodeState
 from policies.pods.pod import ResourceList, Toleration
 from policies.pods.quantity import readable
 from webhook.cluster import errors
@@ -54,7 +55,6 @@ class StoredNode(PartialObject, frozen=True):
 
     @property
     def resources(self) -> dict[str, str]:
-        """Its amounts of extended resources."""
         amounts = self.status.allocatable or self.status.capacity or {}
         return {name: str(amount) for name, amount in amounts.items() if "/" in name}
 

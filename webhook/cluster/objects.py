@@ -28,13 +28,20 @@ WEBHOOK = "gpu-admission-webhook"
 """Deployment and ServiceAccount of `serve`."""
 CONTROLLER = "gpu-admission-controller"
 """Deployment, ServiceAccount and Lease of `controller`."""
-RELEASE = "gpu-admission-release"
-"""Job and ServiceAccount that `helm uninstall` runs first."""
 LABELS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/part-of": "gpu-admission"}
 EXPORTED = {**LABELS, "app.kubernetes.io/component": "admission-policies"}
 """On every object of `export`, so that all of them can be listed, pruned and deleted at once."""
 EXPORTED_RULE = "gpu-admission.dev/rule"
 """The label of such an object with the id of its rule."""
+
+
+class InstallationNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Namespaces and names of the objects of one installation."""
+
+    namespace: str = NAMESPACE
+    canary_namespace: str = CANARY_NAMESPACE
+    secret: str = CERTIFICATE_SECRET
+    lease: str = CONTROLLER
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.classes import GPUClasses, HostShare
-from policies.placement.named_nodes import Labels, NodeState
+from policies.placement.named_nodes import Labels
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from policies.gpus.resource_mapping import ResourceMappingSpec
+from policies.gpus.mapping_spec import ResourceMappingSpec
 from policies.policy import (
     BUILT_IN,
     BUILT_IN_POLICY,
@@ -192,13 +192,7 @@ def _rule(bound: BoundRule) -> dict[str, Any]:
     options = msgspec.to_builtins(bound.options)
     mode = options.pop("mode")
     changed = [name for name, value in options.items() if value != defaults[name]]
-    return {
-        "id": bound.rule.id,
-        "mode": mode,
-        "from": bound.source,
-        "options": options,
-        "changed": changed,
-    }
+    return {"id": bound.rule.id, "mode": mode, "from": bound.source, "options": options, "changed": changed}
 
 
 def _namespace(configuration: Configuration, namespace: str, labels: Labels, now: datetime) -> dict[str, Any]:

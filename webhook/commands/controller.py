@@ -234,10 +234,7 @@ def controller(
         write_usage=audit.write if audit else None,
         measuring=measuring,
     )
-    manager = _reached(
-        lambda: make_manager(api, source.configuration, elector, metrics, options),
-        stopping,
-    )
+    manager = _reached(lambda: make_manager(api, source.configuration, elector, metrics, options), stopping)
     if manager is None:
         return
     try:

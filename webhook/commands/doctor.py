@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from webhook.cluster.objects import decode_version
+from webhook.cluster.objects import InstallationNames, decode_version
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import FAILED, Screen, counted, print_as, progress
 from webhook.tools.doctor.check import CheckResult, DoctorFinding, DoctorSeverity
 from webhook.tools.doctor.checks import CHECKS, run_checks
-from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.installed_cluster import InstalledCluster
 
-DEFAULTS = Names()
+DEFAULTS = InstallationNames()
 STYLES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 MAX_ALIKE = 3
 """Findings that only differ in the object and are printed one by one; -o json has all."""
@@ -50,7 +50,7 @@ def doctor(
     with cluster.client() as api:
         decode_version(api.get("/version"))
     installed = InstalledCluster(
-        api, Names(namespace=install_namespace, **names), config=config, now=datetime.now(UTC)
+        api, InstallationNames(namespace=install_namespace, **names), config=config, now=datetime.now(UTC)
     )
     with progress("check ") as shown:
         results = list(run_checks(installed, lambda number, title: shown(f"{number}/{len(CHECKS)} {title}")))

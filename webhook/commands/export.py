@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import decode_version
+from webhook.cluster.objects import InstallationNames, decode_version
 from webhook.commands.kueue_queues import print_queues
 from webhook.commands.options import (
     ClusterChoice,
@@ -28,22 +28,16 @@ from webhook.commands.output import FAILED, echo, end_with, fail
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.doctor.checks.exported import denied_agents
 from webhook.tools.doctor.checks.neighbours import pod_selector
-from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.export import static
-from webhook.tools.export.admission_policies import (
-    AdmissionPolicies,
-    ExportOptions,
-    as_text,
-    export_policies,
-    summary,
-)
+from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
 from webhook.tools.export.objects import Object
+from webhook.tools.installed_cluster import InstalledCluster
 
 OLDEST = (1, 35)
 """The oldest version with which the exported policies are tested."""
 
-MUTATIONS = {(1, 36): "v1", OLDEST: "v1beta1"}
-"""The version of MutatingAdmissionPolicy since which version of Kubernetes."""
+MUTATIONS_SINCE = (1, 36)
+"""The version with MutatingAdmissionPolicy v1; older ones have v1beta1."""
 
 STATIC_SINCE = (1, 37)
 """The version since which API servers read policies from files by default."""
@@ -156,23 +150,27 @@ def export(
     if as_queues:
         print_queues(config, cluster, install_namespace, now)
         return
-    mutations = next(version for since, version in MUTATIONS.items() if kubernetes >= since)
-    guard = static.Guard(accounts, group, install_namespace) if group else None
+    mutations = "v1" if kubernetes >= MUTATIONS_SINCE else "v1beta1"
+    guard = static.guard_objects(accounts, group, install_namespace) if group else []
     with cluster.client() if config is None and cluster is not None else nullcontext() as api:
         if api is None:
             configuration = load_directory(config)
             selector = _without({}, (*EXCLUDED, install_namespace, *excluded))
         else:
-            installed = InstalledCluster(api, Names(namespace=install_namespace), config=None, now=now)
+            installed = InstalledCluster(
+                api, InstallationNames(namespace=install_namespace), config=None, now=now
+            )
             configuration, selector = _of_cluster(installed, excluded)
         exported = export_policies(
             configuration, ExportOptions(now=now, mutations=mutations, selector=selector)
         )
+        objects = [*guard, *exported.objects]
+        files = static.static_files(objects, exported.version)
         if target:
-            _compile(api, exported, guard, kubernetes)
-            _write(target, static.static_files(exported, guard))
+            _compile(api, objects, kubernetes)
+            _write(target, files)
         elif checked:
-            _check(api, checked, static.static_files(exported, guard))
+            _check(api, checked, files)
         else:
             echo(as_text(exported), nl=False)
     if not checked:
@@ -202,12 +200,7 @@ def _refuse_contradictions(
         )
 
 
-def _compile(
-    api: ApiClient | None,
-    exported: AdmissionPolicies,
-    guard: static.Guard | None,
-    kubernetes: tuple[int, int],
-) -> None:
+def _compile(api: ApiClient | None, objects: Sequence[Object], kubernetes: tuple[int, int]) -> None:
     """Have the API server compile the objects, which are stored nowhere; the command ends if it is too old or refuses one."""
     if api is None:
         echo("warning: not compiled: --config and --standalone ask no API server", err=True)
@@ -220,7 +213,7 @@ def _compile(
     if running != kubernetes:
         echo(f"warning: compiled by version {_dotted(running)}, not {_dotted(kubernetes)}", err=True)
     try:
-        if refused := list(static.refusals(api, exported, guard)):
+        if refused := list(static.refusals(api, objects)):
             end_with(refused, "; nothing is written")
     except errors.Forbidden as error:
         echo(f"warning: not compiled: {error}", err=True)
@@ -231,11 +224,9 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
-    admission = directory / static.ADMISSION
     try:
-        written = [name for name in files if name != static.ADMISSION or not admission.exists()]
-        static.write(directory, files)
-        kept = [*static.lacking(admission)]
+        written = static.write(directory, files)
+        kept = list(static.lacking(directory / static.ADMISSION))
     except OSError as error:
         fail(f"cannot write {directory}: {error}")
     if kept:
@@ -246,7 +237,7 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
 def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> None:
     """Say what the directory and the API server have; the command ends if that differs from the files."""
     try:
-        found = list(static.differences(directory, files))
+        found, wanted = list(static.differences(directory, files)), static.hashes(directory, files)
     except OSError as error:
         fail(f"cannot read {directory}: {error}")
     unknown = ""
@@ -257,7 +248,7 @@ def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> 
             loaded = static.loaded(api)
             servers = ", ".join({each.server for each in loaded.values()}) or "without static policies"
             echo(f"asked API server {servers}: each has its own files", err=True)
-            found += static.loaded_differences(loaded, files)
+            found += static.loaded_differences(loaded, wanted)
     except errors.Forbidden as error:
         unknown = str(error)
     if found:

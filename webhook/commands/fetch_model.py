@@ -58,9 +58,7 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
 @click.argument("uri")
 @click.argument("directory", type=_path, callback=_directory)
 @click.option(
-    "--endpoint",
-    metavar="URL",
-    help="Server for s3, gs, hf or models. Default: the server of the provider.",
+    "--endpoint", metavar="URL", help="Server for s3, gs, hf or models. Default: the server of the provider."
 )
 @click.option(
     "--artifact-endpoint",

@@ -4,12 +4,13 @@ from datetime import datetime
 from pathlib import Path
 
 from policies.placement.pinning import classes_of_node
+from webhook.cluster.objects import InstallationNames
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import echo, fail
 from webhook.configuration.loader import load_directory
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.export.kueue import HEADER, kueue_objects
+from webhook.tools.installed_cluster import InstalledCluster
 
 NOTHING_TO_GRANT = (
     "no GPUQuota names a GPU class in hard.classes, and no node is known of which hard.gpus could be granted"
@@ -24,7 +25,7 @@ def print_queues(config: Path | None, cluster: ClusterChoice | None, namespace: 
         queues = kueue_objects(configuration, quotas, ())
     else:
         with cluster.client() as api:
-            installed = InstalledCluster(api, Names(namespace=namespace), config=None, now=now)
+            installed = InstalledCluster(api, InstallationNames(namespace=namespace), config=None, now=now)
             configuration = installed.configuration
             found = (classes_of_node(node.labels, configuration.classes) for node in installed.gpu_nodes)
             with_nodes = frozenset[str]().union(*found)

@@ -16,7 +16,7 @@ from policies.quota.amounts import GPUS, NOTHING, format_amount, key_order, text
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
 from webhook.cluster.node_informer import readable_node_index
-from webhook.cluster.objects import TRUE
+from webhook.cluster.objects import TRUE, InstallationNames
 from webhook.commands import options, quota_text
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import STRUCTURED, Screen, amount_or_unknown, counted, fail, print_value, since
@@ -31,7 +31,6 @@ from webhook.quota.documents import (
     WaitingPods,
     decode_quota,
 )
-from webhook.tools.doctor.cluster import Names
 from webhook.tools.kueue import QueueState, read_queues
 from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.permitted import Permitted
@@ -99,7 +98,7 @@ def quota(
 
     Exit codes: 0; 2 if there is neither, or the cluster or the documents cannot be used.
     """
-    home, names, now = cluster.namespace(), Names(namespace=install_namespace), datetime.now(UTC)
+    home, names, now = cluster.namespace(), InstallationNames(namespace=install_namespace), datetime.now(UTC)
     with cluster.client() as api:
         reader = Permitted(api)
         configuration = reader.configuration(config)
@@ -122,7 +121,7 @@ def quota(
 
 
 def _read(
-    reader: Permitted, configuration: Configuration, namespace: str, names: Names, now: datetime
+    reader: Permitted, configuration: Configuration, namespace: str, names: InstallationNames, now: datetime
 ) -> QuotaReports:
     try:
         records = reader.api.list(QUOTAS.path(namespace), decode_quota).items
@@ -137,7 +136,7 @@ def _read(
         objects = None
         if namespace and record.spec is not None:
             counts_as = record.spec.unclassified_pods
-            held = partial(holders_of_quota, reader.api, configuration, namespace, counts_as, nodes)
+            held = partial(holders_of_quota, reader, configuration, namespace, counts_as, nodes)
             objects = reader.attempt_list("pods and claims", namespace, held)
         reports.append(QuotaReport(record, summary, objects))
     teams = () if namespace else read_teams(reader) or ()
@@ -250,7 +249,6 @@ def _print_row(screen: Screen, row: QuotaRow) -> None:
 
 
 def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
-    """Print the line of the pods that wait for quota."""
     screen.line(f"  {quota_text.waiting_text(waiting, now)}:", "yellow")
     for each in waiting.next:
         needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message

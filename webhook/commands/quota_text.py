@@ -22,11 +22,7 @@ from webhook.tools.status.team_text import MAX_NAMES, is_short, team_notes, team
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
 LEGEND = f"{PENDING} pending {RESERVED} reserved"
-STATES = {
-    **dict.fromkeys(QuotaState, "red"),
-    QuotaState.READY: "green",
-    QuotaState.STALE: "yellow",
-}
+STATES = {**dict.fromkeys(QuotaState, "red"), QuotaState.READY: "green", QuotaState.STALE: "yellow"}
 
 MAX_TEAMS = 20
 
@@ -52,7 +48,7 @@ def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
 def bar(
     used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR, pending: Fraction = NOTHING
 ) -> str:
-    """Return a bar of so many characters. The smallest use is visible, and only a full quota looks full."""
+    """Return a bar of `cells` characters. The smallest use is visible, and only a full quota looks full."""
     if hard <= NOTHING:
         return (USED if used else RESERVED if reserved else FREE) * cells
     full = _filled(used, hard, cells)
@@ -123,10 +119,7 @@ def team_limits(team: TeamSummary) -> str:
 
 
 def print_teams(
-    screen: Screen,
-    teams: Sequence[TeamSummary],
-    row: Callable[[QuotaRow], None],
-    indent: int,
+    screen: Screen, teams: Sequence[TeamSummary], row: Callable[[QuotaRow], None], indent: int
 ) -> None:
     """Print the teams, those with problems first. `row` prints the bar of a dimension, `indent` + 2 from the left."""
     below = indent + 2

@@ -13,19 +13,11 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import InstallationNames
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import (
-    STRUCTURED,
-    Screen,
-    counted,
-    echo,
-    end_with,
-    fail,
-    print_value,
-)
+from webhook.commands.output import STRUCTURED, Screen, counted, echo, end_with, fail, print_value
 from webhook.commands.status_text import show
-from webhook.tools.doctor.cluster import Names
 from webhook.tools.gpu_hours import Counts
 from webhook.tools.status.denials import LoggedPods, pods_in_logs
 from webhook.tools.status.reading import read_status, status_reader
@@ -77,7 +69,7 @@ def status(
     Exit codes: 0; 2 if the cluster or the documents cannot be used.
     """
     home = "" if all_namespaces else cluster.namespace()
-    names = Names(namespace=install_namespace)
+    names = InstallationNames(namespace=install_namespace)
     logged = cache(lambda: _logged(logs, namespaces, datetime.now(UTC)))  # read once, also with --watch
 
     def read(api: ApiClient, before: ClusterStatus | None) -> ClusterStatus:

@@ -24,8 +24,8 @@ MAX_HOLDERS = 3
 MAX_DENIALS = 5
 MAX_PENDING = MAX_IDLE = 5
 MAX_FINDINGS = 10
-HOURS_SHOWN = 48
-"""From so many hours on, days are shown."""
+DAYS_FROM_HOURS = 48
+"""A longer time is shown in days."""
 HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
 SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 
@@ -257,7 +257,7 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
 def _audited(screen: Screen, audited: AuditedPods) -> None:
     """Print what would be denied, were every rule enforced: the number of the audit phase."""
     hours = round((audited.until - audited.since) / timedelta(hours=1))
-    time = counted(hours // 24, "day") if hours >= HOURS_SHOWN else counted(max(hours, 1), "hour")
+    time = counted(hours // 24, "day") if hours >= DAYS_FROM_HOURS else counted(max(hours, 1), "hour")
     rules = ", ".join(f"{rule} ({pods})" for rule, pods in audited.by_rule.items())
     by_rule = f", by rule {rules}" if rules else ""
     _heading(screen, "only audited")

@@ -294,7 +294,6 @@ def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Colu
 
 
 def _sum(name: str, rows: Sequence[Row]) -> Row:
-    """Return the sum of the rows."""
     return Row(
         (name,),
         sum((row.hours for row in rows), NOTHING),

@@ -33,7 +33,7 @@ STYLES = {
     **dict.fromkeys((Answer.PENDING, Answer.GATED, Answer.WAITING, Answer.UNKNOWN), "yellow"),
 }
 OBSTACLES = frozenset({Source.POLICY, Source.QUOTA, Source.NODES})
-"""What a remedy does not remove together: a pod must pass them in this order."""
+"""A pod must pass these in their order, and a remedy removes only one of them."""
 COLUMN = 11
 """Width of the names on the left."""
 MAX_PROBLEMS = 50

@@ -79,7 +79,7 @@ def _unmatched(match: Match, namespaces: Mapping[str, Labels]) -> Iterator[Advic
     for index, glob in enumerate(match.namespaces):
         if not any(fnmatchcase(name, glob) for name in namespaces):
             yield f"spec.match.namespaces[{index}]", f'"{glob}" matches no existing namespace'
-    selected = [labels for name, labels in namespaces.items() if match.names(name)]
+    selected = [labels for name, labels in namespaces.items() if match.matches_name(name)]
     selector = match.namespace_selector
     if selector is not None and selected and not any(selector.matches(dict(labels)) for labels in selected):
         yield "spec.match.namespaceSelector", "matches no existing namespace"

@@ -119,9 +119,7 @@ class EvaluatedDocuments(msgspec.Struct, frozen=True):
 
 
 def choose(
-    records: Sequence[Record],
-    last_good: tuple[Document, ...] | None,
-    devices: ClusterDevices = NO_DEVICES,
+    records: Sequence[Record], last_good: tuple[Document, ...] | None, devices: ClusterDevices = NO_DEVICES
 ) -> EvaluatedDocuments:
     """Return the documents in force while `records` are stored; `last_good` is None in a process that has just started."""
     records = tuple(records)
@@ -298,8 +296,9 @@ class ClusterSource(ConfigurationSource):
         chosen = choose(self._records(), last_good, self.devices)
         before, version = self.state, chosen.configuration.version
         refused = tuple(map(str, chosen.problems))
+        if version != before.version or self.configuration.devices != chosen.configuration.devices:
+            self.configuration = chosen.configuration  # taints of devices are of no version
         if version != before.version:
-            self.configuration = chosen.configuration
             log.info("configuration version %s is in force", version)
         loaded_at = before.loaded_at if version == before.version else time()
         self.state = ConfigurationState(version, loaded_at, refused)

@@ -10,7 +10,7 @@ import msgspec
 
 from policies.gpus import classes
 from policies.gpus.classes import GPUClass, GPUClassSpec
-from policies.gpus.resource_mapping import ResourceMappingSpec
+from policies.gpus.mapping_spec import ResourceMappingSpec
 from policies.pods.field_paths import Parts, path_parts
 from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label, is_dns_subdomain

@@ -1,7 +1,7 @@
 """Files as they are read and written again: of bounded length, and in a directory only what is below it.
 
-A named file is followed wherever it leads. A file that was found in a directory may be a link that an author of the directory
-made, to a file that only the caller may read or change.
+A link is followed if the caller named it, and not if it was found in a directory: its author may have made a link to a file
+that only the caller may read or change.
 """
 
 import contextlib

@@ -20,7 +20,8 @@ from policies.gpus.device_classes import (
     device_class_mapping,
     unmapped_device_classes,
 )
-from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
+from policies.gpus.mapping_spec import ResourceMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec

@@ -11,8 +11,10 @@ from typing import Annotated
 
 import msgspec
 
-from policies.gpus.device_classes import ClusterDevices
+from policies.gpus.device_classes import ClusterDevices, DeviceClass
 from policies.gpus.device_kinds import DeviceKind, DeviceKinds
+from policies.gpus.device_slices import kind_key
+from policies.pods.pod import Toleration
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.collection import CLUSTER
@@ -32,12 +34,14 @@ class PublishedKind(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     kind: DeviceKind
     gone_since: Moment | None = None
     """Since when no device is of the kind."""
+    taints: tuple[Toleration, ...] = ()
+    """Those of all its devices."""
 
 
 class PublishedNodes(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     devices: dict[int, int]
     gone_since: Moment | None = None
-    """Since when no node has so many."""
+    """Since when no node has these numbers of devices."""
 
 
 class PublishedDevices(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -52,6 +56,10 @@ class PublishedDevices(msgspec.Struct, frozen=True, rename="camel", omit_default
         return DeviceKinds(
             tuple(each.kind for each in self.kinds), tuple(each.devices for each in self.nodes)
         )
+
+    def with_classes(self, classes: tuple[DeviceClass, ...]) -> ClusterDevices:
+        taints = {kind_key(each.kind): each.taints for each in self.kinds if each.taints}
+        return ClusterDevices(classes, self.device_kinds, taints)
 
 
 NOTHING_PUBLISHED = PublishedDevices()
@@ -90,7 +98,7 @@ def read_cluster_devices(api: ApiClient, namespace: str) -> ClusterDevices:
         published = decode(api.get(devices_path(namespace))).published
     except (errors.NotFound, errors.Forbidden):
         published = NOTHING_PUBLISHED
-    return ClusterDevices(classes, published.device_kinds)
+    return published.with_classes(classes)
 
 
 class ClusterDevicesWatch:
@@ -122,6 +130,4 @@ class ClusterDevicesWatch:
     def all(self) -> ClusterDevices:
         """Return what is known as of the last watch event."""
         published = self._published.first(CLUSTER)
-        return ClusterDevices(
-            self._classes.all(), (published.published if published else NOTHING_PUBLISHED).device_kinds
-        )
+        return (published.published if published else NOTHING_PUBLISHED).with_classes(self._classes.all())

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.resource_mapping import ResourceMappingSpec
+from policies.gpus.mapping_spec import ResourceMappingSpec
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION_KINDS, webhook_configuration_path

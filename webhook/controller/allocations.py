@@ -1,12 +1,15 @@
 """Which ResourceClaims (DRA) of a namespace count for the devices that they have, and not as they were admitted.
 
-A claim has its devices for good only if a controller made it for one pod, and that pod is bound and has not ended. The scheduler
-deallocates it if the binding fails, and may then choose larger devices. A claim that other pods may use gets other devices after
-its pod has ended. So these claims count as admitted.
+A claim has its devices for good only if a controller made it for one pod, and that pod was bound. The scheduler deallocates it if
+the binding fails, and may then choose larger devices. A claim that other pods may use gets other devices after its pod has ended.
+So these claims count as admitted. No other pod gets a claim that was made for one (`policies.quota.claim_protection`). So after
+the end of its pod it counts for the same devices until it is deleted, which takes its controller some calls.
 """
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+
+from msgspec.structs import replace
 
 from webhook.quota.counted_records import ClaimRecord, CountedRecord, Device, Kinds, PodRecord
 
@@ -20,13 +23,8 @@ def unknown_kind(_driver: str, _pool: str, _device: str) -> None:
 
 def is_binding(before: CountedRecord | None, after: CountedRecord | None) -> bool:
     """Whether a pod is seen for the first time with a node and with claims that controllers made for it."""
-    return _is_bound_with_claims(after) and not _is_bound_with_claims(before)
-
-
-def _is_bound_with_claims(record: CountedRecord | None) -> bool:
-    if not isinstance(record, PodRecord) or not record.node_name:
-        return False
-    return bool(record.generated_claims or record.extended_claim)
+    was, now = (isinstance(each, PodRecord) and each.is_bound_with_claims for each in (before, after))
+    return now and not was
 
 
 class Allocations:
@@ -35,6 +33,8 @@ class Allocations:
     def __init__(self) -> None:
         self._kinds: dict[str, Kinds] = {}
         """By uid of a claim with devices, of which one is known at least. Those of other drivers than GPUs' are not."""
+        self._pods: dict[str, str] = {}
+        """By uid of a claim that has its devices for good: that of its pod."""
         self._reached = 0
         self._bindings: dict[str, int] = {}
         """By uid of a pod with claims: a revision at which it was bound, which the claims do not reach yet."""
@@ -71,18 +71,29 @@ class Allocations:
             self._kinds[uid] = kinds
         return before != self._kinds.get(uid, ())
 
+    def note(self, claim: ClaimRecord, pod: PodRecord | None) -> None:
+        """Note whether the claim has its devices for good. pod: its owner, if that is stored."""
+        if self._is_final(claim, pod):
+            self._pods[claim.uid] = claim.pod
+
+    def forget(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+
+    def with_devices(self, before: ClaimRecord | None, claim: ClaimRecord) -> ClaimRecord:
+        """Return a claim that lost its devices with those that it had before for good."""
+        is_lost = before is not None and not claim.devices and self._is_final(claim, None)
+        return replace(claim, devices=before.devices) if before is not None and is_lost else claim
+
     def kinds(self, claim: ClaimRecord, pod: PodRecord | None) -> Kinds:
         """Return the kinds of the devices for which a claim counts. Empty if it counts as it was admitted.
 
-        pod: the owner of the claim. A list of claims from before its binding may show an allocation that did not last.
+        pod: the owner of the claim, if it is stored.
         """
-        if (
-            pod is None
-            or not pod.node_name
-            or pod.is_terminal
-            or pod.uid in self._bindings
-            or pod.uid not in claim.reserved_for
-            or not pod.owns(claim)
-        ):
-            return ()
-        return self._kinds.get(claim.uid, ()) if claim.devices else ()
+        is_counted = claim.devices and self._is_final(claim, pod)
+        return self._kinds.get(claim.uid, ()) if is_counted else ()
+
+    def _is_final(self, claim: ClaimRecord, pod: PodRecord | None) -> bool:
+        if self._pods.get(claim.uid) == claim.pod and {*claim.reserved_for} <= {claim.pod}:
+            return True
+        # A list of claims from before the binding may show an allocation that did not last.
+        return pod is not None and pod.uid not in self._bindings and pod.has_for_good(claim)

@@ -35,7 +35,6 @@ class Canary(Collector):
         self._last = self._succeeded_at = None
 
     def send(self) -> None:
-        """Run a canary."""
         self._record(probe(self._api, self._namespace))
 
     def _record(self, result: CanaryResult) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claimed_devices import DeviceResult
 from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector
 from policies.quota.granted import granted_together
 from webhook.cluster import errors
@@ -129,13 +128,7 @@ def _gpu_nodes(
 ) -> Iterator[GPUNode]:
     """Yield the nodes with GPUs, those in ResourceSlices too. used: what pods use, by node and resource name."""
     claims = counter.claims.all() if counter.claims else ()
-    allocated = (
-        DeviceResult(
-            driver=each.driver, pool=each.pool, device=each.name, consumed_capacity=dict(each.consumed)
-        )
-        for claim in claims
-        for each in claim.devices
-    )
+    allocated = [each.devices for each in claims if each.devices]
     catalogue = counter.catalogue
     cards = slices.cards_by_node(catalogue, allocated)
     for node in counter.nodes.all():

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from policies.gpus.device_kinds import DeviceKind
 from policies.gpus.device_pools import Inventory
 from policies.gpus.device_slices import (
+    MOST_BYTES,
     are_too_many,
     combinations,
     device_kinds,
@@ -102,9 +103,12 @@ def to_publish(before: PublishedDevices, inventory: Inventory, now: datetime) ->
     for combination in inventory.nodes:
         gone.pop(frozenset(combination.items()), None)
     catalogue = device_kinds(kinds.values(), (*inventory.nodes, *map(dict, gone)))
+    taints = inventory.taints if len(msgspec.json.encode([*inventory.taints.values()])) <= MOST_BYTES else {}
     return PublishedDevices(
         kinds=tuple(
-            PublishedKind(kind, None if (key := kind_key(kind)) in present else kept[key][1])
+            PublishedKind(
+                kind, None if (key := kind_key(kind)) in present else kept[key][1], taints.get(key, ())
+            )
             for kind in catalogue.kinds
         ),
         nodes=tuple(

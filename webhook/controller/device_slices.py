@@ -1,12 +1,11 @@
 """Follows the ResourceSlices (DRA) of a cluster: the kinds of its devices, and which kind a device is."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from policies.gpus.claimed_devices import DeviceResult
 from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.device_pools import DevicePools, Inventory
 from policies.gpus.device_slices import PoolSlice, kind_key
@@ -20,6 +19,7 @@ from webhook.cluster.objects import decode_metadata
 from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import SLICE_VERSIONS, DynamicResourceWatch
 from webhook.configuration.loader import Configuration
+from webhook.quota.counted_records import Device
 from webhook.threads import every
 
 PERIOD_SECONDS = 1.0
@@ -39,6 +39,15 @@ class _Numbers(NamedTuple):
     by_key: Mapping[bytes, int]
 
 
+class _Cards(NamedTuple):
+    """The cards of each node under a catalogue, as these allocated devices of claims leave them."""
+
+    catalogue: Catalogue
+    inventory: Inventory
+    allocated: Sequence[tuple[Device, ...]]
+    by_node: Mapping[str, list[CardUse]]
+
+
 class DeviceSlices:
     """The devices of a cluster, as of the last `sync`.
 
@@ -56,6 +65,7 @@ class DeviceSlices:
         """Calls a subscriber after each `sync` with which `kind_of` may answer otherwise."""
         self._numbers: dict[int, _Numbers] = {}
         """By identity of the kinds of a catalogue."""
+        self._cards: _Cards | None = None
         self.revision = 0
 
     def run(self, stopping: threading.Event) -> None:
@@ -85,16 +95,27 @@ class DeviceSlices:
             self.sync()
 
     def cards_by_node(
-        self, catalogue: Catalogue, allocated: Iterable[DeviceResult]
-    ) -> dict[str, list[CardUse]]:
+        self, catalogue: Catalogue, allocated: Sequence[tuple[Device, ...]]
+    ) -> Mapping[str, list[CardUse]]:
         """Return the cards of each node, as allocated devices leave them. DeviceTaintRules are not read.
 
-        Of 5,000 nodes with 8 cards and all their placements it takes 0.6 s of CPU, and 1.4 s if 1,000 have slices allocated.
+        Of 5,000 nodes with 8 cards and all their placements it takes 0.6 s of CPU, and 1.4 s if 1,000 have slices allocated, and
+        nothing if neither slices nor allocations differ.
         """
-        with self._lock:
-            slices, left_out = self._pools.slices(), self._pools.reader.left_out
-        mapping, gpu_classes = catalogue.resource_mapping, catalogue.classes
-        return StoredDevices(slices, mapping, gpu_classes, allocated, left_out=left_out).cards_by_node()
+        inventory, known = self._pools.inventory, self._cards
+        if (
+            known is None
+            or known.catalogue is not catalogue
+            or known.inventory is not inventory
+            or known.allocated != allocated
+        ):
+            with self._lock:
+                slices, left_out = self._pools.slices(), self._pools.reader.left_out
+            results = [each.result for devices in allocated for each in devices]
+            mapping, gpu_classes = catalogue.resource_mapping, catalogue.classes
+            stored = StoredDevices(slices, mapping, gpu_classes, results, left_out=left_out)
+            known = self._cards = _Cards(catalogue, inventory, allocated, stored.cards_by_node())
+        return known.by_node
 
     def sync(self) -> None:
         """Take over what the watch has shown."""

@@ -36,7 +36,11 @@ class Enforcement:
         policies = self.configuration().policies
         try:
             deadline = monotonic() + LABELS_SECONDS
-            labels = self.namespaces.labels_of(namespace, deadline) if policies.asks_labels(namespace) else ()
+            labels = (
+                self.namespaces.labels_of(namespace, deadline)
+                if policies.depends_on_labels(namespace)
+                else ()
+            )
         except NamespaceUnknown as error:
             log.warning("%s: its labels, which select its policy: %s", namespace, error)
             return True

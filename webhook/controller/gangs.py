@@ -258,7 +258,6 @@ def _pods_with_gpus(
 
 
 def _smaller(before: Mapping[GangSource, _Known], pods: Mapping[GangSource, int]) -> set[KnownGang]:
-    """Return the gangs that have fewer pods than before."""
     more = Counter[KnownGang]()
     for source, known in before.items():
         if known.gang is not None:

@@ -31,7 +31,7 @@ from webhook.quota.counted_records import CountedRecord, PodRecord
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord
 
 VALID_ROUNDS = 2
-"""A result is forgotten after so many rounds without another."""
+"""Rounds without a new result, after which a result is forgotten."""
 ENOUGH = 0.9
 """Part of the samples of a window that a GPU must have. A longer gap may hide work."""
 HOLDERS_SHOWN = 10

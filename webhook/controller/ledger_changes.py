@@ -19,7 +19,8 @@ log = logging.getLogger("gpu_admission.controller")
 class LedgerChanges:
     """Records ledgers as the watch shows them in ObservedLedgers, and queues the names of those that must be counted.
 
-    Hears: quotas, ledger objects, namespaces, teams and their namespaces, counts, idle holders.
+    Hears: quotas, ledger_objects, namespaces.informer, membership.moved, membership.changed, usage.events.changed,
+    gpu_use.holders_changed.
     """
 
     def __init__(

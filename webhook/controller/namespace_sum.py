@@ -12,7 +12,7 @@ from policies.quota.ledger.quota_ledger import Holder
 from webhook.controller.usage_history import UsageHistory
 
 HOLDERS_SHOWN = 5
-"""Holders of one dimension that the ledger names: so many idle ones at most, and so many others."""
+"""Maximum of holders that the ledger names for one dimension: of idle ones, and of others."""
 HOLDERS_LIMIT = 16 * 1024
 """Bytes of all holders as JSON at most; one takes some 55. The ledger is written often, so they must be few."""
 

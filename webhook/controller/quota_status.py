@@ -58,7 +58,7 @@ Verdict = tuple[str, str, str]
 class QuotaStatusWriter(StatusWriter[QuotaRecord]):
     """Shows what other parts know of a namespace, too. `gpu_use`: None if the use of GPUs is not measured.
 
-    Hears: quotas, ledger objects, unmapped resources, reports of waiting pods, idle holders, outages of the measurement.
+    Hears: quotas, ledger_objects, unmapped_resources.changed, reports.changed, gpu_use.holders_changed, gpu_use.outage_changed.
     """
 
     kind = QUOTA

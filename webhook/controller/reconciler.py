@@ -54,22 +54,22 @@ log = logging.getLogger("gpu_admission.controller")
 
 CONTEND_SECONDS = 8.0
 """How long a worker retries a ledger that others keep writing, before it takes another namespace."""
-CONTEND_AGAIN = 0.5
+CONTENDED_RETRY_SECONDS = 0.5
 """Seconds until the next attempt after CONTEND_SECONDS."""
-RAISE_EVERY = 0.5
+EPOCH_RAISE_SECONDS = 0.5
 """Minimum of seconds between two raises of the epoch. After each, all replicas read the namespaces without a quota again."""
-POLL_AGAIN = 0.3
+LISTS_POLL_SECONDS = 0.3
 """Seconds until the next look for lists that another thread is reading."""
-GONE_BACK = (
+API_SERVER_WENT_BACK = (
     "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
     "See Ledgers in docs/operate/operations.md"
 )
 """A list that begins after the ledger was read is never older than the lists of its count, unless etcd was restored."""
-LINE_AGAIN = 30.0
+LINE_TURN_SECONDS = 30.0
 """Interval of turns for changes that no watch reports: the size of a gang, the end of a pause, a starved pod."""
-SILENT_AGAIN = 30.0
+SILENT_WATCH_SECONDS = 30.0
 """Seconds until the next count of a budget while a watch is silent."""
-SOON = 0.05
+MARGIN_SECONDS = 0.05
 """Added to waits, so that they do not end too early."""
 
 
@@ -86,8 +86,6 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class Counting(msgspec.Struct, frozen=True):
-    """A count of a ledger by a plan."""
-
     plan: _Plan
     result: Reconciled | Refused
 
@@ -152,7 +150,7 @@ class QuotaReconciler:
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
             else:
                 return self.seconds_until_next(namespace, in_force)
-        return CONTEND_AGAIN
+        return CONTENDED_RETRY_SECONDS
 
     def count(self, namespace: str, ledger: QuotaLedger, begun: float) -> Counting | float:
         """Count a ledger, or return the seconds until it can be counted. Raises LedgerError, `errors.ApiError`."""
@@ -167,7 +165,7 @@ class QuotaReconciler:
         """List again after a refused count, and return its revisions. `former` are those of the one before. Raises as `count`."""
         result, revisions = counting.result, counting.plan.ledger.revisions
         if result is Refused.OLDER and revisions == former:
-            raise LedgerError(GONE_BACK, transient=False)
+            raise LedgerError(API_SERVER_WENT_BACK, transient=False)
         if isinstance(result, Refused):
             log.info("%s: %s; listing again", namespace, result.value)
             self.metrics.refused.labels(result.name.lower()).inc()
@@ -192,12 +190,12 @@ class QuotaReconciler:
     def _without_quota(self, namespace: str) -> float | None:
         self.metrics.forget(namespace)
         self.line.start_all(namespace, partial(self._desired, namespace))
-        return LINE_AGAIN if self.line.has_waiting(namespace) else None
+        return LINE_TURN_SECONDS if self.line.has_waiting(namespace) else None
 
     def _first_wait(self, namespace: str, *, fresh: bool) -> float:
         """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
         if self.observed.object_name(namespace) != namespace:
-            return SOON  # from then on it is counted with the others of its team
+            return MARGIN_SECONDS  # from then on it is counted with the others of its team
         ledger_object = self.observed.get(namespace)
         if (
             fresh
@@ -207,17 +205,17 @@ class QuotaReconciler:
         ):
             return 0.0
         wait = self._initialization_wait(namespace)
-        return wait + SOON if wait else POLL_AGAIN * self._listing.locked()
+        return wait + MARGIN_SECONDS if wait else LISTS_POLL_SECONDS * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
         """Return the seconds until the ledger may be counted. Raises `errors.ApiError`."""
         if not plan.counter.synced:
-            return POLL_AGAIN
+            return LISTS_POLL_SECONDS
         if not plan.needs_full_count:
             return 0.0
         if wait := self._initialization_wait(namespace):
-            return wait + SOON
-        return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
+            return wait + MARGIN_SECONDS
+        return 0.0 if self._may_list(namespace, plan.counter) else LISTS_POLL_SECONDS
 
     def _initialization_wait(self, namespace: str) -> float:
         """Return the seconds until the ledger may be initialised. Raise the epoch if it must be, for many at once."""
@@ -225,13 +223,13 @@ class QuotaReconciler:
         if is_due and self._raising.acquire(blocking=False):
             try:
                 begun, raised = monotonic(), self.observed.raised
-                if not raised or raised[-1][0] + RAISE_EVERY <= begun:
+                if not raised or raised[-1][0] + EPOCH_RAISE_SECONDS <= begun:
                     self.store.raise_epoch(CALL_SECONDS)
                     raised.append((begun, monotonic()))
             finally:
                 self._raising.release()
         wait = self.observed.initialization_wait(namespace)
-        return wait if wait < inf else RAISE_EVERY
+        return wait if wait < inf else EPOCH_RAISE_SECONDS
 
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
@@ -328,12 +326,12 @@ class QuotaReconciler:
     def seconds_until_next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         """Return when the ledger must be reconciled again without a change. None if never."""
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
-            return SOON  # all reservations are counted by the next catalogue version, too
+            return MARGIN_SECONDS  # all reservations are counted by the next catalogue version, too
         expiry = self.observed.next_expiry(namespace)
-        line = LINE_AGAIN if ledger.marks or self.line.has_waiting(namespace) else None
+        line = LINE_TURN_SECONDS if ledger.marks or self.line.has_waiting(namespace) else None
         claims = self.usage_cache.claims_wait(namespace)
         waits = [each for each in (expiry, line, claims, self._budget_wait(ledger)) if each is not None]
-        return max(SOON, min(waits)) + SOON if waits else None
+        return max(MARGIN_SECONDS, min(waits)) + MARGIN_SECONDS if waits else None
 
     def _budget_wait(self, ledger: QuotaLedger) -> float | None:
         """Return the seconds until the budget may be spent, its period ends, or it is counted as often as it must be."""
@@ -342,7 +340,7 @@ class QuotaReconciler:
         due = next_change(ledger.budget, ledger.spending, ledger.used or {})
         wait = (min(due, ledger.spending.until + SPENDING_MS) - self.clock()) / 1000
         # It is overdue after a count only if that added nothing, because a watch is silent.
-        return wait if wait > -1 else SILENT_AGAIN
+        return wait if wait > -1 else SILENT_WATCH_SECONDS
 
     def _with_note(self, namespace: str, ledger: QuotaLedger) -> QuotaLedger:
         """Return the ledger of a new budget with what the namespace spent before, of a quota that was deleted."""

@@ -50,7 +50,7 @@ class _Ended(msgspec.Struct, frozen=True, eq=False):
 class Replacements:
     """Thread-safe. `line_spec_of`, `lets_wait` and `reconcile_later` are those of the line.
 
-    Hears: begins and ends of pods and claims that held quota.
+    Hears: usage_cache.events.began, usage_cache.events.ended.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Replacements:
             self.ended(holding.record, own.pods.changed_after, has_succeeded=holding.has_succeeded)
 
     def ended(self, record: CountedRecord, after: int, *, has_succeeded: bool = False) -> None:
-        """Note that an object ended after this revision, so that a pod that replaces it goes first."""
+        """Note that an object ended after this revision: its replacement goes first in line."""
         if isinstance(record, PodRecord):
             now = now_ms()
             with self._lock:

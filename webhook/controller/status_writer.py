@@ -65,7 +65,6 @@ class StatusWriter(Generic[Record]):
         raise NotImplementedError
 
     def record(self, key: str) -> Record | None:
-        """Return the object in the watch."""
         raise NotImplementedError
 
     def shown(self, record: Record) -> LimitsStatus | None:
@@ -97,7 +96,7 @@ class StatusWriter(Generic[Record]):
                 yield kind, condition.message, WARNING
 
     def changed(self, key: str, within: float = EVERY_SECONDS) -> None:
-        """Have the status written within so many seconds. A change that was noted before is not written later."""
+        """Have the status written in `within` seconds. A change that was noted before is not written later."""
         due = monotonic() + within
         with self._lock:
             if key not in self._failed:  # a change must not shorten the pause

@@ -20,7 +20,13 @@ from webhook.cluster import errors
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON, Counting, QuotaReconciler
+from webhook.controller.reconciler import (
+    CONTEND_SECONDS,
+    CONTENDED_RETRY_SECONDS,
+    MARGIN_SECONDS,
+    Counting,
+    QuotaReconciler,
+)
 from webhook.controller.team_sizes import THE_SPEC, TeamSizes
 from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.controller.waiting_line import WaitingLine
@@ -83,7 +89,7 @@ class TeamReconciler:
             if namespace not in leaving and self._observed.object_name(namespace) == namespace:
                 to_join.append(namespace)
             elif namespace in leaving or self._membership.team_object_of(namespace) != team_object:
-                outcomes[namespace] = outcomes[team_object] = SOON  # an empty object may be deleted
+                outcomes[namespace] = outcomes[team_object] = MARGIN_SECONDS  # an empty object may be deleted
                 if monotonic() < begun + CONTEND_SECONDS:
                     self._leave(team_object, namespace, outcomes)
             else:
@@ -100,7 +106,7 @@ class TeamReconciler:
         """Reconcile ledgers in their own objects. One after the other: each writes the object of the team."""
         begun = monotonic()
         for namespace in to_join:
-            outcomes[namespace] = SOON
+            outcomes[namespace] = MARGIN_SECONDS
             if monotonic() < begun + CONTEND_SECONDS:
                 try:
                     outcomes[namespace] = self._quotas.reconcile(namespace)
@@ -108,7 +114,7 @@ class TeamReconciler:
                     outcomes[namespace] = error
 
     def _leave(self, team_object: str, namespace: str, outcomes: dict[str, Outcome]) -> None:
-        outcomes[namespace] = SOON
+        outcomes[namespace] = MARGIN_SECONDS
         try:
             self._moves.leave(namespace, team_object)
         except (LedgerError, errors.ApiError) as error:
@@ -145,7 +151,7 @@ class TeamReconciler:
                 continue
             if not again:
                 return
-        outcomes.update(dict.fromkeys(due, CONTEND_AGAIN))
+        outcomes.update(dict.fromkeys(due, CONTENDED_RETRY_SECONDS))
 
     def _counted(
         self,
@@ -164,7 +170,7 @@ class TeamReconciler:
                 continue
             known.pop(namespace, None)
             if started > begun + CONTEND_SECONDS:
-                outcomes[namespace] = CONTEND_AGAIN
+                outcomes[namespace] = CONTENDED_RETRY_SECONDS
                 continue
             try:
                 in_team = replace(ledger, team_state=ledgers.team_state(namespace))
@@ -258,7 +264,7 @@ class TeamReconciler:
                 self._sizes.forget(ledgers.team.name, namespace)
                 continue
             if monotonic() > begun + CONTEND_SECONDS / 2:
-                outcomes[namespace] = CONTEND_AGAIN
+                outcomes[namespace] = CONTENDED_RETRY_SECONDS
                 continue
             try:
                 desired = desired_ledger(self._store.read_desired(namespace, CALL_SECONDS), ledgers.team)

@@ -33,7 +33,7 @@ TOO_LARGE = "TooLarge"
 
 
 class TeamStatusWriter(StatusWriter[TeamRecord]):
-    """Hears: ledger objects, teams and their namespaces."""
+    """Hears: ledger_objects, membership.changed, membership.moved."""
 
     kind = TEAM
     path, reference = staticmethod(team_path), staticmethod(team_reference)

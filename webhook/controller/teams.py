@@ -56,7 +56,7 @@ class TeamMembership:
     entered; also if it was created or deleted. If only its place among the first MAX_NAMESPACES of its team changed, `moved` gets
     the namespace alone. `changed` is called with a ClusterGPUQuota before and after a change.
 
-    Hears: namespaces.
+    Hears: namespaces.informer.
     """
 
     def __init__(self, api: ApiClient, namespaces: Namespaces) -> None:

@@ -35,7 +35,10 @@ list gets older than the period."""
 
 
 class UsageCache:
-    """The UsageCounters of a process by catalogue digest. Thread-safe; it holds no lock while it calls the API."""
+    """The UsageCounters of a process by catalogue digest. Thread-safe; it holds no lock while it calls the API.
+
+    Hears: slices.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,6 @@ class UsageCache:
             slices.subscribe(self._slices_changed)
 
     def waiting(self, namespace: str) -> list[PodRecord]:
-        """Return the pods of a namespace that wait for quota."""
         return self.own_counter.sums.waiting(namespace)
 
     def own_catalogue(self) -> Catalogue:

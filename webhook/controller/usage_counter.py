@@ -37,8 +37,9 @@ log = logging.getLogger("gpu_admission.controller")
 DELETED = StoredObject({}, terminal=True)
 """A deleted object, which may never have been counted. It counts as terminal, so its reservation is removed at once."""
 
-CLAIMS_SECONDS = 1.0
-"""Minimum of seconds between two lists of the claims of a namespace for pods that were bound. A list has only metadata."""
+CLAIMS_SECONDS, CLAIMS_A_SECOND = 1.0, 500
+"""Minimum of seconds between two lists of the claims of a namespace for pods that were bound, and claims that are listed for this
+in a second on average. A list has only metadata."""
 
 _Change = Callable[[Any, Any], frozenset[str]]
 
@@ -58,8 +59,8 @@ class Holding(msgspec.Struct, frozen=True):
 class UsageEvents:
     """What the counters of a process report.
 
-    `changed` has a namespace whose count may differ, and whether that frees quota or a pod waits for it. `began` has an object
-    that is new since the first list, and `ended` one that ended, both with the digest of the catalogue that counts it so.
+    changed: a namespace whose count may differ, and whether that frees quota or a pod waits for it. began: an object that is new
+    since the first list. ended: an object that ended. Both come with the digest of the catalogue that counts them.
     """
 
     def __init__(self) -> None:
@@ -161,7 +162,8 @@ class UsageCounter:
         position = self.claims.position(namespace)
         if position.revision >= bound:
             return None
-        return max(0.0, position.list_started + CLAIMS_SECONDS - monotonic())
+        pause = max(CLAIMS_SECONDS, self.claims.size(namespace) / CLAIMS_A_SECOND)
+        return max(0.0, position.list_started + pause - monotonic())
 
     def refresh_claims(self, namespace: str) -> None:
         """List the claims of the namespace if that is due. Raises `errors.ApiError`.

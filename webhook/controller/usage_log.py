@@ -1,6 +1,6 @@
 """Audit lines about the usage of pods and claims: when an object is first counted, each hour while it holds, at its end.
 
-A line each COUNTING_SECONDS says that this process leads, also without any pod, so that a part that is missing in a log shows.
+Every COUNTING_SECONDS a line says that this process leads, also without any pod. So a gap in a log can be seen.
 A pod that waited for quota has one more line, since it holds nothing before.
 So `gpu-admission usage` knows the time of each use, even if no line says that it ended: no controller may have run at that time.
 """
@@ -28,7 +28,10 @@ POLL_SECONDS = 1.0
 
 
 class UsageLog:
-    """Writes lines while `is_ready_leader` returns true. Hears: begun and ended holdings, removed gates."""
+    """Writes lines while `is_ready_leader` returns true.
+
+    Hears: usage_cache.events.began, usage_cache.events.ended, reports.gate_removed.
+    """
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ def _replace(stored: dict[str, R], uids: dict[str, str], before: R | None, after
 
 
 class UsageSums:
-    """The sums of all namespaces. The caller holds `lock`, except for `demand` and for what takes it. `clock`: ms since 1970."""
+    """The sums of all namespaces. The caller holds `lock`, except for what takes it. `clock`: ms since 1970."""
 
     def __init__(
         self,
@@ -137,6 +137,10 @@ class UsageSums:
         if record is None:
             return frozenset()
         space = self._namespaces[record.namespace]
+        if after is not None:
+            after = space.allocations.with_devices(space.claims.get(record.uid), after)
+        else:
+            space.allocations.forget(record.uid)
         space.replace_claim(before, after)
         space.allocations.find_kinds(record.uid, after.devices if after is not None else (), self._kind_of)
         self._count(space, record)
@@ -308,8 +312,11 @@ class UsageSums:
             self._drop_empty(namespace)
 
     def demand(self, record: CountedRecord) -> Vector:
-        """Return the demand of one object under TOTAL_ONLY, of a claim without regard to its pod."""
-        return self._demand(_Namespace(), record, UnclassifiedPods.TOTAL_ONLY)
+        """Return the demand of one object under TOTAL_ONLY. Takes the lock."""
+        with self.lock:
+            space = self._namespaces.get(record.namespace, _Namespace())
+            stored = space.claims.get(record.uid, record)
+            return self._demand(space, stored, UnclassifiedPods.TOTAL_ONLY)
 
     def _demands(
         self, space: _Namespace, unclassified_pods: UnclassifiedPods
@@ -335,13 +342,15 @@ class UsageSums:
         """Count the present demand of an object, and of the claims that were made for it if it is a pod."""
         uid = record.uid
         stored = space.pods.get(uid) or space.claims.get(uid) or space.gone.get(uid)
+        if (claim := space.claims.get(uid)) is not None:
+            space.allocations.note(claim, space.pods.get(claim.pod))
         for unclassified_pods, each in space.sums.items():
             each.replace(uid, record.holder, self._demand(space, stored, unclassified_pods))
         for owned in space.of_pods.get(uid, ()):
             self._count(space, space.claims[owned])
-        for claim in space.gone.values():
-            if claim.pod == uid:
-                self._count(space, claim)
+        for gone in space.gone.values():
+            if gone.pod == uid:
+                self._count(space, gone)
 
     def _count_gone(self, space: _Namespace, gone: Mapping[str, ClaimRecord]) -> None:
         for uid in space.gone.keys() - gone.keys():

@@ -29,7 +29,6 @@ class UsageUpkeep:
         self._tidied_at = self._followed_at = -inf
 
     def sync(self) -> None:
-        """Do what is due."""
         now = monotonic()
         usage, ledgers = self._informers.usage, self._informers.observed.ledgers()
         if now - self._tidied_at >= TIDY_SECONDS and self._informers.ledger_objects.synced:

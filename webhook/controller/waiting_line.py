@@ -16,7 +16,8 @@ from policies.pods.pod import decode_pod
 from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Turn, Waiter, line_up, next_to_start
+from policies.quota.line import Turn, next_to_start
+from policies.quota.queue_entries import Gang, InLine, Standing, Waiter, line_up
 from policies.quota.team_line import TeamTurn, next_to_start_in_team
 from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, creation_timestamp, waits
 from webhook.cluster import errors
@@ -170,7 +171,6 @@ class WaitingLine:
             self._pool.submit(self._lift, pod, unless)
 
     def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
-        """Remove all gates of a namespace."""
         self.start(namespace, [pod.uid for pod in self._usage_cache.waiting(namespace)], unless)
 
     def has_waiting(self, namespace: str) -> bool:

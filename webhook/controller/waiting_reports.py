@@ -22,7 +22,8 @@ from policies.quota.budget_findings import how_much, time_of
 from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
-from policies.quota.line import Place, Standing, Turn
+from policies.quota.line import Place, Turn
+from policies.quota.queue_entries import Standing
 from policies.quota.shortage_facts import amounts_in_words, largest_namespaces
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
 from webhook.cluster.subscribers import Subscribers

@@ -1,6 +1,6 @@
 """The quota controller: makes its parts, each with what it reads, and adds them to the manager.
 
-A part subscribes in its constructor: `Hears:` in its class says to what.
+A part subscribes in its constructor: `Hears:` in its class names the attributes.
 The process has further parts, which read no informer: `webhook/commands/controller.py` adds them.
 """
 

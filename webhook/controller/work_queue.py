@@ -2,7 +2,7 @@
 
 A name is that of a namespace, or of the object of a team. A group is the names whose ledgers stand in one GPUQuotaLedger, and has
 its name. A worker that takes one name of a group takes all that are due, and counts them in one write. A group rests after that,
-so that the others that write the object meet few of these writes.
+so that its writes rarely conflict with those of webhooks.
 """
 
 import threading
@@ -59,7 +59,7 @@ class WorkQueue:
             self._add(name, max(now, self._paced.get(self._group_of(name), 0.0) - ahead))
 
     def take(self, seconds: float) -> WorkItem | None:
-        """Wait for at most so many seconds. Return the names of a group that are due, or None. The worker then calls `done`.
+        """Wait for at most `seconds`. Return the names of a group that are due, or None. The worker then calls `done`.
 
         A look at 1,000 names takes 0.3 ms.
         """

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from math import inf
 from time import monotonic
 from typing import Self
@@ -13,7 +12,6 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Edits
-from policies.gpus import default_gpus
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claimed_devices import (
     RequestedDevices,
@@ -22,46 +20,33 @@ from policies.gpus.claimed_devices import (
     devices_by_claim,
     with_accelerator_claims_only,
 )
-from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.placement.claim_classes import ClaimedClasses
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range
+from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import excesses
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
-from policies.pods.quantity import QuantityText
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
-from policies.quota.claim_demand import borrowed_claims
+from policies.quota.claim_protection import borrowed_claims
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
-from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.quota.waiting import waits
 from policies.registry import QUOTA_RULE, ways_of
 from policies.rule import Context, Mode, Need, Phase
-from webhook.cluster.objects import fields_of
 from webhook.configuration.loader import Configuration
-from webhook.evaluation.decision import (
-    MAX_FINDINGS,
-    DeadlineExceeded,
-    Decision,
-    Violation,
-)
+from webhook.evaluation.advised_documents import document_findings
+from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import LIMIT_RANGE
+from webhook.evaluation.fitting_choices import may_exceed, with_choices_that_fit
 from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
-from webhook.evaluation.usage_now import may_exceed, with_choices_that_fit
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
-
-MAX_KEYS = 1_000
-"""Keys of a ResourceQuota that are read."""
-_AMOUNT: msgspec.json.Decoder[QuantityText] = msgspec.json.Decoder(QuantityText)
 
 
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +73,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
         policies = self.configuration.policies
-        labels = self.facts.labels_of(namespace) if policies.asks_labels(namespace) else ()
+        labels = self.facts.labels_of(namespace) if policies.depends_on_labels(namespace) else ()
         return policies.for_namespace(namespace, labels)
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, RequestedDevices]:
@@ -127,7 +112,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         claims = self.claims_of(policy.namespace, pod)
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
         seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
-        of_claims = ClaimedClasses(mapping, gpu_classes)
+        of_claims = ClaimedClasses(mapping, gpu_classes, configuration.devices.taints)
+        only = [claims.get(each.name) for each in seen.spec.resource_claims or ()]
         claim_classes = {name: of_claims.of_claim(each) for name, each in claims.items()}
         context = Context(
             phase=phase,
@@ -137,6 +123,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             resource_mapping=mapping,
             claimed=claimed,
             claim_classes={name: classes for name, classes in claim_classes.items() if classes},
+            claimed_gpus=of_claims.number(only[0]) if len(only) == 1 and only[0] else None,
+            device_taints=configuration.devices.taints,
+            claim_taints={
+                name: taints for name, each in claims.items() if (taints := of_claims.taints(each))
+            },
             made_by_daemonset=by_daemonset,
             owner=owner,
             is_update=is_update,
@@ -336,25 +327,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def advise(
         self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
-        """Warn, in every mode, of quota keys that limit nothing, and of GPUs that a LimitRange gives.
-
-        The API server rejects an object that cannot be read.
-        """
-        try:
-            if kind == LIMIT_RANGE:
-                limit_range, mapping = decode_limit_range(document), self.configuration.resource_mapping
-                findings = [*refused_amounts(limit_range, mapping)]
-                findings = findings or [*default_gpus.limit_range_findings(limit_range, mapping)]
-                return Decision.of_findings(policy, findings, Mode.WARN)
-            fields = islice(fields_of(document, "spec", "hard").items(), MAX_KEYS)
-            hard = {key: _AMOUNT.decode(amount) for key, amount in fields}
-        except msgspec.ValidationError:
-            return Decision(policy=policy)
+        """Warn, in every mode, of what the author of a ResourceQuota or LimitRange would not see."""
         mapping = self.configuration.resource_mapping
-        findings = [*resource_quota_findings(hard, mapping)]
-        if self.lets_wait(policy) and self._ledger(policy) is not None:
-            findings += charged_while_waiting(hard, mapping)
+        findings = document_findings(kind, document, mapping, partial(self._has_line, policy))
         return Decision.of_findings(policy, findings, Mode.WARN)
+
+    def _has_line(self, policy: EffectivePolicy) -> bool:
+        return bool(self.lets_wait(policy)) and self._ledger(policy) is not None
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return the decision of the quota on an object that no rule reads."""

@@ -30,7 +30,6 @@ def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
 
 
 def gated(decision: Decision, pod: Pod) -> Decision:
-    """Return the decision with our scheduling gate."""
     patch = PodPatch(pod)
     patch.add_scheduling_gate(GATE)
     (change,) = patch.changes

@@ -1,4 +1,4 @@
-"""The LimitRanges of a namespace in a decision: what needs them, what they refuse, and the one that gave a pod its GPUs."""
+"""LimitRanges in a decision: whether it needs them, what they refuse, and which one gave a pod its GPUs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -39,11 +39,7 @@ def refusals(
 
 
 def naming_limit_ranges(
-    decision: Decision,
-    pod: Pod,
-    limits: NamespaceLimits | None,
-    mapping: ResourceMapping,
-    find: PhasesUnder,
+    decision: Decision, pod: Pod, limits: NamespaceLimits | None, mapping: ResourceMapping, find: PhasesUnder
 ) -> Decision:
     """Return the decision, whose denials name the LimitRange that gave the pod the GPUs they are about.
 
@@ -65,9 +61,9 @@ def naming_limit_ranges(
         finding = violation.finding
         if violation.outcome is Outcome.DENIED:
             zero = default_gpus.set_to_0(defaults)
-            removes = trying_without(frozenset())(finding, zero) if can_be_0 else None
-            finding = default_gpus.explained(
-                finding, defaults, limits, all_of_pod=all_of_pod, removes=removes
+            admitted_without = trying_without(frozenset())(finding, zero) if can_be_0 else None
+            finding = default_gpus.naming_limit_range(
+                finding, defaults, limits, all_of_pod=all_of_pod, admitted_without=admitted_without
             )
         if taken := default_gpus.taken_out(finding):
             edits = tuple(

@@ -9,7 +9,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason, Severity
+from policies.finding import Finding, Reason, Severity, warning
 from policies.gpus.claimed_devices import ClaimSpec, ResourceClaimTemplate
 from policies.placement.availability import NO_NODE
 from policies.pods.annotations import INJECTED
@@ -126,7 +126,7 @@ class RulePass:
                 violations[violation] = None
 
     def _advise(self, bound: BoundRule, reason: Reason, message: str, mode: Mode) -> None:
-        self._record(bound, [Finding(reason=reason, message=message, severity=Severity.WARNING)], mode)
+        self._record(bound, [warning(reason=reason, message=message)], mode)
 
     def _check(self, bound: BoundRule, mode: Mode) -> None:
         if bound.rule.check is not None:

@@ -88,7 +88,7 @@ def _offering(violation: Violation, helpful: Mapping[Violation, tuple[Edits, ...
 
 
 def _asking(violation: Violation, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Violation:
-    """Return the finding whose questions name all edits of the pod that follow, or without a question that does not help."""
+    """Return the finding with all edits of the pod in its requests to the contact, and without requests that do not help."""
     finding = violation.finding
     changes = tuple(
         _completed(change, finding.rule, before, pod, phases_of) for change in finding.contact_choices
@@ -98,7 +98,7 @@ def _asking(violation: Violation, before: Kinds, pod: Pod, phases_of: PhasesOf) 
 
 
 def _completed(change: Change, rule: str, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Change:
-    """Return the change with the edits that other rules demand once those of it are made; () where that does not end soon."""
+    """Return the change with the edits that other rules then demand; () if that takes more than MOST_DEMANDS rounds."""
     for _ in range(MOST_DEMANDS):
         denials = denials_with(edits, pod, phases_of) if (edits := edits_of(change)) else ()
         new = [each for each in denials if each.rule != rule and not before[_kind(each), Outcome.DENIED]]
@@ -213,7 +213,9 @@ def _kinds(phases: Iterable[Iterable[Violation]]) -> Kinds:
         shown += new
         visible = (each for each in new if each.outcome is not Outcome.AUDITED)
         counts |= Counter(
-            (_kind(each.finding), each.outcome) for each in visible if _is_of_author(each.finding)
+            (_kind(each.finding), each.outcome)
+            for each in visible
+            if each.finding.reason not in INJECTION_REASONS
         )
     return counts
 
@@ -221,10 +223,6 @@ def _kinds(phases: Iterable[Iterable[Violation]]) -> Kinds:
 def _number(kinds: Kinds, kind: Kind) -> int:
     """Return how often a kind of finding is shown, as a denial or a warning."""
     return kinds[kind, Outcome.DENIED] + kinds[kind, Outcome.WARNED]
-
-
-def _is_of_author(finding: Finding) -> bool:
-    return finding.reason not in INJECTION_REASONS
 
 
 def _kind(finding: Finding) -> Kind:

@@ -1,6 +1,6 @@
 """Evaluation of workloads: each of their pod templates, and the object as a whole.
 
-What is DENIED there would be denied to its pods. Raises DeadlineExceeded, or msgspec.ValidationError for what cannot be read.
+DENIED means that the pods would be denied. Raises DeadlineExceeded, or msgspec.ValidationError for what cannot be read.
 """
 
 from collections import Counter
@@ -91,7 +91,7 @@ def evaluate_workload(
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if by.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MOST_BYTES:
         tried = partial(templates_of, by.trial(), policy, key)
-        advice = [_with_admitted_pods(each, pods, data, tried) for each in advice]
+        advice = [_without_denied_choices(each, pods, data, tried) for each in advice]
     mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
     unread = unread_gpus(*key, data, places, mapping, kinds)
     quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
@@ -102,7 +102,7 @@ def evaluate_workload(
 def with_referred(
     by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any, pods: Sequence[EvaluatedPod]
 ) -> tuple[Any, Sequence[EvaluatedPod], list[Finding]]:
-    """Return the object and its pods with what the object says that it names, or a warning that this one is not known."""
+    """Return the object and its pods, completed by the object that it refers to, or a warning if that is not known."""
     row = by.configuration.workload_kinds.get(key)
     reference = row.refers if row else None
     name = references.name_of(reference, data) if reference else ""
@@ -126,13 +126,13 @@ def templates_of(
     return _templates(by, policy, key[1], places)
 
 
-def _with_admitted_pods(
+def _without_denied_choices(
     decision: Decision,
     pods: Sequence[EvaluatedPod],
     data: Any,
     templates: Callable[[Any], Sequence[EvaluatedPod]],
 ) -> Decision:
-    """Return the decision without those choices of pods that fit the quota, and that rules would deny."""
+    """Return the decision without the choices that fit the quota, but whose pods rules would deny."""
     before = _denials(pods)
 
     def tried(violation: Violation) -> Violation:
@@ -181,7 +181,7 @@ def _templates(
     pods: list[EvaluatedPod] = []
     findings, is_enough = 0, policy.templates is not TemplateMode.ENFORCE
     for number, (written, template) in enumerate(places):
-        place, pod = given(by, policy, written, template)
+        place, pod = with_default_amounts(by, policy, written, template)
         deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
         decision = evaluate_template(deciding, policy, kind, pod, place.owner, is_partial=place.is_partial)
         decision = decision.located(place.path_in_object, place.path_of_edit)
@@ -193,8 +193,10 @@ def _templates(
     return pods
 
 
-def given(by: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod) -> tuple[PodPlace, Pod]:
-    """Return a pod as its author wrote it with what LimitRanges give it; of a part of a pod, what it gets is not known."""
+def with_default_amounts(
+    by: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod
+) -> tuple[PodPlace, Pod]:
+    """Return a pod with the amounts that LimitRanges give it; a part of a pod unchanged, because they are not known for it."""
     if place.is_partial or (admitted := by.with_limit_range_defaults(policy, pod)) is pod:
         return place, pod
     amounts: list[tuple[Parts, Any]] = [

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimStatus, ResourceClaim, decode_claim
+from policies.gpus.claimed_devices import ClaimStatus, DeviceResult, ResourceClaim, decode_claim, owner_pod
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
@@ -23,9 +23,8 @@ from policies.quota.claim_demand import (
     allocated_demand,
     beyond_pod,
     claim_demand,
-    marked_for,
-    owner_pod,
 )
+from policies.quota.claim_protection import marked_for
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, names_kueue, waits
 from webhook.cluster.informer import Resource
@@ -112,6 +111,16 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
         """Whether a controller made the claim for this pod. A tenant can write the owner of a claim, but no status of a pod."""
         return claim.pod == self.uid and claim.name in (self.extended_claim, *self.generated_claims)
 
+    @property
+    def is_bound_with_claims(self) -> bool:
+        """Whether it has a node, and claims that controllers made for it."""
+        return bool(self.node_name and (self.generated_claims or self.extended_claim))
+
+    def has_for_good(self, claim: "ClaimRecord") -> bool:
+        """Whether the scheduler does not choose other devices for the claim any more."""
+        is_running = bool(self.node_name) and not self.is_terminal
+        return is_running and self.uid in claim.reserved_for and self.owns(claim)
+
 
 class Device(NamedTuple):
     """A device, or a share of one, that a claim has: for which request, and how much of its capacity."""
@@ -121,6 +130,10 @@ class Device(NamedTuple):
     pool: str
     name: str
     consumed: tuple[tuple[str, QuantityText], ...] = ()
+
+    @property
+    def result(self) -> DeviceResult:
+        return DeviceResult(self.request, self.driver, self.pool, self.name, None, dict(self.consumed))
 
 
 class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
@@ -174,7 +187,6 @@ class ClaimHistory:
                 self._gone.setdefault(claim.namespace, {}).setdefault(claim.uid, (claim, monotonic()))
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces with deleted claims."""
         with self._lock:
             return list(self._gone)
 

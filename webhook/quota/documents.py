@@ -142,8 +142,8 @@ class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the namespace sees of its team.
 
-    name: of the ClusterGPUQuota. hard: what that grants to all its namespaces. free: what of that this namespace can still have.
-    guaranteed_to_others: what of `hard` it can never have. largest: by dimension of `hard`, the namespaces with the most, used or
+    name: of the ClusterGPUQuota. hard: what it grants to all its namespaces. free: what this namespace can still have.
+    guaranteed_to_others: the part of `hard` that it can never have. largest: by dimension, the namespaces with the most, used or
     guaranteed. contact: whom to ask for more.
     """
 
@@ -214,7 +214,6 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     counted_at: str = ""
 
     def condition(self, kind: str) -> Condition | None:
-        """Return the condition of a type. None if the status lacks it."""
         return next((each for each in self.conditions if each.type == kind), None)
 
     def true(self, kind: str) -> Condition | None:

@@ -1,6 +1,6 @@
 """The quota of a review. No reservation is removed here: only a list shows whether an object was stored.
 
-A review that meets a quota which was never counted waits for that, some 2 s, if few others do.
+A review whose quota was never counted waits some 2 s for the first count, unless too many reviews wait already.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,6 @@ SKIP_SECONDS have passed."""
 
 
 class NamespaceQuota(Protocol):
-    """The quota of a review's namespace."""
-
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide, and reserve the growth unless it is a dry run. Raises LedgerError."""
 
@@ -65,8 +63,6 @@ class QuotaEnforcer(msgspec.Struct, frozen=True):
 
 
 class ReviewQuota(msgspec.Struct, dict=True):
-    """A `NamespaceQuota`."""
-
     enforcer: QuotaEnforcer
     namespace: str
     deadline: float

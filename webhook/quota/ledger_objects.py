@@ -180,7 +180,7 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 
 
 def encode_epoch(version: str) -> bytes:
-    """Return the body that replaces this version of the epoch. The text only has to differ from that of before."""
+    """Return the body that replaces this version of the epoch. The text only has to differ from the previous one."""
     return _body(EPOCH_OBJECT, version, version)
 
 

@@ -69,8 +69,6 @@ def ledger_of(namespace: str, find: Callable[[str], LedgerRecord | None]) -> Led
 
 
 class LedgerReader:
-    """Decodes ledger objects."""
-
     def __init__(self, teams: TeamObjects | None = None) -> None:
         self._teams = teams or TeamObjects()
 

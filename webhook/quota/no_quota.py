@@ -1,7 +1,7 @@
 """The namespaces in which a replica found no quota, and for how long it answers by that.
 
 Before a controller counts a new ledger, it raises the epoch (`ClusterStore.raise_epoch`), and waits for NO_QUOTA_SECONDS. A
-replica reads the epoch more often than that. So nobody answers by a "no quota" of before once the quota counts.
+replica reads the epoch more often than that. So no review is answered by an old read once the quota counts.
 """
 
 import contextlib

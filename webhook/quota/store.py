@@ -47,29 +47,22 @@ class VersionedLedger(msgspec.Struct, frozen=True):
 
     def reservation_limit(self, namespace: str, team_limit: int) -> int:
         """Return how many characters the reservations of a namespace may take, if those of the object may take `team_limit`."""
-        return (
-            team_limit
-            if self.team_ledgers is None
-            else self.team_ledgers.reservation_limit(namespace, team_limit)
-        )
+        ledgers = self.team_ledgers
+        return team_limit if ledgers is None else ledgers.reservation_limit(namespace, team_limit)
 
     def reserves_more_than(self, known: "VersionedLedger") -> bool:
         """Whether a ledger in this object has a reservation that it lacks in `known`."""
         before = known.by_namespace
+        pairs = ((before.get(namespace), ledger) for namespace, ledger in self.by_namespace.items())
         return any(
-            ledger is not before.get(namespace)
-            and not _reservation_ids(before.get(namespace)).issuperset(ledger.reservations.ids)
-            for namespace, ledger in self.by_namespace.items()
+            old is not new and not {*(old.reservations.ids if old else ())}.issuperset(new.reservations.ids)
+            for old, new in pairs
         )
 
     @property
     def by_namespace(self) -> Mapping[str, QuotaLedger]:
         """All ledgers in the object by namespace; the key is "" if the ledger has an object of its own."""
         return {"": self.ledger} if self.team_ledgers is None else self.team_ledgers.ledgers
-
-
-def _reservation_ids(ledger: QuotaLedger | None) -> frozenset[str]:
-    return frozenset(ledger.reservations.ids if ledger else ())
 
 
 class LedgerConflict(Exception):

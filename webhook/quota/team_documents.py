@@ -60,7 +60,7 @@ class TeamStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_d
 class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
     """A decoded ClusterGPUQuota.
 
-    `namespaces` is also that of a spec whose other parts cannot be read, so that no namespace leaves its team because of those.
+    `namespaces` is read even if the rest of the spec cannot be, so that no namespace leaves its team for that.
     """
 
     name: str

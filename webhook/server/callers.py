@@ -56,7 +56,6 @@ class CallerAuthentication:
             raise RefusedError(text(403, f"gpu-admission was called {problem}"))
 
     def count(self, connection: Connection, reason: str, which: str) -> None:
-        """Count a refusal, and log it."""
         self._metrics.callers_refused.labels(reason).inc()
         with contextlib.suppress(OSError):  # it has gone
             logger.warning("refusing a caller: %s, %s", connection.socket.getpeername()[0], which)

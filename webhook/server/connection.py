@@ -24,8 +24,6 @@ _NOT_NOW = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
 class ConnectionState(enum.Enum):
-    """What a connection is waiting for."""
-
     HANDSHAKE = "handshake"
     IDLE = "idle"  # the first byte of a request
     REQUEST = "request"  # the rest of it

@@ -86,7 +86,7 @@ class ClaimWatch:
 
 def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord:
     record = claim_record(kind, raw)
-    return msgspec.structs.replace(record, devices=None) if record.is_generated else record
+    return msgspec.structs.replace(record, devices=None) if record.made_for else record
 
 
 def requested_by(find: ClaimLookup, name: ClaimName) -> RequestedDevices | None:
@@ -98,7 +98,7 @@ def requested_by(find: ClaimLookup, name: ClaimName) -> RequestedDevices | None:
 def is_made_for_pod(find: ClaimLookup, name: ClaimName) -> bool | None:
     """Return whether the claim was made from a template for one pod; None if it could not be read."""
     record = find(name)
-    return None if record is UNREAD else record is not None and record.is_made_for_pod
+    return None if record is UNREAD else record is not None and record.made_for == "Pod"
 
 
 def may_name_claims(review: bytes) -> bool:

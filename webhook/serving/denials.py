@@ -68,7 +68,6 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def denial_of(review: Review, result: ReviewResult) -> Denial:
-    """Return the denial of a denied review."""
     request, status = review.request, result.response.status
     owner = result.metadata.controlled_by if result.metadata else ""
     if not owner and request.kind.kind != POD[1]:

@@ -2,7 +2,7 @@
 
 from policies.finding import Finding
 from policies.gpus.claimed_devices import decode_claim, decode_claim_template
-from policies.quota.claim_demand import forged_mark, lost_owner, lost_protection
+from policies.quota.claim_protection import changed_owner, forged_mark, lost_protection
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from webhook.evaluation.decision import Decision
@@ -17,10 +17,12 @@ def review_claim(review: Review) -> ReviewResult:
     claim = review.decode(decode_claim, request.object)
     check_uid_and_name(request, claim.metadata)
     name, username = shown_name(request, claim.metadata), request.user_info.username
-    if (forged := forged_mark(None, claim.metadata, username)) is not None:
-        return _refused_claim(review, name, [forged])
-    demand = quota_request_for_claim(request.uid, claim, username, evaluator.configuration)
     by_cluster = username in CLAIM_CREATORS
+    given = None if by_cluster else changed_owner(None, claim)
+    objections = (forged_mark(None, claim.metadata, username), given)
+    if findings := [each for each in objections if each is not None]:
+        return _refused_claim(review, name, findings)
+    demand = quota_request_for_claim(request.uid, claim, username, evaluator.configuration)
     decision = evaluator.check_claim(review.policy(), claim, demand, by_cluster=by_cluster)
     return ReviewResult(_on_claim(review, name, decision), [decision], name, claim.metadata)
 
@@ -49,7 +51,7 @@ def review_changed_claim(review: Review) -> ReviewResult:
     objections = (
         forged_mark(before.metadata, claim.metadata, request.user_info.username),
         lost_protection(before, claim),
-        lost_owner(before, claim),
+        changed_owner(before, claim),
     )
     if findings := [each for each in objections if each is not None]:
         return _refused_claim(review, name, findings)

@@ -322,15 +322,7 @@ class Usage:
         gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)
         since = max(seconds_of(line.since), self._started.get(uid, float("-inf")))
         gpu_class = line.class_ or UNKNOWN_CLASS
-        held = Held(
-            since,
-            at,
-            line.replica,
-            gpus,
-            group,
-            gpu_class,
-            self._use(line) if self._use else None,
-        )
+        held = Held(since, at, line.replica, gpus, group, gpu_class, self._use(line) if self._use else None)
         self._admitted.pop(uid, None)
         self._writers.wrote(line.replica, at)
         _raise(self._last_line, line.replica, at)

@@ -115,7 +115,6 @@ class StoredPod(msgspec.Struct, frozen=True):
 
     @property
     def holder(self) -> str:
-        """Its controller, or itself."""
         return self.metadata.controlled_by or f"Pod/{self.metadata.name}"
 
     @property
@@ -128,7 +127,6 @@ class StoredPod(msgspec.Struct, frozen=True):
 
     @property
     def waits_in_line(self) -> bool:
-        """Whether it waits in line for quota."""
         return GATE in self.gates and not self.is_terminating
 
     @property

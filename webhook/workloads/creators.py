@@ -1,7 +1,7 @@
 """Who creates pods and their claims: the users of controllers, and what a pod says of its controller."""
 
 from policies.pods.pod import Pod
-from policies.quota.claim_demand import SCHEDULER
+from policies.quota.claim_protection import SCHEDULER
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 

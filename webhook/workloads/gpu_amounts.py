@@ -87,8 +87,6 @@ class Form(Enum):
 
 
 class FoundGPUs(msgspec.Struct, frozen=True):
-    """GPUs at a path of an object."""
-
     at: Parts
     form: Form
     in_text: bool = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import UNREAD_GPUS, Finding, Severity
+from policies.finding import UNREAD_GPUS, Finding, warning
 from policies.pods.field_paths import value_at, with_edits
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path
@@ -34,10 +34,9 @@ def completed(reference: Reference, data: Any, other: Any) -> Any:
 
 def unknown(kind: str, path: str, name: str) -> Finding:
     """Return a warning that the object of that kind, which the field names, is not known."""
-    return Finding(
+    return warning(
         rule="workloads",
         reason=UNREAD_GPUS,
-        severity=Severity.WARNING,
         path=path,
         value=name,
         message=f"names a {kind} that is not known here, nor are its GPUs",

@@ -1,35 +1,32 @@
-"""Warns of GPUs in objects of unknown kinds, and of GPUs, annotations and fields in the wrong place of a pod."""
+"""Warns of GPUs that no pod of an object requests: in objects of unknown kinds, and in fields that nothing reads."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import partial
 from itertools import chain, islice, takewhile
 from typing import Any
-
-import msgspec
 
 from policies.finding import (
     UNREAD_GPUS,
     ContactEdit,
     Edit,
     Finding,
-    Json,
-    Severity,
     short_path,
     together,
     truncate,
+    warning,
 )
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, path_parts, value_at
 from policies.pods.limits import LONGEST_NAME
-from policies.pods.pod import Container, Pod, PodSpec, ResourceList
+from policies.pods.pod import Pod, ResourceList
 from policies.quota.spec import resource_quota_findings
-from policies.rules.ineffective_fields import GROUPS, MISPLACED_FIELD, READ
-from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
+from policies.rules.ineffective_fields import GROUPS
 from webhook.configuration.dynamic_resources import DRA_GROUP
 from webhook.configuration.workload_kinds import PodForm, WorkloadKind, WorkloadKinds, steps
 from webhook.workloads.counts import values
 from webhook.workloads.gpu_amounts import Form, gpu_amounts
+from webhook.workloads.misplaced import CONTAINER_LISTS, MAX_MISPLACED
 from webhook.workloads.places import PodPlace
 from webhook.workloads.references import IN_ITS_PODS
 
@@ -38,12 +35,7 @@ ID = "workloads"
 
 MAX_NAMED = 3
 """Paths of one object that a sentence names."""
-MAX_MISPLACED = 10
-"""Misplaced amounts that are reported of one object."""
 
-_AMOUNT_MAPS = {("resources", "limits"), ("resources", "requests")}
-_LISTS = ("containers", "ephemeralContainers", "initContainers")
-_CONTAINERS = {(each,) for each in _LISTS}
 _CHART_KINDS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 _OF_A_CLOUD = (
@@ -61,21 +53,9 @@ _OF_A_CLOUD = (
 Crossplane, Cluster API, Gardener. Their GPUs are those of nodes, or of no node of this cluster.
 """
 
-_ONLY_OF_PODS = {each.encode_name for each in msgspec.structs.fields(PodSpec)} - {
-    each.encode_name for each in msgspec.structs.fields(Container)
-}
-"""Fields of a pod that a container does not have."""
 _ALIKE = 0.8
 """How much a kind must be like one that is known."""
 _SHORTEST_WORD = 3
-
-_warning = partial(Finding, severity=Severity.WARNING)
-_misplaced = partial(
-    _warning,
-    rule=INEFFECTIVE_FIELDS,
-    reason=MISPLACED_FIELD,
-    message="must not stand here: kubectl refuses an unknown field, and other clients lose it",
-)
 
 
 def unread_gpus(
@@ -100,7 +80,7 @@ def unread_gpus(
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
-    unread = partial(_warning, rule=ID, reason=UNREAD_GPUS)
+    unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
     lowered = kind.lower()[:LONGEST_NAME]
     near = [] if row else get_close_matches(lowered, alike, n=1, cutoff=_ALIKE)
     # With a word more it is another kind: DynamoGraphDeploymentRequest.
@@ -112,13 +92,13 @@ def unread_gpus(
     named = ", ".join(truncate(field_path(at)) for at in found[:MAX_NAMED])
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
-    warning = partial(unread, path=field_path(found[0]))
+    of_first = partial(unread, path=field_path(found[0]))
     if row is None and kind in _CHART_KINDS:
-        return [warning(message=message, remedy="render the chart, and check what it makes")]
+        return [of_first(message=message, remedy="render the chart, and check what it makes")]
     if row is not None and any(found[0] == at for path in row.unread for at, _ in values(data, steps(path))):
         value = value_at(data, found[0])
         named = truncate(value) if isinstance(value, str) else short_path(field_path(found[0]))
-        return [warning(message=IN_ITS_PODS(named))]
+        return [of_first(message=IN_ITS_PODS(named))]
     forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row else []
     words = str(found[0][-1]).split(".")  # spark.executor.resource.gpu.amount is one of spec.executor
     nearest = max(
@@ -127,7 +107,7 @@ def unread_gpus(
         default=None,
     )
     return [
-        warning(
+        of_first(
             message=message,
             remedy=f"write them into {nearest.path}" if nearest else "",
             ask_contact="to name their paths in workloadKinds of a GPUResourceMapping",
@@ -153,7 +133,7 @@ def _unread(
             continue
         own = [
             ("spec", kind, index)
-            for kind in _LISTS
+            for kind in CONTAINER_LISTS
             for index in range(len(place.data["spec"].get(kind) or ()))
         ]
         if isinstance(value_at(data, place.at), str):
@@ -220,92 +200,3 @@ def quota_findings(row: WorkloadKind, data: Any, resource_mapping: ResourceMappi
 
 def _in_object(hard_at: str, path: str) -> str:
     return hard_at + path.removeprefix("spec.hard")
-
-
-def misplaced_gpus(
-    data: Any, pods: Collection[Parts], resource_mapping: ResourceMapping
-) -> Iterator[Finding]:
-    """Yield a warning for each GPU amount in a pod that is not in the resources of a container.
-
-    `pods`: the paths of its pod templates, or `[()]`, the whole object, for kinds of Kubernetes.
-    """
-    for at in (amount.at for amount in islice(gpu_amounts(data, resource_mapping, {}), MAX_MISPLACED)):
-        is_read = _is_of_container(at) or at[-2:-1] == ("overhead",)
-        if is_read or resource_mapping.resource(str(at[-1])) is None:
-            continue
-        if any(at[: len(pod)] == pod for pod in pods):
-            yield _misplaced(
-                path=field_path(at),
-                choices=together(*_into_limits(data, at)),
-                remedy="write it into resources.limits of the container",
-            )
-
-
-def misplaced_fields(data: Any, places: Iterable[PodPlace], *, is_built_in: bool) -> Iterator[Finding]:
-    """Yield a warning for each annotation outside the annotations of a pod, and for each field of the pod in a container.
-
-    is_built_in: whether the kind is one of Kubernetes, which has none of them above its pods either.
-    """
-    for place in places:
-        spec, annotations = (
-            place.parts_in_object(("spec",)),
-            place.parts_in_object(("metadata", "annotations")),
-        )
-        if spec[-1:] != ("spec",):  # a predictor of KServe has fields of its own
-            continue
-        targets = [
-            *(
-                (at, (*annotations, at[-1]))
-                for at in _our_keys(data, spec, 0 if is_built_in else len(place.at))
-            ),
-            *((at, (*spec, at[-1])) for at in _in_containers(value_at(data, spec), spec)),
-        ]
-        for at, target in islice(targets, MAX_MISPLACED):
-            moved = Json(msgspec.json.encode(value_at(data, at)).decode())
-            is_free = value_at(data, target) is None
-            yield _misplaced(
-                path=field_path(at),
-                choices=together(Edit(field_path(at)), Edit(field_path(target), moved)) if is_free else (),
-                remedy=f"write it into {field_path(target[:-1])}",
-            )
-
-
-def _our_keys(data: Any, spec: Parts, start: int) -> Iterator[Parts]:
-    """Yield the paths of our annotations that stand outside `metadata.annotations`, on the path to a pod."""
-    on_the_way = (spec[:length] for length in range(start, len(spec) + 1))
-    for at in (each for way in on_the_way for each in (way, (*way, "metadata"))):
-        holder = value_at(data, at)
-        for key, value in holder.items() if isinstance(holder, dict) else ():
-            if key in READ:
-                yield (*at, key)
-            is_read = key == "nodeSelector" or (at[-1:] == ("metadata",) and key in {"annotations", "labels"})
-            if (
-                isinstance(value, dict)
-                and not is_read
-                and key != "metadata"
-                and (*at, key) != spec[: len(at) + 1]
-            ):
-                yield from ((*at, key, each) for each in value if each in READ)
-
-
-def _in_containers(pod: Any, spec: Parts) -> Iterator[Parts]:
-    for kind in _LISTS:
-        containers = value_at(pod, (kind,))
-        for index, container in enumerate(containers if isinstance(containers, list) else ()):
-            fields = container if isinstance(container, dict) else ()
-            yield from ((*spec, kind, index, field) for field in fields if field in _ONLY_OF_PODS)
-
-
-def _is_of_container(at: Parts) -> bool:
-    return at[-3:-1] in _AMOUNT_MAPS and at[-5:-4] in _CONTAINERS
-
-
-def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:
-    """Return the edits that move an amount from a container, or its resources, into the limits."""
-    for length in (len(at) - 2, len(at) - 3):
-        container, below = at[:length], at[length:-1]
-        if container[-2:-1] in _CONTAINERS and below in {("resources",), ("limits",), ("requests",)}:
-            limits = (*container, "resources", "limits", at[-1])
-            if value_at(data, limits) is None:
-                return Edit(field_path(at)), Edit(field_path(limits), value_at(data, at))
-    return ()

@@ -64,8 +64,6 @@ _RESERVED = {
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Options for the models of one source."""
-
     image: str | None = None
     """Any image that has `gpu-admission fetch-model`. None: the image of the installation."""
     endpoint: str | None = None

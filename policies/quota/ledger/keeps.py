@@ -94,7 +94,7 @@ class Claimant(Protocol):
 
 
 def kept_for(reservations: Reservations, claimants: Iterable[Claimant]) -> dict[str, str]:
-    """Return by uid of a pod that can start the id of what its object keeps for one that needs no more, the first pods first."""
+    """Return, by uid of a pod that can start, the id of a keep of its object that is large enough. First pods come first."""
     free, found = list(reservations.keeps), dict[str, str]()
     for pod in claimants if free else ():
         of_object = (each for each in free if each.keeper_uid == pod.keeper)

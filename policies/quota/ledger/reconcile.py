@@ -248,10 +248,7 @@ def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
     others.
     """
     same = msgspec.structs.replace(
-        after,
-        revisions=before.revisions,
-        team_state=before.team_state,
-        credits=before.credits,
+        after, revisions=before.revisions, team_state=before.team_state, credits=before.credits
     )
     if {each.uid for each in before.keepers} == {each.uid for each in after.keepers}:
         same = msgspec.structs.replace(same, keepers=before.keepers)

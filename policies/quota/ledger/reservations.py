@@ -25,14 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.quota.amounts import (
-    Vector,
-    maximum,
-    parse_vector,
-    positive_difference,
-    texts,
-    total_of_shared,
-)
+from policies.quota.amounts import Vector, maximum, parse_vector, positive_difference, texts, total_of_shared
 
 LIMIT = 384 * 1024
 """Maximum characters of the text. A creation takes 37, plus `:pods/<name>`: some 3,700 fit with names of 63 characters,
@@ -268,8 +261,6 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Entry(NamedTuple):
-    """A reservation without its id."""
-
     head: _Head
     name: str
 

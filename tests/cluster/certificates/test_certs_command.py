@@ -12,10 +12,11 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import NAME, SECRET, Installation, within
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, set_bundles
+from webhook.cluster.objects import InstallationNames
 from webhook.commands import main
 from webhook.tools.doctor.check import run_check
 from webhook.tools.doctor.checks import certificates, configurations
-from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.installed_cluster import InstalledCluster
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_check_finds_what_is_missing_and_what_is_damaged(installation: Installat
 
 def found(installation: Installation) -> set[str]:
     """Return the ids of what doctor finds in both configurations and the certificates."""
-    names = Names(namespace=NAMESPACE, secret=SECRET)
+    names = InstallationNames(namespace=NAMESPACE, secret=SECRET)
     cluster = InstalledCluster(api_client(installation.plane), names, config=None, now=datetime.now(UTC))
     results = [run_check(each, cluster) for each in (configurations.CHECKS[0], *certificates.CHECKS[:3])]
     return {each.id for result in results for each in result.findings}

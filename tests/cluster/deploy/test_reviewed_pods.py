@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from policies.gpus.resource_mapping import AnnotationKey, Measure, ResourceMapping, ResourceMappingSpec
+from policies.gpus.mapping_spec import AnnotationKey, Measure, ResourceMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from tests.builders import JSON, container, view
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import conditions_with

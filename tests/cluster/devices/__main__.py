@@ -31,7 +31,6 @@ def figures(played: Iterable[Played]) -> list[str]:
     """Return what a run comes to."""
     every = list(played)
     verdicts = [each.verdict for each in every]
-    delays = sorted(delay for each in verdicts for delay in each.delays)
     bounds = [pair for each in verdicts for pair in each.bounds.values()]
     loose = [(bound, exact) for bound, exact in bounds if bound > exact]
     over = [each.native.over for each in every]
@@ -45,12 +44,18 @@ def figures(played: Iterable[Played]) -> list[str]:
         f"native quota: over in {sum(map(bool, over))} worlds, by {_mean(each for each in over if each):.2f} cards, at most "
         f"{float(max(over, default=Fraction(0))):.2f}; refused what fitted: {sum(each.native.refused for each in every)}",
     ]
-    if len(delays) > 1:
-        cuts = quantiles(delays, n=100)
-        lines.append(
-            f"seconds until a charge was exact: median {cuts[49]:.2f}, 99 % {cuts[98]:.2f}, longest {delays[-1]:.2f}"
-        )
-    return lines
+    lines += _seconds("a charge was exact", (each.delays for each in verdicts))
+    return lines + _seconds("it was, from an allocation", (each.after_allocations for each in verdicts))
+
+
+def _seconds(what: str, delays: Iterable[Iterable[float]]) -> list[str]:
+    every = sorted(delay for each in delays for delay in each)
+    if len(every) < 2:
+        return []
+    cuts = quantiles(every, n=100)
+    return [
+        f"seconds until {what}: median {cuts[49]:.2f}, 99 % {cuts[98]:.2f}, longest {every[-1]:.2f} of {len(every)}"
+    ]
 
 
 def _mean(amounts: Iterable[Fraction]) -> float:

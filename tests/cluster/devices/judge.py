@@ -55,6 +55,8 @@ class Verdict:
     needless: list[str] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
     """Seconds from a change of the charges to a ledger that says so, of changes that nothing followed for two seconds."""
+    after_allocations: list[float] = field(default_factory=list)
+    """Seconds from the allocation of a claim to the first ledger that charges what it has, also where something followed."""
     claims: int = 0
     allocations: int = 0
     bounds: dict[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
@@ -78,6 +80,15 @@ class Denial(NamedTuple):
     at: float
     spec: Mapping[str, Any]
     message: str
+
+
+class _Change(NamedTuple):
+    """When the sum of the charges changed, to what, and why. `allocated`: when a claim was that is charged what it has since."""
+
+    at: float
+    charge: Charge
+    why: str
+    allocated: float | None
 
 
 @dataclass
@@ -117,12 +128,15 @@ class Judge:
         self._bounds: dict[str, tuple[int, Charge]] = {}
         self._at_creation: dict[str, tuple[int, Fraction]] = {}
         """By uid of a claim: the version of the devices when it was stored, and its bound by these."""
+        self._had: dict[str, Fraction] = {}
+        """By uid of a claim: what it was charged last for its devices."""
         self._changes: list[float] = []
         """When slices changed."""
         self._row = _Row()
         self._charge = FREE
-        self._charges: list[tuple[float, Charge, str]] = []
-        """When the sum of the charges changed, to what, and why."""
+        self._charges: list[_Change] = []
+        self._allocated: dict[str, float] = {}
+        """By uid of a claim that is not charged what it has yet: when it was allocated."""
         self._rows: list[tuple[float, _Row]] = []
 
     def replay(
@@ -176,6 +190,7 @@ class Judge:
             self._judge_admission(event, at)
         if (results := _results(event.value)) and uid not in self.verdict.bounds:
             self._judge_allocation(event, uid, results)
+            self._allocated[uid] = at
 
     def _keep(self, objects: dict[str, Any], event: Event) -> bool:
         """Keep what is stored, by uid, and return whether it is new."""
@@ -211,8 +226,8 @@ class Judge:
         hard, since = self._row.hard, denial.at - (RESERVED if "being created" in denial.message else LAG)
         if hard is None or self._has_changed(denial.at):
             return
-        known = [charge.most for at, charge, _ in self._charges if at > since]
-        before = [charge.most for at, charge, _ in self._charges if at <= since][-1:]
+        known = [each.charge.most for each in self._charges if each.at > since]
+        before = [each.charge.most for each in self._charges if each.at <= since][-1:]
         held, wanted = max(before + known, default=NOTHING), self.devices.bound(denial.spec).most
         if held + wanted <= hard:
             self.verdict.needless.append(f"{wanted} beside {held} of {hard}: {denial.message[:300]}")
@@ -243,8 +258,10 @@ class Judge:
     def _recount(self, at: float, event: Event) -> None:
         pods = self._pods_cost()
         self._charge = sum(map(self._claim_charge, self._claims), Charge(pods, pods))
-        if not self._charges or self._charges[-1][1] != self._charge:
-            self._charges.append((at, self._charge, _named(event)))
+        exact = [each for each in self._allocated if each in self._claims and self._is_exact(each)]
+        allocated = min((self._allocated.pop(each) for each in exact), default=None)
+        if not self._charges or self._charges[-1].charge != self._charge:
+            self._charges.append(_Change(at, self._charge, _named(event), allocated))
 
     def _bound(self, uid: str) -> Charge:
         version, charge = self._bounds.get(uid, (-1, FREE))
@@ -257,24 +274,44 @@ class Judge:
         claim = self._claims[uid]
         if _is_with_pod(claim):
             return FREE
-        if is_exact(claim, self._pods):
-            exact = self.devices.exact(_results(claim))
-            return Charge(exact, exact)
-        return self._bound(uid)
+        if self._is_exact(uid):
+            self._had[uid] = self.devices.exact(_results(claim))
+            return Charge(self._had[uid], self._had[uid])
+        bound = self._bound(uid)
+        if uid in self._had and has_lost_its_pod(claim, self._pods):
+            return Charge(min(self._had[uid], bound.least), bound.most)
+        return bound
+
+    def _is_exact(self, uid: str) -> bool:
+        return is_exact(self._claims[uid], self._pods)
 
     def _compare(self, until: float) -> None:
         """Compare the ledger with the charges wherever these stay the same for longer than `WITHIN`."""
-        ends = [at for at, _, _ in self._charges[1:]] + [until]
-        for (began, charge, what), ended in zip(self._charges, ends, strict=True):
-            known = max((at for at in self._changes if began - AFTER_CHANGES < at < ended), default=None)
-            since = began if known is None else max(began, known + AFTER_CHANGES)
+        ends = [each.at for each in self._charges[1:]] + [until]
+        for change, ended in zip(self._charges, ends, strict=True):
+            known = max((at for at in self._changes if change.at - AFTER_CHANGES < at < ended), default=None)
+            since = change.at if known is None else max(change.at, known + AFTER_CHANGES)
             if ended - since > WITHIN:
-                self._compare_between(since, ended, charge, what)
+                self._compare_between(since, ended, change)
+        for number, change in enumerate(self._charges):
+            counted = self._counted_at(number)
+            if change.allocated is not None and counted is not None and not self._has_changed(counted):
+                self.verdict.after_allocations.append(counted - change.allocated)
         last = self._rows[-1][1] if self._rows else _Row()
         if not self._claims and not self._pods and last.used is not None:
             self.verdict.left += [f"{last.used} is used"] * bool(last.used) + list(last.entries)
 
-    def _compare_between(self, began: float, ended: float, charge: Charge, what: str) -> None:
+    def _counted_at(self, number: int) -> float | None:
+        """Return when a ledger first said what was charged after this change, or after a later one. None: it never did."""
+        began, later = self._charges[number].at, self._charges[number:]
+        for at, row in self._rows:
+            known = (each.charge for each in later if each.at <= at)
+            if at >= began and row.used is not None and any(each.allows(row.used) for each in known):
+                return at
+        return None
+
+    def _compare_between(self, began: float, ended: float, change: _Change) -> None:
+        charge = change.charge
         before = [row for at, row in self._rows if at <= began]
         shown = [(began, before[-1])] if before else []
         shown += [(at, row) for at, row in self._rows if began < at <= ended]
@@ -289,7 +326,7 @@ class Judge:
             said = counted[wrong[-1]][1]
             wanted = f"{charge.least}" if charge.least == charge.most else f"{charge.least} to {charge.most}"
             self.verdict.inexact.append(
-                f"after {what} the ledger says {said} for {delay:.1f} s, not {wanted}"
+                f"after {change.why} the ledger says {said} for {delay:.1f} s, not {wanted}"
             )
         elif before:
             self.verdict.delays.append(delay)

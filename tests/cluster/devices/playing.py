@@ -12,11 +12,12 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tests.builders import JSON
-from tests.cluster.controllers import counting, eventually
+from tests.cluster.controllers import counting, eventually, gpus
 from tests.cluster.devices import slices
 from tests.cluster.devices.facts import devices_of
 from tests.cluster.devices.judge import AFTER_CHANGES, WITHIN, Denial, Judge, Verdict
 from tests.cluster.devices.meanings import ANY, DEVICE_CLASSES, product, profile
+from tests.cluster.devices.mischief import Mischief
 from tests.cluster.devices.native import Native, claimed
 from tests.cluster.devices.paths import ADMIN_ACCESS, path
 from tests.cluster.devices.worlds import CLASSES, Node, Wanted, World, objects
@@ -143,6 +144,7 @@ class _Play:
         self.denials: list[Denial] = []
         self._plane, self._client, self._world = plane, plane.client(), world
         self._pick = random.Random(~world.seed)  # noqa: S311
+        self._mischief = Mischief(self._client, self.namespace, world.seed)
 
     def run(self) -> None:
         team = Namespace(self._plane, self.namespace)
@@ -156,6 +158,7 @@ class _Play:
             if number % 12 == 11:
                 time.sleep(REST)
             self._something()
+            self._mischief.maybe()
             if number == len(self._world.wanted) // 2:
                 self._change()
         if self._world.later or self._world.is_renewed:
@@ -203,6 +206,7 @@ class _Play:
     def _end(self, team: Namespace) -> None:
         for plural in ("pods", "resourceclaimtemplates", "resourceclaims"):
             self._client.delete(path(self.namespace, plural), {"gracePeriodSeconds": 0})
+        self._mischief.end()
 
         def is_empty() -> bool:
             plurals = ("pods", "resourceclaims")
@@ -210,4 +214,4 @@ class _Play:
 
         assert eventually(is_empty), "the controllers delete what nobody uses"
         time.sleep(REST)
-        eventually(lambda: not team.ledger_object().reservations, seconds=EXPIRY + 10)
+        eventually(lambda: not team.ledger_object().reservations and not gpus(team), seconds=EXPIRY + 10)

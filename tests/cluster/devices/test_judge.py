@@ -122,6 +122,7 @@ def test_an_honest_history_has_no_faults() -> None:
     assert found.faults == []
     assert (found.claims, found.allocations, found.bounds) == (1, 1, {"c": (Fraction(1), Fraction(1, 7))})
     assert [round(each, 1) for each in found.delays] == [0.4, 0.2]
+    assert [round(each, 1) for each in found.after_allocations] == [0.5]
 
 
 def changed(at: float, change: Callable[[Step], Step | None]) -> list[Step]:
@@ -131,6 +132,12 @@ def changed(at: float, change: Callable[[Step], Step | None]) -> list[Step]:
 
 
 SECOND = [claim(3, "d", ANY_SLICE)]
+
+
+def test_an_allocation_is_counted_in_a_ledger_that_counts_what_followed_too() -> None:
+    late = [*changed(2.4, lambda _: None), *SECOND, row(3.2, "8/7", "2")]
+
+    assert [round(each, 1) for each in verdict(late, 4).after_allocations] == [1.3]
 
 
 @cases(
@@ -172,11 +179,9 @@ SECOND = [claim(3, "d", ANY_SLICE)]
         ],
         ["charges differ: after resourceclaims/a/c at revision 6 the ledger says 1/7 for 7.9 s, not 1"],
     ),
-    a_pod_that_ended_and_is_still_exact=(
-        changed(6, lambda _: pod(3, "p", node="n", phase="Succeeded")),
-        [
-            "charges differ: after pods/a/p at revision 11 the ledger says 1/7 for 3.1 s, not 1",
-        ],
+    a_claim_whose_pod_ended_and_that_is_free=(
+        [*changed(6, lambda _: pod(3, "p", node="n", phase="Succeeded")), row(3.1, "0")],
+        ["charges differ: after pods/a/p at revision 11 the ledger says 0 for 3.1 s, not 1/7 to 1"],
     ),
     another_pod_uses_the_claim=(
         [

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from tests.cluster.doctor.installation import Installation
 from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import NAMESPACE
+from webhook.cluster.objects import InstallationNames
 from webhook.tools.doctor.checks import CHECKS
-from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.status.reading import read_installation
 from webhook.tools.status.report import Health
 
@@ -19,7 +20,7 @@ def test_a_healthy_installation_gives_nothing_to_say(installation: Installation)
 
 
 def test_status_shows_the_parts_of_a_healthy_installation(installation: Installation) -> None:
-    names = Names(namespace=NAMESPACE)
+    names = InstallationNames(namespace=NAMESPACE)
     cluster = InstalledCluster(api_client(installation.plane), names, config=None, now=datetime.now(UTC))
     found = read_installation(cluster)
 

@@ -10,12 +10,18 @@ from time import monotonic
 import pytest
 
 from tests.builders import JSON
-from tests.cluster.configuration import install_configuration_kinds
-from tests.cluster.controllers import Counting, Running, counting, eventually, gpus
-from tests.cluster.quota.quotas import DEVICE_CLASSES, PODS, claim, in_force
-from tests.cluster.quota.slices import SLICES, put_slices
+from tests.cluster.controllers import Counting, Running, eventually, gpus
+from tests.cluster.quota.device_claims import (
+    counting_devices,
+    create_pod,
+    create_template,
+    is_bound,
+    team_with_a_gpu,
+)
+from tests.cluster.quota.quotas import PODS, claim
+from tests.cluster.quota.slices import put_slices
 from tests.cluster.versions import since
-from tests.controlplane import CLAIMS_API, ControlPlane, accepted, create_gpu_node
+from tests.controlplane import CLAIMS_API, ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
 from tests.resource_slices import DRIVER, node_slices
 
@@ -35,36 +41,27 @@ CARD: JSON = {
     "deviceClassName": DEVICE_CLASS,
     "selectors": [{"cel": {"expression": f'{ATTRIBUTES}.type == "gpu"'}}],
 }
+GIVEN = (
+    "metadata.ownerReferences: set controller of the Pod to false, or name a ResourceClaimTemplate in the pod; must not have a "
+    "Pod as controller: only Kubernetes makes claims for pods, from templates"
+)
 SLICE_OR_CARD: JSON = {"firstAvailable": [{"name": "slice", **SLICE}, {"name": "card", **CARD}]}
 
 
 @pytest.fixture(scope="module")
 def counted(full_plane: ControlPlane) -> Iterator[Counting]:
     """Two cards with all their partitions on a node, and a DeviceClass of them."""
-    client = full_plane.client()
-    install_configuration_kinds(full_plane)
-    create_gpu_node(client, NODE, resources={})
-    spec = {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}
-    accepted(client.post(DEVICE_CLASSES, {"metadata": {"name": DEVICE_CLASS}, "spec": spec}))
-    put_slices(client, node_slices(NODE, cards=2))
-    with counting(full_plane) as running:
+    of_driver, slices = f'device.driver == "{DRIVER}"', node_slices(NODE, cards=2)
+    with counting_devices(full_plane, NODE, DEVICE_CLASS, of_driver, slices) as running:
         yield running
-    for each in client.get(SLICES)[1]["items"]:
-        if each["spec"]["pool"]["name"] == NODE:
-            client.delete(f"{SLICES}/{each['metadata']['name']}")
-    for path in (f"{DEVICE_CLASSES}/{DEVICE_CLASS}", f"/api/v1/nodes/{NODE}"):
-        client.delete(path)
 
 
 @pytest.fixture
 def team(counted: Counting) -> Iterator[Namespace]:
     """Make a namespace with a quota of one GPU, once all processes count by the kinds of devices."""
-    team = Namespace(counted.plane)
-    in_force(team, {"gpus": "1"})
-    assert eventually(lambda: costs_a_part(team))
-    yield team
-    team.client.request("DELETE", team.path("pods"), {"gracePeriodSeconds": 0})
-    team.client.delete(f"/api/v1/namespaces/{team.name}")
+    with team_with_a_gpu(counted.plane) as team:
+        assert eventually(lambda: costs_a_part(team))
+        yield team
 
 
 def costs_a_part(team: Namespace) -> bool:
@@ -79,29 +76,10 @@ def claims(team: Namespace) -> str:
     return f"{CLAIMS_API}/namespaces/{team.name}/resourceclaims"
 
 
-def template(team: Namespace, request: JSON, name: str = "devices") -> None:
-    spec = {"spec": {"devices": {"requests": [{"name": "gpu", **request}]}}}
-    path = f"{CLAIMS_API}/namespaces/{team.name}/resourceclaimtemplates"
-    accepted(team.client.post(path, {"metadata": {"name": name}, "spec": spec}))
-
-
-def create_pod(team: Namespace, name: str, source: JSON, **spec: object) -> None:
-    container = {"name": "train", "image": "trainer", "resources": {"claims": [{"name": "gpu"}]}}
-    body = {
-        "metadata": {"name": name},
-        "spec": {"containers": [container], "resourceClaims": [{"name": "gpu", **source}], **spec},
-    }
-    accepted(team.create(body))
-
-
 def from_template(team: Namespace, name: str, request: JSON, **spec: object) -> None:
     """Create a pod with a claim of its own."""
-    template(team, request, name)
-    create_pod(team, name, {"resourceClaimTemplateName": name}, **spec)
-
-
-def is_bound(team: Namespace, name: str) -> bool:
-    return "nodeName" in team.client.get(f"{PODS.format(team.name)}/{name}")[1].get("spec", {})
+    create_template(team, request, name)
+    create_pod(team, name, {"resourceClaimTemplateName": name}, 1, **spec)
 
 
 def bind_and_count(team: Namespace, name: str, request: JSON) -> float:
@@ -119,7 +97,7 @@ def stays_a_card(team: Namespace) -> bool:
 
 def test_a_claim_counts_for_the_smaller_device_soon_after_its_pod_is_bound(team: Namespace) -> None:
     assert bind_and_count(team, "train", SLICE_OR_CARD) < 2
-    template(team, {"exactly": SLICE}, "more")
+    create_template(team, {"exactly": SLICE}, "more")
     create_pod(team, "more", {"resourceClaimTemplateName": "more"})
     assert eventually(lambda: gpus(team) in {2 * part for part in PARTS})
     for name in ("train", "more"):
@@ -143,19 +121,27 @@ def test_a_claim_that_other_pods_may_use_counts_as_admitted(team: Namespace) -> 
     assert stays_a_card(team)
 
 
-def test_the_owner_that_a_tenant_writes_makes_no_claim_generated(team: Namespace) -> None:
-    """Nor does the name that the resource-claim controller gives: it adopts no claim for a pod without a template."""
-    body = claim("owned", 1, DEVICE_CLASS)
+def test_a_tenant_gives_no_claim_to_a_pod(team: Namespace) -> None:
+    """The resource-claim controller would adopt it for a pod whose template is missing, and others may name it, too."""
+    body = claim("shared", 1, DEVICE_CLASS)
     body["spec"]["devices"]["requests"] = [{"name": "gpu", **SLICE_OR_CARD}]
     accepted(team.client.post(claims(team), body))
-    create_pod(team, "owner", {"resourceClaimName": "owned"})
-    pod = team.client.get(f"{PODS.format(team.name)}/owner")[1]["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": pod["uid"], "controller": True}
+    create_pod(
+        team, "later", {"resourceClaimName": "shared"}, schedulingGates=[{"name": "example.com/later"}]
+    )
+    create_pod(team, "first", {"resourceClaimTemplateName": "missing"})
+    pod = team.client.get(f"{PODS.format(team.name)}/first")[1]["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "first", "uid": pod["uid"], "controller": True}
     annotations = {"resource.kubernetes.io/pod-claim-name": "gpu"}
     patch = {"metadata": {"ownerReferences": [owner], "annotations": annotations}}
-    accepted(team.client.patch(f"{claims(team)}/owned", patch))
-    assert eventually(lambda: is_bound(team, "owner"))
-    assert stays_a_card(team)
+    own = {**body, "metadata": {"name": "own", **patch["metadata"]}}
+
+    answers = [team.client.patch(f"{claims(team)}/shared", patch), team.client.post(claims(team), own)]
+
+    assert [(status, GIVEN in answer["message"]) for status, answer in answers] == [(403, True)] * 2
+    assert "resourceClaimStatuses" not in team.client.get(f"{PODS.format(team.name)}/first")[1].get(
+        "status", {}
+    )
 
 
 def test_a_claim_is_gone_from_the_count_once_its_pod_has_ended(team: Namespace) -> None:

@@ -9,13 +9,17 @@ from fractions import Fraction
 
 import pytest
 
-from tests.builders import JSON
-from tests.cluster.configuration import install_configuration_kinds
-from tests.cluster.controllers import Counting, counting, eventually, gpus
-from tests.cluster.quota.quotas import DEVICE_CLASSES, PODS, claim, in_force
-from tests.cluster.quota.slices import SLICES, put_slices
+from tests.cluster.controllers import Counting, eventually, gpus
+from tests.cluster.quota.device_claims import (
+    counting_devices,
+    create_pod,
+    create_template,
+    is_bound,
+    team_with_a_gpu,
+)
+from tests.cluster.quota.quotas import claim
 from tests.cluster.versions import since
-from tests.controlplane import CLAIMS_API, ControlPlane, accepted, create_gpu_node
+from tests.controlplane import CLAIMS_API, ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.resource_slices import DRIVER, H100, node_slices
 from webhook.cluster.capacity import capacity_by_class
@@ -30,52 +34,20 @@ IS_CARD = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].type ==
 
 @pytest.fixture(scope="module")
 def counted(full_plane: ControlPlane) -> Iterator[Counting]:
-    """Two cards on a node without a device plugin and without labels of a class."""
-    client = full_plane.client()
-    install_configuration_kinds(full_plane)
-    create_gpu_node(client, NODE, resources={})
-    spec = {"selectors": [{"cel": {"expression": IS_CARD}}]}
-    accepted(client.post(DEVICE_CLASSES, {"metadata": {"name": DEVICE_CLASS}, "spec": spec}))
-    put_slices(client, node_slices(NODE, cards=2, product=H100, partitions=False))
-    with counting(full_plane) as running:
+    """Two cards on a node."""
+    slices = node_slices(NODE, cards=2, product=H100, partitions=False)
+    with counting_devices(full_plane, NODE, DEVICE_CLASS, IS_CARD, slices) as running:
         yield running
-    for each in client.get(SLICES)[1]["items"]:
-        if each["spec"]["pool"]["name"] == NODE:
-            client.delete(f"{SLICES}/{each['metadata']['name']}")
-    for path in (f"{DEVICE_CLASSES}/{DEVICE_CLASS}", f"/api/v1/nodes/{NODE}"):
-        client.delete(path)
 
 
 @pytest.fixture
 def team(counted: Counting) -> Iterator[Namespace]:
-    team = Namespace(counted.plane)
-    in_force(team, {"gpus": "1"})
-    yield team
-    team.client.request("DELETE", team.path("pods"), {"gracePeriodSeconds": 0})
-    team.client.delete(f"/api/v1/namespaces/{team.name}")
+    with team_with_a_gpu(counted.plane) as team:
+        yield team
 
 
 def template(team: Namespace) -> None:
-    spec = {
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DEVICE_CLASS}}]}}
-    }
-    path = f"{CLAIMS_API}/namespaces/{team.name}/resourceclaimtemplates"
-    accepted(team.client.post(path, {"metadata": {"name": "single-gpu"}, "spec": spec}))
-
-
-def create_pod(team: Namespace, name: str, source: JSON, containers: int = 1) -> None:
-    uses = [
-        {"name": f"ctr{index}", "image": "trainer", "resources": {"claims": [{"name": "gpu"}]}}
-        for index in range(containers)
-    ]
-    claims = [{"name": "gpu", **source}]
-    accepted(
-        team.create({"metadata": {"name": name}, "spec": {"containers": uses, "resourceClaims": claims}})
-    )
-
-
-def is_bound(team: Namespace, name: str) -> bool:
-    return "nodeName" in team.client.get(f"{PODS.format(team.name)}/{name}")[1].get("spec", {})
+    create_template(team, {"exactly": {"deviceClassName": DEVICE_CLASS}}, "single-gpu")
 
 
 def reasons(counted: Counting, team: Namespace, name: str) -> list[str]:
@@ -129,9 +101,7 @@ def test_what_is_seen_of_the_cards(team: Namespace, counted: Counting) -> None:
     body = claim("both", 2, DEVICE_CLASS)
     other = Namespace(counted.plane)
     accepted(other.client.post(f"{CLAIMS_API}/namespaces/{other.name}/resourceclaims", body))
-    accepted(other.create({"metadata": {"name": "takes"}, "spec": {
-        "containers": [{"name": "ctr", "image": "trainer", "resources": {"claims": [{"name": "gpu"}]}}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": "both"}]}}))  # fmt: skip
+    create_pod(other, "takes", {"resourceClaimName": "both"})
     assert eventually(lambda: is_bound(other, "takes"))
     template(team)
     create_pod(team, "waits", FROM_TEMPLATE)

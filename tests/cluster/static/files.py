@@ -21,7 +21,7 @@ spec:
 """
 GUARDED = ("--release-account", "release", "--break-glass-group", "breakers")
 CONTROLLER = "system:serviceaccount:gpu-admission:gpu-admission-controller"
-RELEASE_JOB = "system:serviceaccount:gpu-admission:gpu-admission-release"
+CA_INJECTOR = "system:serviceaccount:cert-manager:cert-manager-cainjector"
 
 
 def export(*arguments: str | Path) -> Result:
@@ -45,7 +45,7 @@ def reading(directory: Path) -> Iterator[ControlPlane]:
     plane = ControlPlane(apiserver_args=[f"--admission-control-config-file={directory}/admission.yaml"])
     plane.add_user("release", groups=["system:masters"])
     plane.add_user("breaker", groups=["system:masters", "breakers"])
-    for account in (CONTROLLER, RELEASE_JOB):
+    for account in (CONTROLLER, CA_INJECTOR):
         plane.add_user(account, groups=["system:masters"])
     with plane:
         yield plane

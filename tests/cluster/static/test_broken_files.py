@@ -54,6 +54,9 @@ PARAMETERS = "  paramKind: {apiVersion: v1, kind: ConfigMap}\n"
         "not exist",
     ),
     parameters=(replacing(FAIL, PARAMETERS + FAIL), "paramKind is not supported"),
+    a_name_twice=(lambda text: f"{text}---\n{text}", "duplicate name"),
+    an_unknown_field=(replacing(FAIL, f"{FAIL}  failsOpen: true\n"), "unknown field"),
+    half_of_it=(lambda text: text[: text.rindex("policyName")], "error loading"),
     cel_that_does_not_compile=(
         replacing("variables.new.metadata.all", "variables.gone.metadata.all"),
         "compil",

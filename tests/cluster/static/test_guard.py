@@ -11,7 +11,7 @@ from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.exported import ALL
-from tests.cluster.static.files import CONTROLLER, POLICY, RELEASE_JOB, export, reading, written
+from tests.cluster.static.files import CA_INJECTOR, CONTROLLER, POLICY, export, reading, written
 from tests.controlplane import ControlPlane, accepted, minor_version
 from tests.controlplane.gpuquota import install_kinds
 from tests.controlplane.webhook import CONFIGURATION_PATHS, SERVER_NAME, manifests
@@ -28,6 +28,7 @@ STORED_BINDING = f"{REGISTRATION}/validatingadmissionpolicybindings/gpu-admissio
 EXPORTED = f"{REGISTRATION}/mutatingadmissionpolicies/gpu-admission.default.gpu-toleration"
 EXPORTED_BINDING = f"{REGISTRATION}/mutatingadmissionpolicybindings/gpu-admission.default.gpu-toleration"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpupolicies.gpu-admission.dev"
+SERVED = "/apis/apiregistration.k8s.io/v1/apiservices"
 API = "/apis/gpu-admission.dev/v1alpha1"
 DOCUMENTS = {
     "gpuclasses": Document("GPUClass", "guarded", {"memoryGiB": 16}),
@@ -88,6 +89,7 @@ def test_a_cluster_admin_may_not_change_it(plane: ControlPlane, path: str) -> No
     assert all(REFUSED in answer["message"] for _, answer in answers.values())
 
 
+@pytest.mark.parametrize("account", [CONTROLLER, CA_INJECTOR])
 @pytest.mark.parametrize("path", CONFIGURATION_PATHS)
 @cases(
     "change",
@@ -95,10 +97,10 @@ def test_a_cluster_admin_may_not_change_it(plane: ControlPlane, path: str) -> No
     failures_are_ignored={"failurePolicy": "Ignore"},
     only_some_namespaces={"namespaceSelector": {"matchLabels": {"a": "b"}}},
 )
-def test_the_controller_may_renew_bundles_and_nothing_else(
-    plane: ControlPlane, path: str, change: JSON
+def test_who_issues_certificates_may_renew_bundles_and_nothing_else(
+    plane: ControlPlane, path: str, account: str, change: JSON
 ) -> None:
-    client = plane.client(CONTROLLER)
+    client = plane.client(account)
     stored = client.get(path)[1]
     hooks = [
         {**each, "clientConfig": {**each["clientConfig"], "caBundle": None}} for each in stored["webhooks"]
@@ -109,13 +111,52 @@ def test_the_controller_may_renew_bundles_and_nothing_else(
     refused = client.put(path, {**stored, "webhooks": changed}, {"dryRun": "All"})
 
     assert renewed[0] == 200, renewed
-    assert (refused[0], f"not {CONTROLLER}: the guard" in refused[1]["message"]) == (403, True)
+    assert (refused[0], f"not {account}: the guard" in refused[1]["message"]) == (403, True)
 
 
-def test_a_collection_is_refused_too(plane: ControlPlane) -> None:
-    status, answer = plane.client().delete(f"{REGISTRATION}/validatingadmissionpolicies")
+@pytest.mark.parametrize("collection", sorted({path.rpartition("/")[0] for path in PROTECTED}))
+def test_a_collection_is_refused_too(plane: ControlPlane, collection: str) -> None:
+    status, answer = plane.client().delete(collection)
 
     assert (status, REFUSED in answer["message"]) == (403, True)
+
+
+def test_a_server_side_apply_is_refused_too(plane: ControlPlane) -> None:
+    named = {"name": "zz-gpu-admission", "labels": {"a": "b"}}
+    configuration = {"apiVersion": f"{GROUP}/v1", "kind": "ValidatingWebhookConfiguration", "metadata": named}
+
+    status, answer, _ = plane.client().apply(configuration)
+
+    assert (status, REFUSED in answer["message"]) == (403, True)
+
+
+def test_a_kind_cannot_be_taken_away_by_its_status(plane: ControlPlane) -> None:
+    ending = {"type": "Terminating", "status": "True", "reason": "Mine", "message": "Mine"}
+
+    status, answer = plane.client().patch(f"{CRD}/status", {"status": {"conditions": [ending]}})
+
+    assert (status, REFUSED in answer["message"]) == (403, True)
+
+
+@cases(
+    "name",
+    of_our_documents="v1alpha1.gpu-admission.dev",
+    of_webhooks_and_policies="v1.admissionregistration.k8s.io",
+    of_kinds="v1.apiextensions.k8s.io",
+)
+def test_no_other_server_may_serve_what_the_webhook_depends_on(plane: ControlPlane, name: str) -> None:
+    path, client = f"{SERVED}/{name}", plane.client()
+    spec = {"service": {"namespace": "default", "name": "mine"}, "insecureSkipTLSVerify": True}
+    new = {**accepted(client.get(path)), "metadata": {"name": f"v9.{name.partition('.')[2]}"}}
+
+    answers = {
+        "patch": client.patch(path, {"spec": spec}),
+        "delete": client.delete(path),
+        "create": client.post(SERVED, {**new, "spec": {**new["spec"], **spec, "version": "v9"}}),
+    }
+
+    assert {verb: status for verb, (status, _) in answers.items()} == dict.fromkeys(answers, 403)
+    assert all(REFUSED in answer["message"] for _, answer in answers.values())
 
 
 NEW_POLICY = {
@@ -135,16 +176,6 @@ def test_new_documents_are_refused(plane: ControlPlane, plural: str, document: D
     status, answer = plane.client().post(f"{API}/{plural}", document.data)
 
     assert (status, REFUSED in answer["message"]) == (403, True)
-
-
-def test_the_job_of_helm_uninstall_is_told_what_to_name(plane: ControlPlane) -> None:
-    for path in CONFIGURATION_PATHS:
-        status, answer = plane.client(RELEASE_JOB).delete(path, query={"dryRun": "All"})
-
-        assert status == 403
-        assert answer["message"].endswith(
-            f"; for helm uninstall, export with --release-account {RELEASE_JOB}"
-        )
 
 
 @pytest.mark.parametrize("user", ["release", "breaker"])

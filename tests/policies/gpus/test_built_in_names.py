@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 
 from policies.gpus.cards import UNKNOWN_CARD, cards
-from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from webhook.configuration.loader import load_directory
 
 NAMES = {

@@ -14,7 +14,8 @@ from policies.gpus.cards import (
     too_many_resources,
     weight,
 )
-from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 from tests.policies.gpus.slices import slices

@@ -17,13 +17,8 @@ from policies.gpus.claimed_devices import (
     requested_devices,
     with_accelerator_claims_only,
 )
-from policies.gpus.resource_mapping import (
-    DeviceClassPattern,
-    Measure,
-    ResourceMapping,
-    ResourceMappingSpec,
-    UnknownDeviceClasses,
-)
+from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec, UnknownDeviceClasses
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
@@ -40,27 +35,26 @@ def classes(*names: str) -> RequestedDevices:
 
 
 @cases(
-    ("owner", "is_generated"),
-    of_a_pod=({"apiVersion": "v1", "kind": "Pod", "controller": True}, True),
+    ("owner", "made_for"),
+    of_a_pod=({"apiVersion": "v1", "kind": "Pod", "controller": True}, "Pod"),
     of_a_pod_group=(
-        {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "controller": True}, True,
+        {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "controller": True}, "PodGroup",
     ),
-    of_a_pod_that_does_not_control_it=({"apiVersion": "v1", "kind": "Pod"}, False),
-    of_a_job=({"apiVersion": "batch/v1", "kind": "Job", "controller": True}, False),
-    of_a_pod_of_an_unknown_group=({"apiVersion": "example.com/v1", "kind": "Pod", "controller": True}, False),
+    of_a_pod_that_does_not_control_it=({"apiVersion": "v1", "kind": "Pod"}, ""),
+    of_a_job=({"apiVersion": "batch/v1", "kind": "Job", "controller": True}, ""),
+    of_a_pod_of_an_unknown_group=({"apiVersion": "example.com/v1", "kind": "Pod", "controller": True}, ""),
     of_a_pod_group_of_another_project=(
-        {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "controller": True}, False,
+        {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "controller": True}, "",
     ),
 )  # fmt: skip
-def test_records_of_claims_and_templates(owner: JSON, is_generated: bool) -> None:
+def test_records_of_claims_and_templates(owner: JSON, made_for: str) -> None:
     metadata = {"name": "c", "namespace": "team", "uid": "u", "ownerReferences": [{"name": "o", **owner}]}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 
     for kind, written in ((CLAIM, spec), (TEMPLATE, {"spec": spec})):
         found = claim_record(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
         name = ClaimName(kind, "team", "c")
-        is_made_for_pod = owner.get("kind") == "Pod" and is_generated
-        assert found == ClaimRecord("u", name, classes("gpu.example.com"), is_generated, is_made_for_pod)
+        assert found == ClaimRecord("u", name, classes("gpu.example.com"), made_for)
         assert found.namespace == "team"
     assert claim_record(TEMPLATE, b"{}") == ClaimRecord("", ClaimName(TEMPLATE, "", ""), classes())
 

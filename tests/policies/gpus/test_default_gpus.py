@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from policies.finding import ContactEdit, Finding
 from policies.gpus.default_gpus import (
     GPUS_BY_DEFAULT,
-    explained,
     gpus_by_default,
     limit_ranges_giving_gpus,
+    naming_limit_range,
     refusal_findings,
     warnings,
 )
@@ -201,7 +201,7 @@ TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
 
 
 @cases(
-    ("finding", "all_of_pod", "removes", "want"),
+    ("finding", "all_of_pod", "admitted_without", "want"),
     without_them_it_is_not_denied=(
         QUOTA,
         True,
@@ -237,12 +237,14 @@ TO_TAKE = "ask the platform team to take nvidia.com/gpu out of LimitRange gpus"
     ),
 )
 def test_a_denial_names_the_limit_range(
-    finding: Finding, all_of_pod: bool, removes: bool | None, want: str
+    finding: Finding, all_of_pod: bool, admitted_without: bool | None, want: str
 ) -> None:
     limits = namespace_limits([decode_limit_range(json.dumps(GPUS).encode())])
     defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
 
-    found = explained(finding, defaults, limits, all_of_pod=all_of_pod, removes=removes)
+    found = naming_limit_range(
+        finding, defaults, limits, all_of_pod=all_of_pod, admitted_without=admitted_without
+    )
 
     assert found.sentence() == want
 
@@ -254,7 +256,9 @@ def test_a_denial_of_one_of_two_resources_asks_to_take_that_one() -> None:
     asked = []
     for path in (LIMITS, LIMITS.replace("/gpu", "/gpu.shared"), "spec"):
         finding = replace(QUOTA, path=path)
-        asked.append(explained(finding, defaults, limits, all_of_pod=True, removes=None).ask_contact)
+        asked.append(
+            naming_limit_range(finding, defaults, limits, all_of_pod=True, admitted_without=None).ask_contact
+        )
 
     assert asked == [
         "to take nvidia.com/gpu out of LimitRange gpus",
@@ -268,7 +272,7 @@ def test_all_limit_ranges_that_bound_it_are_named() -> None:
     limits = namespace_limits(decode_limit_range(json.dumps(each).encode()) for each in (GPUS, *others))
     defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
 
-    found = explained(QUOTA, defaults, limits, all_of_pod=True, removes=None)
+    found = naming_limit_range(QUOTA, defaults, limits, all_of_pod=True, admitted_without=None)
 
     assert found.ask_contact == (
         "to take nvidia.com/gpu out of LimitRange bounds and LimitRange gpus and LimitRange more"

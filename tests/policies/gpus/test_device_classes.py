@@ -9,13 +9,8 @@ from policies.gpus.device_classes import (
     unmapped_device_classes,
 )
 from policies.gpus.device_kinds import DeviceKind, DeviceKinds
-from policies.gpus.resource_mapping import (
-    DeviceClassPattern,
-    Measure,
-    ResourceMapping,
-    ResourceMappingSpec,
-    UnknownDeviceClasses,
-)
+from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec, UnknownDeviceClasses
+from policies.gpus.resource_mapping import ResourceMapping
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 

@@ -9,7 +9,8 @@ from policies.gpus import device_slices, vendors
 from policies.gpus.device_kinds import PARTS, DeviceKind, DeviceKinds
 from policies.gpus.device_pools import DevicePools
 from policies.gpus.device_slices import coarsened, kind_key, merged, without
-from policies.gpus.resource_mapping import DeviceClassPattern, Measure, ResourceMapping, ResourceMappingSpec
+from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from tests.builders import JSON
 from tests.cases import cases
 from tests.resource_slices import DRIVER, H100, node_slices, slice_of
@@ -58,6 +59,42 @@ def test_kinds_have_no_identity() -> None:
     assert of_part.capacity[f"{DRIVER}/multiprocessors"].value == "16"
     number = kinds.kinds.index(of_part)
     assert [node[number] for node in kinds.nodes] == [21]
+
+
+SICK, TEAM = ({"key": f"example.com/{name}", "effect": "NoSchedule"} for name in ("sick", "team"))
+
+
+def with_taints(node: str, *taints: JSON, device: str = "") -> list[JSON]:
+    """Return the slices of a node of which these taints keep claims away: from one device, or all."""
+    documents = node_slices(node, partitions=False, cards=2)
+    for each in documents[0]["spec"]["devices"]:
+        each["taints"] = [
+            {**taint, "timeAdded": "2026-11-30T00:00:00Z"} for taint in taints if device in each["name"]
+        ]
+    return documents
+
+
+@cases(
+    ("slices", "want"),
+    none=(node_slices("a", partitions=False), []),
+    of_all_devices=(with_taints("a", SICK, TEAM), ["example.com/sick", "example.com/team"]),
+    of_one_of_two=(with_taints("a", SICK, device="gpu-1"), []),
+    what_all_have_in_common=([*with_taints("a", SICK, TEAM), *with_taints("b", SICK)], ["example.com/sick"]),
+    a_node_without=([*with_taints("a", SICK), *node_slices("b", partitions=False)], []),
+    one_that_keeps_no_claim_away=(with_taints("a", {**SICK, "effect": "None"}), []),
+)
+def test_taints_of_all_devices_of_a_kind(slices: list[JSON], want: list[str]) -> None:
+    pools = DevicePools()
+    put(pools, slices)
+    pools.count(MAPPING)
+    kinds = pools.inventory.device_kinds
+    assert [[each.key for each in taints] for taints in pools.inventory.taints.values()] == (
+        [want] if want else []
+    )
+    assert {*pools.inventory.taints} <= {kind_key(each) for each in kinds.kinds}
+    assert kinds == kinds_of([node_slices("a", partitions=False, cards=2)[0], *slices]), (
+        "kinds do not depend on them"
+    )
 
 
 def device(consumed: JSON | None, **more: Any) -> JSON:

@@ -4,16 +4,15 @@ import msgspec
 import pytest
 
 from policies.gpus.cards import gpu_requests
-from policies.gpus.resource_mapping import (
+from policies.gpus.mapping_spec import (
     AnnotationKey,
     DeviceClassPattern,
-    GPUResource,
     Measure,
-    ResourceMapping,
     ResourceMappingSpec,
     ResourcePattern,
     UnknownDeviceClasses,
 )
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from tests.builders import JSON, container, pod, view
 from tests.builders import RESOURCE_MAPPING as BUILT_IN
 from tests.cases import cases

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import RESOURCE_MAPPING, VENDORS, Vendor, from_all_vendors
 
 ROOT = Path(__file__).parents[3]
 BUILT_IN = ResourceMapping((RESOURCE_MAPPING,))
 OF_ONE_VENDOR = {
     "policies/gpus/vendors.py": "the table",
-    "policies/gpus/resource_mapping.py": "the cards that are meant where nothing says which",
+    "policies/gpus/mapping_spec.py": "the cards that are meant where nothing says which",
     "policies/gpus/near_names.py": "a name that Kubernetes itself once had",
     "policies/placement/hardware.py": "annotations of HAMi",
     "policies/rules/cuda_version.py": "a rule about NVIDIA's driver",

@@ -1,6 +1,7 @@
 """On which classes something can land."""
 
-from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.placement.pinning import (
     all_classes,

@@ -6,21 +6,20 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.claimed_devices import DeviceChoice, decode_claim
+from policies.gpus.claimed_devices import DeviceChoice, GPUNumber, decode_claim
 from policies.gpus.classes import DeviceAttributeValues, GPUClass, GPUClasses
 from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
 from policies.gpus.device_selectors import possible_kinds
-from policies.gpus.resource_mapping import (
-    DerivedMappingSpec,
-    DeviceClassPattern,
-    Measure,
-    ResourceMapping,
-)
+from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.selector_bounds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.placement.claim_classes import NO_CLASS, ClaimedClasses
 from policies.rules.gpu_class import GPUClassOptions, check, check_claim
 from tests.builders import JSON, container, context, gpu_class, pod, view
 from tests.cases import cases
+from tests.policies.quota.claims import GPU
+from tests.policies.quota.claims import H100 as LISTED
+from tests.policies.quota.known_kinds import ATTRIBUTES, CATALOGUE, MIG, SLICES
 
 DRIVER = "gpu.nvidia.com"
 PRODUCT = f"{DRIVER}/productName"
@@ -34,7 +33,7 @@ def nvidia(name: str, *products: str, **tweaks: object) -> GPUClass:
 
 CLASSES = GPUClasses(
     (
-        nvidia(A100, "NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"),
+        nvidia(A100, "NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe", mig_profiles=SLICES),
         nvidia(H100, "NVIDIA H100 80GB HBM3"),
         nvidia(T4, device_classes=("t4.example.com",)),
     )
@@ -123,6 +122,21 @@ def test_the_selectors_of_one_review_are_bounded_however_many_claims_a_pod_names
     number = classes.count(only)
     assert 0 < number < MAX_SELECTOR_TEXT // 100
     assert classes == [only] * number + [every] * (500 - number)
+
+
+@cases(
+    ("choices", "want"),
+    cards=([DeviceChoice(GPU, number=2)], GPUNumber(2)),
+    a_slice=([DeviceChoice(MIG, (f'{ATTRIBUTES}.profile == "1g.10gb"',), number=2)], GPUNumber(1, "1g.10gb")),
+    the_larger_of_two_slices=([DeviceChoice(MIG)], GPUNumber(1, "3g.40gb")),
+    a_card_or_a_slice=([DeviceChoice(LISTED)], GPUNumber(1)),
+    all_of_a_node=([DeviceChoice(GPU, number=0)], None),
+    several_requests=([DeviceChoice(GPU), DeviceChoice(GPU, number=2)], None),
+    no_device=([DeviceChoice("empty.example.com")], None),
+    nothing=([], None),
+)
+def test_the_number_of_gpus(choices: list[DeviceChoice], want: GPUNumber | None) -> None:
+    assert ClaimedClasses(CATALOGUE.resource_mapping, CATALOGUE.classes).number(choices) == want
 
 
 def test_nothing_of_a_claim_is_kept_and_so_no_former_catalogue() -> None:
@@ -253,10 +267,12 @@ def test_what_a_claim_may_request(request_: JSON, options: GPUClassOptions, want
 CLASS = "gpu-admission.dev/gpu-class"
 
 
-def claiming(annotation: str | None = None, **tweaks: Any) -> JSON:
+def claiming(annotation: str | None = None, params: str | None = None, **tweaks: Any) -> JSON:
     uses = container(resources={"claims": [{"name": "gpu"}]})
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
-    return pod(uses, annotations={CLASS: annotation} if annotation else {}, resourceClaims=claims, **tweaks)
+    stated = {CLASS: annotation, "gpu-admission.dev/model-params": params}
+    annotations = {key: text for key, text in stated.items() if text}
+    return pod(uses, annotations=annotations, resourceClaims=claims, **tweaks)
 
 
 ANNOTATION = f"metadata.annotations[{CLASS}]"
@@ -316,6 +332,45 @@ def test_a_pod_and_the_classes_of_its_claim(
     of = context(classes=CLASSES, resource_mapping=MAPPING, claim_classes=known)
 
     assert [each.sentence() for each in check(view(document), options, of)] == want
+
+
+PARAMS = "metadata.annotations[gpu-admission.dev/model-params]"
+
+
+@cases(
+    ("params", "classes", "gpus", "want"),
+    it_fits=("7b", {A100}, GPUNumber(1), []),
+    it_fits_several_cards=("70b", {A100}, GPUNumber(4), []),
+    no_card_holds_it=(
+        "70b",
+        {A100},
+        GPUNumber(1),
+        [
+            f'{PARAMS} = "70b": name a claim for 4 GPUs of 80 GiB; should fit on {A100} (80.0 GiB usable): the weights of '
+            "70b bf16 serving take 130.4 GiB"
+        ],
+    ),
+    no_slice_holds_it=(
+        "7b",
+        {A100},
+        GPUNumber(1, "1g.10gb"),
+        [
+            f'{PARAMS} = "7b": name a claim for a slice 3g.40gb or 1 GPU of 80 GiB; should fit on {A100} (10.0 GiB usable): '
+            "the weights of 7b bf16 serving take 13.1 GiB"
+        ],
+    ),
+    one_of_the_classes_is_not_known=("70b", {A100, NO_CLASS}, GPUNumber(1), []),
+    the_number_is_not_known=("70b", {A100}, None, []),
+)
+def test_a_model_and_the_devices_of_its_claim(
+    params: str, classes: set[str], gpus: GPUNumber | None, want: list[str]
+) -> None:
+    known = {"gpu": frozenset(classes)}
+    of = context(classes=CLASSES, resource_mapping=MAPPING, claim_classes=known, claimed_gpus=gpus)
+
+    found = [each.sentence() for each in check(view(claiming(params=params)), GPUClassOptions(), of)]
+
+    assert found == want
 
 
 @cases(

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from policies.finding import Change, ContactEdit, Edit
 from policies.gpus.classes import GPUClasses
-from policies.gpus.resource_mapping import GPUResource, Measure
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource
 from policies.models.memory import model_need
 from policies.placement.class_advice import ANNOTATION_PATH, alternatives_in_words
 from policies.placement.class_choice import choose

@@ -6,14 +6,14 @@ import msgspec
 
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.classes import GPUClasses, NodeLabel
-from policies.gpus.resource_mapping import (
+from policies.gpus.mapping_spec import (
     AnnotationKey,
     DeviceClassPattern,
     Measure,
-    ResourceMapping,
     ResourceMappingSpec,
     ResourcePattern,
 )
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand

@@ -4,7 +4,8 @@ from typing import Any
 
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses, MigProfile
 from policies.gpus.device_kinds import DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
-from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
+from policies.gpus.mapping_spec import DerivedMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.catalogue import PublishedCatalogue
 from tests.builders import JSON, gpu_class
 from tests.policies.quota.charging import RESOURCE_MAPPING

@@ -11,7 +11,7 @@ from msgspec import Struct
 from policies.quota.amounts import Vector, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import InLine, Waiter
+from policies.quota.queue_entries import InLine, Waiter
 from policies.quota.waiting import QueueOrder
 
 ZERO = Fraction(0)

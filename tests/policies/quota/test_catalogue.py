@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.gpus.classes import GPUClass, GPUClasses, HostShare, MigProfile, NodeLabel
-from policies.gpus.resource_mapping import (
+from policies.gpus.mapping_spec import (
     AnnotationKey,
     DeviceClassPattern,
     Measure,
-    ResourceMapping,
     ResourceMappingSpec,
     ResourcePattern,
 )
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from policies.quota.catalogue import (
     CatalogueError,

@@ -1,40 +1,23 @@
 """What a ResourceClaim costs, in every version of its API, and which claims cost nothing because their pod does already."""
 
-import json
 from fractions import Fraction
 
 import msgspec
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.claimed_devices import CLAIM, ClaimName, ResourceClaim, decode_claim
-from policies.gpus.resource_mapping import (
-    DeviceClassPattern,
-    ResourceMapping,
-    ResourceMappingSpec,
-    UnknownDeviceClasses,
-)
-from policies.pods.pod import Metadata
+from policies.gpus.mapping_spec import DeviceClassPattern, ResourceMappingSpec, UnknownDeviceClasses
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import texts, total
 from policies.quota.catalogue import PublishedCatalogue
-from policies.quota.claim_demand import (
-    EXTENDED_RESOURCE_CLAIM,
-    FINALIZER,
-    SCHEDULER,
-    beyond_pod,
-    borrowed_claims,
-    claim_demand,
-    forged_mark,
-    lost_owner,
-    lost_protection,
-    marked_for,
-)
+from policies.quota.claim_demand import beyond_pod, claim_demand
+from policies.quota.claim_protection import SCHEDULER
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.quota_request import quota_request_for_claim
-from tests.builders import JSON, container, context, gpu_container, pod, view
+from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
-from tests.policies.quota.claims import ANY, GPU, H100, LARGE, claim, devices, exactly
+from tests.policies.quota.claims import ANY, GPU, H100, LARGE, claim, decoded, devices, exactly
 
 TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
 
@@ -154,112 +137,6 @@ def test_a_field_of_the_wrong_type_is_told_with_its_path() -> None:
         counted_claim(claim(exactly(GPU, count="two")))
 
 
-OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": "pod-1", "controller": True}
-
-
-def decoded(document: JSON, annotation: str | None = "true", owner: JSON | None = OWNER) -> ResourceClaim:
-    annotations = {} if annotation is None else {EXTENDED_RESOURCE_CLAIM: annotation}
-    metadata = {"uid": "c", "annotations": annotations, "ownerReferences": [owner] if owner else None}
-    return decode_claim(msgspec.json.encode({**document, "metadata": metadata}))
-
-
-@cases(
-    ("annotation", "owner", "want"),
-    the_schedulers_own=("true", OWNER, "pod-1"),
-    annotated_otherwise=("false", OWNER, ""),
-    not_annotated=(None, OWNER, ""),
-    nobodys=("true", None, ""),
-    owned_but_not_controlled=("true", {**OWNER, "controller": False}, ""),
-    of_another_kind=("true", {**OWNER, "kind": "Job"}, ""),
-    of_another_api=("true", {**OWNER, "apiVersion": "x/v1"}, ""),
-)
-def test_which_pod_a_claim_was_made_for(annotation: str | None, owner: JSON | None, want: str) -> None:
-    assert marked_for(decoded(claim(exactly(GPU)), annotation, owner).metadata or Metadata()) == want
-
-
-@cases(
-    ("before", "after", "username", "is_refused"),
-    created_by_the_scheduler=(None, "true", SCHEDULER, False),
-    created_by_anybody_else=(None, "true", "tenant", True),
-    created_with_another_value=(None, "false", "tenant", True),
-    created_without=(None, None, "tenant", False),
-    changed=("", "true", "tenant", True),
-    kept=("true", "true", "tenant", False),
-    removed_so_it_is_counted_in_full=("true", None, "tenant", False),
-)
-def test_who_may_mark_a_claim(before: str | None, after: str | None, username: str, is_refused: bool) -> None:
-    old, new = (
-        Metadata(annotations={EXTENDED_RESOURCE_CLAIM: each} if each else {}) for each in (before, after)
-    )
-    found = forged_mark(old if before is not None else None, new, username)
-
-    assert (found is not None) is is_refused
-    if found is not None:
-        assert found.sentence() == (
-            f'metadata.annotations[{EXTENDED_RESOURCE_CLAIM}] = "{after}": remove the annotation; must be '
-            f"omitted: only {SCHEDULER} marks the claims that it makes for pods"
-        )
-
-
-@cases(
-    ("allocated", "before", "after", "is_refused"),
-    the_only_one_is_removed=(True, [FINALIZER], None, True),
-    another_one_is_left=(True, [FINALIZER, "a.example/b"], ["a.example/b"], True),
-    another_one_beside_it=(True, [FINALIZER], ["a.example/b", FINALIZER], False),
-    after_the_allocation_was_cleared=(False, [FINALIZER], None, False),
-    there_was_none=(True, None, None, False),
-)
-def test_an_allocated_claim_keeps_its_finalizer(
-    allocated: bool, before: list[str] | None, after: list[str] | None, is_refused: bool
-) -> None:
-    def stored(finalizers: list[str] | None) -> ResourceClaim:
-        body: JSON = {"metadata": {"name": "taken"}, "status": {}}
-        if finalizers is not None:
-            body["metadata"]["finalizers"] = finalizers
-        if allocated:
-            body["status"]["allocation"] = {"devices": {"results": []}}
-        return decode_claim(json.dumps(body).encode())
-
-    found = lost_protection(stored(before), stored(after))
-
-    assert (found is not None) is is_refused
-    if found is not None:
-        assert found.sentence() == (
-            "metadata.finalizers: delete the pods that use the claim; its controller then removes the finalizer; must "
-            f"keep {FINALIZER} while the claim is allocated: pods may be using its devices"
-        )
-
-
-POD_OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "train-0", "uid": "p", "controller": True}
-OTHER_POD = {**POD_OWNER, "name": "train-1", "uid": "q"}
-
-
-@cases(
-    ("before", "after", "is_refused"),
-    orphaned=([POD_OWNER], [], True),
-    given_to_another_pod=([POD_OWNER], [OTHER_POD], True),
-    no_controller_any_more=([POD_OWNER], [{**POD_OWNER, "controller": False}], True),
-    kept_beside_another_owner=([POD_OWNER], [{**OTHER_POD, "controller": False}, POD_OWNER], False),
-    of_no_pod=([{**POD_OWNER, "kind": "Job", "apiVersion": "batch/v1"}], [], False),
-    made_by_hand=([], [], False),
-)
-def test_a_claim_that_was_made_for_a_pod_stays_that_pods(
-    before: list[JSON], after: list[JSON], is_refused: bool
-) -> None:
-    old, new = (
-        decode_claim(json.dumps({"metadata": {"name": "a", "ownerReferences": owners}}).encode())
-        for owners in (before, after)
-    )
-    found = lost_owner(old, new)
-
-    assert (found is not None) is is_refused
-    if found is not None:
-        assert found.sentence() == (
-            "metadata.ownerReferences: delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share "
-            "devices; must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it"
-        )
-
-
 FAST = "fast.example.com"
 LISTED = ResourceMapping(
     (
@@ -362,21 +239,3 @@ def test_a_negative_amount_says_what_to_write() -> None:
     assert denial.sentence() == (
         'spec.devices.requests[0].exactly.capacity.requests[memory] = "-1": set an amount such as 10Gi; must not be negative'
     )
-
-
-def test_a_pod_that_names_a_claim_of_another_pod_is_denied() -> None:
-    claims = [
-        {"name": "gpu", "resourceClaimName": "made"},
-        {"name": "own", "resourceClaimTemplateName": "made"},
-    ]
-    made = {ClaimName(CLAIM, "ml", "made"): True}
-    (found,) = borrowed_claims(view(pod(gpu_container(), resourceClaims=claims)), "ml", made.get)
-    (unread,) = borrowed_claims(
-        view(pod(gpu_container(), resourceClaims=claims)), "ml", lambda name: None if name in made else False
-    )
-
-    assert [found.sentence(), unread.sentence()] == [
-        'spec.resourceClaims[0].resourceClaimName = "made": name a ResourceClaim that you create for several pods, or the '
-        "template; must not name a claim that was made from a template: it counts the devices of its own pod alone",
-        'spec.resourceClaims[0].resourceClaimName = "made": create the pod again; could not be read',
-    ]

@@ -8,13 +8,14 @@ import pytest
 from policies.finding import VALUE_LENGTH
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.device_kinds import DeviceKinds
-from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
+from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, ResourceMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.selector_bounds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.quota.amounts import texts
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand, ignored_selectors
-from policies.quota.demand import Demand, UnclassifiedPods
-from tests.builders import JSON
+from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
+from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import RESOURCE_MAPPING
 from tests.policies.quota.claims import ANY, GPU, H100, claim, devices, exactly
@@ -273,3 +274,42 @@ def test_all_counts_as_the_most_of_a_claim_if_no_node_is_known(nodes: tuple[dict
     document = claim({"exactly": selected(MIG, SLICE, allocationMode="All")})
 
     assert counted(document, by=catalogue(nodes)).vector["gpus"] == Fraction(32, 7)
+
+
+NAMED = PublishedCatalogue(
+    CLASSES,
+    ResourceMapping(
+        (
+            ResourceMappingSpec(
+                device_classes=(
+                    DeviceClassPattern(pattern=MIG, extended_resource_name="example.com/slice"),
+                    DeviceClassPattern(pattern=GPU, extended_resource_name="example.com/card"),
+                    DeviceClassPattern(pattern=H100, extended_resource_name="nvidia.com/gpu"),
+                )
+            ),
+            *CATALOGUE.resource_mapping.specs,
+        )
+    ),
+)
+
+
+@cases(
+    ("name", "catalogue", "want"),
+    parts_by_the_implicit_name=(f"deviceclass.resource.kubernetes.io/{MIG}", NAMED, "1"),
+    parts_by_the_extended_name=("example.com/slice", NAMED, "1"),
+    cards_by_the_extended_name=("example.com/card", NAMED, "2"),
+    a_name_that_device_plugins_have=("nvidia.com/gpu", NAMED, "2"),
+    no_such_device=("deviceclass.resource.kubernetes.io/empty.example.com", NAMED, "2"),
+    kinds_are_not_known=(
+        f"deviceclass.resource.kubernetes.io/{MIG}",
+        PublishedCatalogue(CLASSES, ResourceMapping(NAMED.resource_mapping.specs[:1])),
+        "2",
+    ),
+)
+def test_two_devices_that_a_pod_requests_by_a_resource_name(
+    name: str, catalogue: PublishedCatalogue, want: str
+) -> None:
+    """The dearest slice of the DeviceClass is half a card."""
+    demand = pod_demand(view(pod(gpu_container("2", resource=name))), catalogue, UnclassifiedPods.TOTAL_ONLY)
+
+    assert texts(demand.vector) == {"gpus": want, f"resources/{name}": "2"}

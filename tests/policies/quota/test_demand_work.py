@@ -9,7 +9,8 @@ import pytest
 
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.claimed_devices import decode_claim
-from policies.gpus.resource_mapping import DerivedMappingSpec, ResourceMapping
+from policies.gpus.mapping_spec import DerivedMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand

@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import settings
 
-from policies.quota.line import Gang, Waiter
+from policies.quota.queue_entries import Gang, Waiter
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import quota_ledger
 from tests.policies.quota.turns import next_to_start

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, exceeds, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.line import Gang, Standing, Waiter
+from policies.quota.queue_entries import Gang, Standing, Waiter
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.policies.quota.turns import ledger, next_to_start
 from tests.policies.quota.waiters import begun, gpus, held

@@ -7,7 +7,8 @@ import pytest
 
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.classes import GPUClasses
-from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.gpus.mapping_spec import Measure, ResourceMappingSpec, ResourcePattern
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.fingerprint import Fingerprints
 from policies.quota.amounts import texts
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest

@@ -10,7 +10,7 @@ from policies.quota import team_line
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.reservations import Reservation, Reservations, keep_id, lift_id
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Waiter
+from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import TeamTurn, next_to_start_in_team
 from policies.quota.waiting import QueueSpec
 from tests.builders import quota_ledger

@@ -1,6 +1,6 @@
 """Whoever waits for the team starts at some time, however many come after it in other namespaces, if all that runs ends."""
 
-from policies.quota.line import InLine, Waiter
+from policies.quota.queue_entries import InLine, Waiter
 from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueSpec
 from tests.cases import cases

@@ -11,7 +11,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, keep_id, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Waiter
+from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import quota_ledger

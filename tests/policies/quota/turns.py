@@ -6,7 +6,8 @@ from fractions import Fraction
 from policies.quota import line
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
-from policies.quota.line import Gang, Standing, Turn, Waiter
+from policies.quota.line import Turn
+from policies.quota.queue_entries import Gang, Standing, Waiter, line_up
 from policies.quota.waiting import QueueOrder, QueueSpec
 from tests.builders import quota_ledger
 from tests.policies.quota.waiters import gpus
@@ -40,4 +41,4 @@ def next_to_start(
     now: int = 0,
 ) -> Turn:
     """`now` is in ms since 1970."""
-    return line.next_to_start(ledger, line.line_up(ledger, waiters, gangs, queue, now), starved_before)
+    return line.next_to_start(ledger, line_up(ledger, waiters, gangs, queue, now), starved_before)

@@ -33,7 +33,6 @@ EXPORTED_WITHOUT = {
             "a pod without a deadline is denied: the default may be that of its owner, and the webhook "
             "adds it"
         ),
-        "whether a controller made a pod of an exempt kind": "CEL cannot look it up, and anybody may write an ownerReference",
         "annotation max-runtime": "the webhook reads it before, and sets the field",
         "pods that only use claims (DRA)": "CEL cannot look up their devices",
     },

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from policies.finding import Severity
 from policies.gpus.classes import GPUClasses, NodeLabel
-from policies.placement.named_nodes import NodeState
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import node_facts
 from policies.pods.patch import PodPatch
 from policies.rule import Phase

@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from policies.finding import Severity
-from policies.placement.named_nodes import Labels, NodeState
+from policies.placement.named_nodes import Labels
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check

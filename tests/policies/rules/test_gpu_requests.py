@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from policies.finding import Edit, Finding, Severity, together
-from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.gpus.mapping_spec import Measure, ResourceMappingSpec, ResourcePattern
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.rule import Phase

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.resource_mapping import DeviceClassPattern, ResourceMapping, ResourceMappingSpec
-from policies.placement.named_nodes import NodeState
+from policies.gpus.mapping_spec import DeviceClassPattern, ResourceMappingSpec
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import node_facts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration

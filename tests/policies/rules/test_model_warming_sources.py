@@ -3,7 +3,7 @@
 import pytest
 
 from policies.finding import ContactEdit, Edit, Finding, Severity
-from policies.placement.named_nodes import NodeState
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts, node_facts
 from policies.pods.patch import PodPatch
 from policies.rules.model_warming import ModelWarmingOptions, mutate

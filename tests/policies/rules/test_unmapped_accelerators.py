@@ -5,14 +5,9 @@ from typing import Any
 import pytest
 
 from policies.finding import Edit, Severity
-from policies.gpus.resource_mapping import (
-    Measure,
-    OtherScheduler,
-    ResourceMapping,
-    ResourceMappingSpec,
-    ResourcePattern,
-)
-from policies.placement.named_nodes import NodeState
+from policies.gpus.mapping_spec import Measure, OtherScheduler, ResourceMappingSpec, ResourcePattern
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
 from policies.pods.patch import PodPatch
 from policies.registry import RULES, fingerprints

@@ -1,5 +1,6 @@
 """`gpu-admission export --static` and `--check`: what is written, what is refused, and what is said."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
 from tests.webhook.commands.checked_cluster import cluster
 from webhook.commands import main
 from webhook.tools.export.objects import GROUP
-from webhook.tools.export.static import HASHES, MOUNTED_AT, RELOADS, folder_hash
+from webhook.tools.export.static import FILE, HASHES, MOUNTED_AT, PLUGINS, RELOADS, hashes
 
 GUARDED = ("--release-account", "flux", "--break-glass-group", "breakers")
 STORED = status(409, "exists", "AlreadyExists")
+CHECKED = ["validating/gpu-admission.yaml", "mutating/gpu-admission.yaml", "admission.yaml"]
 FILES = ["README.md", "admission.yaml", "mutating/gpu-admission.yaml", "validating/gpu-admission.yaml"]
 
 
@@ -87,14 +89,20 @@ def test_the_api_server_compiles_first(
 
 @cases(
     ("arguments", "said"),
-    an_older_target=(["--static", "x", "--kubernetes", "1.36"], "--static and --check need --kubernetes 1.37 or newer"),
+    an_older_target=(
+        ["--static", "x", "--kubernetes", "1.36"],
+        "--static and --check need --kubernetes 1.37 or newer: 1.36 reads no files by default",
+    ),
     both=(["--static", "x", "--check", "."], "--check compares with what --static would write: omit one of them"),
     a_guard_of_nothing=(["--break-glass-group", "x"], "--release-account and --break-glass-group belong to --static and --check"),
     a_guard_of_no_group=(["--static", "x", "--break-glass-group", ""], "'--break-glass-group': must not be empty"),
     a_user_without_a_name=(["--static", "x", "--release-account", " "], "'--release-account': must not be empty"),
     no_directory=(["--static", ""], "'--static': must not be empty"),
     no_namespace=(["--exclude-namespace", "Bad_Name"], '"Bad_Name" must be the name of a namespace'),
-    a_guard_that_cannot_be_broken=(["--static", "x", "--release-account", "x"], "add --break-glass-group"),
+    a_guard_that_cannot_be_broken=(
+        ["--static", "x", "--release-account", "x"],
+        "--release-account names who may change what the guard protects: add --break-glass-group",
+    ),
 )  # fmt: skip
 def test_wrong_usage(arguments: list[str], said: str) -> None:
     result = export("--standalone", *arguments)
@@ -102,11 +110,17 @@ def test_wrong_usage(arguments: list[str], said: str) -> None:
     assert (result.exit_code, said in result.stderr) == (2, True)
 
 
+def written_hashes(directory: Path) -> dict[str, str]:
+    """Return what an API server publishes that has read the files."""
+    return hashes(
+        directory, {f"{each}/{FILE}": (directory / each / FILE).read_text() for each in PLUGINS.values()}
+    )
+
+
 def metrics(directory: Path, *, mutating: str = "", failed: float = 0) -> Answer:
-    loaded = {
-        "ValidatingAdmissionPolicy": folder_hash(directory / "validating"),
-        "MutatingAdmissionPolicy": mutating or folder_hash(directory / "mutating"),
-    }
+    loaded = written_hashes(directory)
+    if mutating:
+        loaded["MutatingAdmissionPolicy"] = mutating
     lines = [
         f'{HASHES}{{apiserver_id_hash="sha256:7",hash="{each}",plugin="{plugin}"}} 1'
         for plugin, each in loaded.items()
@@ -127,7 +141,7 @@ def made(tmp_path: Path) -> Path:
     return tmp_path / "made"
 
 
-@pytest.mark.parametrize("failed", [0, 1.8e9])
+@cases("failed", never=0, and_was_repaired=1.75e9, just_now=time.time())
 def test_the_check_compares_files_and_what_is_loaded(made: Path, failed: float, tmp_path: Path) -> None:
     with ApiServer(tmp_path, answering({**cluster(), "/metrics": metrics(made)})) as server:
         same = export("--kubeconfig", server.kubeconfig(), "--check", made, *GUARDED)
@@ -137,12 +151,13 @@ def test_the_check_compares_files_and_what_is_loaded(made: Path, failed: float, 
         other = export("--kubeconfig", server.kubeconfig(), "--check", made, *GUARDED)
 
     assert (same.exit_code, other.exit_code) == (0, 1), same.output
+    assert same.stdout == f"as the configuration in force makes them: {', '.join(CHECKED)}\n"
     assert "asked API server sha256:7: each has its own files" in same.stderr
     refused = "it refused the newest file, and will not start with it: its log says why"
-    why = refused if failed else "it reads the folder once a minute"
+    why = refused if failed > 1.75e9 else "it reads the folder once a minute"
     assert other.stdout.splitlines() == [
         f"plugin MutatingAdmissionPolicy of API server sha256:7: has sha256:9, and the configuration in force makes "
-        f"{folder_hash(made / 'mutating')}; {why}"
+        f"{written_hashes(made)['MutatingAdmissionPolicy']}; {why}"
     ]
 
 
@@ -156,10 +171,38 @@ def test_who_may_not_read_metrics_learns_about_the_files(made: Path, tmp_path: P
     )
 
 
+def test_an_api_server_may_have_no_static_policies(made: Path, tmp_path: Path) -> None:
+    with ApiServer(tmp_path, answering({**cluster(), "/metrics": Answer(b"other 1")})) as server:
+        result = export("--kubeconfig", server.kubeconfig(), "--check", made, *GUARDED)
+
+    assert result.stderr.splitlines()[0] == "asked API server without static policies: each has its own files"
+
+
+def test_an_admission_configuration_of_others_stays(tmp_path: Path) -> None:
+    own = tmp_path / "admission.yaml"
+    own.write_text("kind: AdmissionConfiguration\n")
+    result = export("--standalone", "--static", tmp_path, *GUARDED)
+
+    assert [line for line in result.stderr.splitlines() if "not changed" in line] == [
+        f"warning: not changed: {own}: add plugin {kind}AdmissionPolicy with staticManifestsDir: {MOUNTED_AT}/{folder}, as "
+        "README.md says"
+        for kind, folder in (("Validating", "validating"), ("Mutating", "mutating"))
+    ]
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = export("--standalone", "--static", tmp_path / "file", *GUARDED)
+
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith(f"error: cannot write {tmp_path}/file: ")
+
+
 def test_files_of_other_documents_differ(made: Path) -> None:
     result = export("--standalone", "--check", made, *GUARDED, "--exclude-namespace", "mine")
 
     assert result.exit_code == 1
-    assert result.stdout.startswith(
-        f"{made}/validating/gpu-admission.yaml: export again with the same options; it is sha256:"
-    )
+    assert result.stdout.splitlines() == [
+        f"{made}/{each}/{FILE}: export again with the same options: the configuration in force makes another one"
+        for each in PLUGINS.values()
+    ]

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from tests.cases import cases
 from tests.webhook.commands.rightsizing import report
 from tests.webhook.tools.rightsize.peaks import H100, MIG, peaks

@@ -8,6 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.gpus.device_classes import ClusterDevices
+from policies.gpus.device_kinds import DeviceKind, DeviceKinds
+from policies.gpus.device_slices import kind_key
+from policies.pods.pod import Toleration
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import ApiServer, Collections, group, status
@@ -18,6 +22,7 @@ from webhook.configuration import cluster_source, dynamic_resources
 from webhook.configuration.cluster_source import ClusterSource, DocumentStatus, Record, choose
 from webhook.configuration.documents import Document, is_pause
 from webhook.configuration.loader import load_directory
+from webhook.configuration.published_devices import ClusterDevicesWatch
 from webhook.configuration.source import ConfigurationState, readiness_details
 
 QUICK = WatchTimings(watch=60.0, pause_least=0.02, pause_most=0.1)
@@ -92,6 +97,23 @@ def test_device_classes_are_part_of_what_is_in_force(cluster: Collections, sourc
     assert mapping.resource("example.com/fastgpu") is not None
     assert mapping.digest != without.resource_mapping.digest
     assert source.configuration.version != without.version
+
+
+def test_taints_of_devices_are_of_no_version(
+    source: ClusterSource, states: list[ConfigurationState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = DeviceKind("gpu.nvidia.com")
+    devices = [ClusterDevices((), DeviceKinds((kind,)))]
+    monkeypatch.setattr(ClusterDevicesWatch, "all", lambda _watch: devices[0])
+    source.start()
+    source.wait()
+    state = source.state
+
+    devices[0] = msgspec.structs.replace(devices[0], taints={kind_key(kind): (Toleration(key="sick"),)})
+    source._wake.set()
+
+    assert eventually(lambda: source.configuration.devices == devices[0])
+    assert (source.state, states) == (state, [state])
 
 
 def test_a_cluster_without_device_classes_has_the_digest_of_the_documents(

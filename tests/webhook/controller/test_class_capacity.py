@@ -14,13 +14,14 @@ from policies.quota.waiting import GATE
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.resource_slices import DRIVER, node_slices
-from tests.webhook.controller.counters import Counter, _raw, slices_of
+from tests.webhook.controller.counters import CONFIGURATION, Counter, _raw, slices_of
 from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
 from webhook.configuration.documents import CLASS
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_allocatable
 from webhook.controller.metrics import GrantCollector
 from webhook.controller.usage_cache import UsageCache
+from webhook.quota.counted_records import Device
 from webhook.quota.documents import decode_quota
 from webhook.quota.team_documents import decode_team
 
@@ -88,6 +89,23 @@ def test_cards_in_resource_slices_are_counted_as_claims_leave_them() -> None:
         DRIVER: (Fraction(2), Fraction(1))
     }
     assert found.alike[0].most[DRIVER].free == 1
+
+
+def test_cards_are_counted_again_only_if_slices_or_allocations_differ() -> None:
+    slices = slices_of(*node_slices("x", cards=2, partitions=False))
+    one = [(Device("gpu", DRIVER, "x", "gpu-0"),)]
+
+    def free() -> Fraction:
+        return sum((card.free for card in slices.cards_by_node(CONFIGURATION, list(one))["x"]), Fraction(0))
+
+    assert free() == 1
+    before = slices.cards_by_node(CONFIGURATION, list(one))
+    assert slices.cards_by_node(CONFIGURATION, list(one)) is before
+    one.append((Device("gpu", DRIVER, "x", "gpu-1"),))
+    assert free() == 0
+    slices._changed(None, slices._record(_raw(node_slices("y", partitions=False)[0])))
+    slices._pools.count(CONFIGURATION.resource_mapping)
+    assert set(slices.cards_by_node(CONFIGURATION, list(one))) == {"x", "y"}
 
 
 class Api:

@@ -10,6 +10,7 @@ from policies.gpus import device_slices
 from policies.gpus.device_kinds import PARTS, DeviceKind
 from policies.gpus.device_pools import Inventory
 from policies.gpus.device_slices import kind_key
+from policies.pods.pod import Toleration
 from tests.cases import cases
 from webhook.cluster import errors
 from webhook.configuration.published_devices import (
@@ -94,6 +95,25 @@ OF_A, OF_B = PublishedNodes({0: 8}), PublishedNodes({1: 4})
 )
 def test_what_is_published(before: PublishedDevices, found: Inventory, want: PublishedDevices) -> None:
     assert to_publish(before, found, NOW) == want
+
+
+SICK = Toleration(key="example.com/sick", effect="NoExecute")
+
+
+@cases(
+    ("taints", "want"),
+    a_few=((SICK,), (SICK,)),
+    too_many=((msgspec.structs.replace(SICK, value="x" * 300_000),), ()),
+)
+def test_the_taints_of_all_devices_of_a_kind(
+    taints: tuple[Toleration, ...], want: tuple[Toleration, ...]
+) -> None:
+    found = inventory({"a": 8})
+    stored = to_publish(published(A, B), msgspec.structs.replace(found, taints={kind_key(A): taints}), NOW)
+    assert [each.taints for each in stored.kinds] == [want, ()]
+    assert stored.with_classes(()).taints == ({kind_key(A): want} if want else {})
+    untainted = to_publish(published(A, B), found, NOW)
+    assert stored.device_kinds == untainted.device_kinds, "no demand depends on them"
 
 
 def test_what_is_gone_leaves_out_the_same_names() -> None:

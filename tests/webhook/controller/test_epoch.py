@@ -10,7 +10,7 @@ from tests.webhook.quota.quota_and_ledger_object import keeper
 from webhook.cluster import errors
 from webhook.controller import observed_ledgers, reconciler
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.reconciler import RAISE_EVERY
+from webhook.controller.reconciler import EPOCH_RAISE_SECONDS
 from webhook.quota.ledger_objects import EPOCH_OBJECT, ledger_objects_path
 from webhook.quota.store import VersionedLedger
 
@@ -45,13 +45,15 @@ def test_the_epoch_is_raised_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert {controller.waits(each) for each in names} == {NO_QUOTA_SECONDS}
     assert controller.raised == 1
 
-    controller.now += RAISE_EVERY / 2
+    controller.now += EPOCH_RAISE_SECONDS / 2
     controller.sees("late", "later")
-    assert (controller.waits("late"), controller.raised) == (RAISE_EVERY, 1), "it shares the next one"
-    controller.now += RAISE_EVERY / 2
+    assert (controller.waits("late"), controller.raised) == (EPOCH_RAISE_SECONDS, 1), "it shares the next one"
+    controller.now += EPOCH_RAISE_SECONDS / 2
     assert (controller.waits("late"), controller.waits("later")) == (NO_QUOTA_SECONDS, NO_QUOTA_SECONDS)
     assert controller.raised == 2
-    assert controller.waits("team-0") == NO_QUOTA_SECONDS - RAISE_EVERY, "another raise takes it no longer"
+    assert controller.waits("team-0") == NO_QUOTA_SECONDS - EPOCH_RAISE_SECONDS, (
+        "another raise takes it no longer"
+    )
     controller.now += NO_QUOTA_SECONDS
     assert controller.waits("late") == 0
 

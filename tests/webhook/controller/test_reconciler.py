@@ -25,7 +25,7 @@ from tests.webhook.quota.quota_and_ledger_object import (
 from webhook.cluster.api import ApiClient
 from webhook.controller import reconciler
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.reconciler import POLL_AGAIN, QuotaReconciler
+from webhook.controller.reconciler import LISTS_POLL_SECONDS, QuotaReconciler
 from webhook.controller.usage_counter import Counted
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.ledger_objects import PLURAL, decode_ledger_object
@@ -186,7 +186,7 @@ def test_without_a_quota_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch)
     it_was_listed=(True, True, False, (None, [])),
     so_few_are_listed_each=(False, False, False, (None, [])),
     very_many_wait_for_one_list=(False, True, False, (None, ["all"])),
-    another_thread_lists=(False, True, True, (POLL_AGAIN, [])),
+    another_thread_lists=(False, True, True, (LISTS_POLL_SECONDS, [])),
 )
 def test_new_ledgers_share_lists(
     is_listed: bool, is_longer: bool, another_lists: bool, want: tuple[float | None, list[str]]
@@ -204,7 +204,7 @@ def test_nothing_is_counted_before_everything_is_listed() -> None:
     cluster = Cluster()
     cluster.counter.synced = False
 
-    assert cluster.reconcile() == POLL_AGAIN
+    assert cluster.reconcile() == LISTS_POLL_SECONDS
 
 
 def test_a_new_ledger_takes_no_count_at_no_revision() -> None:

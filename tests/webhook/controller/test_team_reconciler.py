@@ -16,7 +16,7 @@ from tests.webhook.controller.team_moves import Controller, World, serve
 from tests.webhook.controller.team_scene import NAMESPACES, OBJECT, PLACE, Scene, run
 from tests.webhook.quota.ledger_api import LEDGERS
 from webhook.controller import team_sizes
-from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS, SOON
+from webhook.controller.reconciler import CONTEND_SECONDS, CONTENDED_RETRY_SECONDS, MARGIN_SECONDS
 from webhook.quota.documents import quota_path
 from webhook.quota.team_documents import team_path
 
@@ -120,7 +120,7 @@ def test_who_writes_all_the_time_delays_the_counts(monkeypatch: pytest.MonkeyPat
 
     def test(scene: Scene) -> None:
         scene.during = [lambda: serve(scene.world, "pod", "cv", 1)] * 9
-        assert scene.reconcile("cv") == {"cv": CONTEND_AGAIN}
+        assert scene.reconcile("cv") == {"cv": CONTENDED_RETRY_SECONDS}
 
     run(test)
 
@@ -239,9 +239,13 @@ def test_the_object_of_a_team_goes_when_nobody_is_in_it() -> None:
         assert scene.waiting()["cv"] == 7, "counted by the last limits, until its watch shows that it is gone"
         scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
         assert scene.reconcile(PLACE) == {PLACE: None}, "namespaces are left"
-        assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
+        assert scene.reconcile("cv", "nlp") == {
+            "cv": MARGIN_SECONDS,
+            "nlp": MARGIN_SECONDS,
+            PLACE: MARGIN_SECONDS,
+        }
         assert OBJECT in scene.world.api._objects
-        assert scene.reconcile("prod") == {"prod": SOON, PLACE: SOON}
+        assert scene.reconcile("prod") == {"prod": MARGIN_SECONDS, PLACE: MARGIN_SECONDS}
         assert OBJECT not in scene.world.api._objects
         scene.controller.reconcile("nlp")
         assert {name: scene.world.decides(name) for name in NAMESPACES} == {
@@ -294,7 +298,7 @@ def test_joins_that_take_long_are_continued_later(monkeypatch: pytest.MonkeyPatc
     def test(scene: Scene) -> None:
         apart(scene)
         scene.during = [passes]
-        assert scene.reconcile("cv", "prod") == {"cv": None, "prod": SOON}
+        assert scene.reconcile("cv", "prod") == {"cv": None, "prod": MARGIN_SECONDS}
         assert {name: scene.world.decides(name) for name in ("cv", "prod")} == {"cv": PLACE, "prod": "prod"}
 
     run(test)
@@ -312,8 +316,8 @@ def test_what_takes_long_is_continued_later(monkeypatch: pytest.MonkeyPatch) -> 
         scene.during = [passes]
         assert scene.reconcile("cv", "nlp", "prod") == {
             "cv": None,
-            "nlp": CONTEND_AGAIN,
-            "prod": CONTEND_AGAIN,
+            "nlp": CONTENDED_RETRY_SECONDS,
+            "prod": CONTENDED_RETRY_SECONDS,
         }
         assert scene.waiting() == {"cv": 7, "nlp": 0, "prod": 0}
         scene.world.belongs |= dict.fromkeys(NAMESPACES, "")
@@ -324,7 +328,11 @@ def test_what_takes_long_is_continued_later(monkeypatch: pytest.MonkeyPatch) -> 
             leave(namespace, team_object)
 
         scene.controller.moves.leave = leaves_late  # type: ignore[method-assign]
-        assert scene.reconcile("cv", "nlp") == {"cv": SOON, "nlp": SOON, PLACE: SOON}
+        assert scene.reconcile("cv", "nlp") == {
+            "cv": MARGIN_SECONDS,
+            "nlp": MARGIN_SECONDS,
+            PLACE: MARGIN_SECONDS,
+        }
         assert scene.waiting().keys() == {"nlp", "prod"}
 
     run(test)

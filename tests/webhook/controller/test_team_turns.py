@@ -7,7 +7,7 @@ import pytest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.controller.team_scene import NAMESPACES, Scene, run
 from webhook.controller import team_sizes
-from webhook.controller.reconciler import CONTEND_AGAIN, CONTEND_SECONDS
+from webhook.controller.reconciler import CONTEND_SECONDS, CONTENDED_RETRY_SECONDS
 from webhook.quota.documents import quota_path
 
 
@@ -32,7 +32,7 @@ def test_quotas_that_do_not_fit_leave_half_of_the_time_for_the_counts(
                 {"gpus": 1, "classes": {"nvidia-t4": 1}},
                 2,
             )
-        assert scene.reconcile(*NAMESPACES) == {"cv": None, "nlp": None, "prod": CONTEND_AGAIN}
+        assert scene.reconcile(*NAMESPACES) == {"cv": None, "nlp": None, "prod": CONTENDED_RETRY_SECONDS}
         assert scene.waiting() == {"cv": 7, "nlp": 7, "prod": 0}
         assert scene.reconcile("prod") == {"prod": None}, "its turn comes"
         assert scene.waiting()["prod"] == 7

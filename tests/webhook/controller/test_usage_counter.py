@@ -197,9 +197,10 @@ def test_claims_are_listed_for_a_bound_pod_at_most_once_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed: list[tuple[str, bool]] = []
-    held = SimpleNamespace(revision=7, list_started=monotonic() - 60)
+    held, number = SimpleNamespace(revision=7, list_started=monotonic() - 60), [500]
     claims = SimpleNamespace(
         position=lambda _: held,
+        size=lambda _: number[0],
         resource=SimpleNamespace(plural="resourceclaims"),
         synced=True,
         refresh=lambda namespace, since: listed.append((namespace, since > held.list_started)),
@@ -214,6 +215,9 @@ def test_claims_are_listed_for_a_bound_pod_at_most_once_a_second(
         assert of.claims_wait("team") == 0
         held.list_started = monotonic()
         assert 0 < (of.claims_wait("team") or 0) <= 1
+        number[0] = 10_000
+        assert 19 < (of.claims_wait("team") or 0) <= 20, "many claims take longer"
+        number[0] = 500
         of.refresh_claims("team")
         assert listed == []
         held.list_started -= 1

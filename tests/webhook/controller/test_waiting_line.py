@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from policies.quota.line import Gang, Standing
+from policies.quota.queue_entries import Gang, Standing
 from policies.quota.waiting import GATE, QueueSpec
 from tests import builders
 from tests.cases import cases

@@ -14,7 +14,7 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line import Gang, InLine, Standing, Waiter
+from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueSpec
 from tests.budgets import budget, spending

@@ -5,11 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, claim_record
 from policies.gpus.device_classes import ClusterDevices, decode_device_class
 from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
+from policies.gpus.device_slices import kind_key
+from policies.pods.pod import Toleration
 from tests.builders import JSON, container, pod
 from tests.cases import cases
 from tests.webhook.serving.served import request
@@ -69,11 +72,12 @@ def reviewed(
     stored: JSON | None = None,
     user: str = "ada",
     seconds: float = 20,
+    devices: ClusterDevices = DEVICES,
     **more: Any,
 ) -> AdmissionResponse:
     """Review an object. stored: the spec of the template that a pod names. user: who creates it. seconds: until the deadline."""
     by = [gpu_class(SMALL, "Small"), gpu_class(LARGE, "Large"), policy(mode, **more)]
-    cache = DecisionCache(load_objects(by, DEVICES))
+    cache = DecisionCache(load_objects(by, devices))
     name = ClaimName(TEMPLATE, NAMESPACE, "one")
     metadata = {"name": "one", "namespace": NAMESPACE}
     record = claim_record(
@@ -103,9 +107,6 @@ FROM_TEMPLATE = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "c
     ("kind", "document", "mode", "want"),
     a_claim=(CLAIM, claim(), "enforce", (False, [])),
     a_claim_that_selects_the_class=(CLAIM, claim(IS_SMALL), "enforce", (True, [])),
-    a_claim_that_claims_to_be_from_a_template=(
-        CLAIM, claim(ownerReferences=FROM_TEMPLATE), "enforce", (False, []),
-    ),
     a_claim_in_mode_warn=(CLAIM, claim(), "warn", (True, [f"resourceclaim {NAMESPACE}/one: spec."])),
     a_claim_in_mode_audit=(CLAIM, claim(), "audit", (True, [])),
     a_template=(TEMPLATE, claim(kind=TEMPLATE), "enforce", (False, [])),
@@ -129,6 +130,41 @@ def test_claims_and_templates(kind: str, document: JSON, mode: str, want: tuple[
         assert response.status.message.endswith(f"spec.{sentence}")
         assert response.status.details is not None
         assert [each.reason for each in response.status.details.causes] == ["ClassNotAllowed"]
+
+
+SICK = Toleration(key="example.com/sick", effect="NoExecute")
+TAINTED = structs.replace(DEVICES, taints={kind_key(kind("Small")): (SICK,)})
+HAS_TAINT = "each device for it has a taint that it does not tolerate, such as example.com/sick:NoExecute"
+ADD = "add {key: example.com/sick, operator: Exists, effect: NoExecute}"
+
+
+@cases(
+    ("kind_", "document", "want"),
+    a_claim=(
+        CLAIM, claim(IS_SMALL),
+        f"resourceclaim {NAMESPACE}/one: spec.devices.requests[0].exactly.tolerations: {ADD} if pods may use them; {HAS_TAINT}, "
+        "so its pods stay pending [gpu-toleration]",
+    ),
+    a_template=(
+        TEMPLATE, claim(IS_SMALL, kind=TEMPLATE),
+        f"ResourceClaimTemplate {NAMESPACE}/one: spec.spec.devices.requests[0].exactly.tolerations: {ADD} if pods may use them; "
+        f"{HAS_TAINT}, so its pods stay pending [gpu-toleration]",
+    ),
+    a_pod=(
+        "Pod",
+        pod(
+            container(resources={"claims": [{"name": "gpu"}]}),
+            resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
+        ),
+        f"pod {NAMESPACE}/trainer: spec.resourceClaims[0]: name a ResourceClaimTemplate whose requests have tolerations "
+        f"{ADD.removeprefix('add ')} if the pod may use them; {HAS_TAINT}, so the pod stays pending [gpu-toleration]",
+    ),
+)  # fmt: skip
+def test_only_tainted_devices_can_serve_it(kind_: str, document: JSON, want: str) -> None:
+    response = reviewed(document, kind_, stored=spec(IS_SMALL), devices=TAINTED)
+    assert response.allowed
+    assert want in list(response.warnings or ())
+    assert want not in list(reviewed(document, kind_, stored=spec(IS_SMALL)).warnings or ())
 
 
 @cases(

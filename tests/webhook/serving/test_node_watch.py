@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from policies.placement.hardware import LabelKeys
-from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeState
+from policies.placement.named_nodes import HOSTNAME, NO_NODES
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.pod import Toleration
 from tests.cases import cases

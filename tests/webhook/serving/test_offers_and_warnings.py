@@ -10,7 +10,8 @@ import pytest
 
 from policies.finding import Edit
 from policies.placement.availability import NO_NODE
-from policies.placement.named_nodes import Labels, NodeState
+from policies.placement.named_nodes import Labels
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeOffer, node_facts
 from policies.pods.field_paths import annotation_path, path_parts, with_edit
 from policies.pods.pod import Toleration

@@ -150,7 +150,7 @@ WHEREVER = {
 
 
 @cases(("mode", "namespace"), WHEREVER)
-def test_marks_and_finalizers_of_claims_are_kept_from_tenants(mode: str, namespace: str) -> None:
+def test_marks_finalizers_and_owners_of_claims_are_kept_from_tenants(mode: str, namespace: str) -> None:
     """Which changes are refused: tests/policies/quota/test_claim_demand.py."""
     served = Served(mode)
     kept, gone = claim("claim1", finalizers=["resource.kubernetes.io/delete-protection"]), claim("claim1")
@@ -162,11 +162,15 @@ def test_marks_and_finalizers_of_claims_are_kept_from_tenants(mode: str, namespa
     unprotected = served.validate(gone, oldObject=kept, **change)
     created = served.validate(marked, kind=CLAIM, namespace=namespace, userInfo=tenant)
     changed = served.validate(marked, oldObject=plain, userInfo=tenant, **change)
+    owned = served.validate(plain, kind=CLAIM, namespace=namespace, userInfo=tenant)
+    given = served.validate(plain, oldObject=claim("claim1"), **change)
 
     wants = "must keep resource.kubernetes.io/delete-protection while the claim is allocated"
     assert wants in message(unprotected)
     marks = "must be omitted: only system:kube-scheduler marks the claims that it makes for pods"
     assert [marks in message(each) for each in (created, changed)] == [True, True]
+    gives = "must not have a Pod as controller: only Kubernetes makes claims for pods, from templates"
+    assert [gives in message(each) for each in (created, owned, given)] == [True, True, True]
     assert served.validate(kept, oldObject=kept, **change).allowed
     assert served.validate(marked, oldObject=marked, userInfo=tenant, **change).allowed
     assert served.validate(marked, oldObject=plain, userInfo=SCHEDULER, **change).allowed

@@ -6,7 +6,8 @@ from typing import Any
 from tests.builders import JSON
 from webhook.configuration.loader import load_directory
 from webhook.workloads.gpu_amounts import MAX_DEPTH
-from webhook.workloads.unread import MAX_MISPLACED, quota_findings, unread_gpus
+from webhook.workloads.misplaced import MAX_MISPLACED
+from webhook.workloads.unread import quota_findings, unread_gpus
 
 BUILT_IN = load_directory(None)
 MAPPING, KINDS = BUILT_IN.resource_mapping, BUILT_IN.workload_kinds

@@ -114,11 +114,11 @@ class CheckedCluster:
     @cached_property
     def has_controller(self) -> bool:
         # Only with a cluster: they load what checks certificates.
-        from webhook.tools.doctor.cluster import Names  # noqa: PLC0415
+        from webhook.cluster.objects import InstallationNames  # noqa: PLC0415
         from webhook.tools.status.freshness import figures_until  # noqa: PLC0415
 
         # Few tenants may read the Lease, and the notes are about what is not evaluated.
-        return figures_until(Permitted(self._api), Names(), datetime.now(UTC)) is None
+        return figures_until(Permitted(self._api), InstallationNames(), datetime.now(UTC)) is None
 
     def _note_uncounted(self, namespace: str, team: str) -> None:
         note = f"GPU pods of namespace {namespace} are denied until {team_title(team)} is counted"

@@ -13,15 +13,7 @@ import msgspec
 import yaml
 
 from policies.finding import Value, flow, plain
-from policies.pods.field_paths import (
-    APPENDED,
-    OPTIONAL,
-    Parts,
-    edit_order,
-    field_path,
-    value_at,
-    with_edit,
-)
+from policies.pods.field_paths import APPENDED, OPTIONAL, Parts, edit_order, field_path, value_at, with_edit
 from webhook.configuration.yaml_documents import EventLoader, YamlDocument, YamlError, is_text, load_documents
 from webhook.tools.check.placeholders import is_placeholder
 

@@ -48,7 +48,6 @@ class Repair(NamedTuple):
 
     @property
     def edits(self) -> list[TextEdit]:
-        """The edits of the file."""
         return file_edits(self.manifest, self.chosen or self.violation.finding.fix)
 
 

@@ -25,13 +25,7 @@ from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.evaluation.kinds import ADVISED, CLAIM, DISRUPTION_BUDGET
 from webhook.tools.check.placeholders import has_parameters, is_placeholder, is_template, undecided_amounts
-from webhook.tools.check.sources import (
-    ReadResult,
-    Renderer,
-    ToRender,
-    read_stdin,
-    texts_of,
-)
+from webhook.tools.check.sources import ReadResult, Renderer, ToRender, read_stdin, texts_of
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 

@@ -12,23 +12,17 @@ from functools import reduce
 from itertools import chain
 from typing import Any
 
-import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.gpus.claimed_devices import decode_claim, decode_claim_template, is_generated
 from policies.placement.named_nodes import NO_NODES
-from policies.pods.pod import Metadata
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.fit import demands, existing
-from policies.quota.quota_request import quota_request_for_claim
-from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS, misplaced_containers
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
-from policies.rules.parallelism import ID as PARALLELISM
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
 from webhook.evaluation.creation import evaluate_creation, evaluate_template, is_reviewed, unreviewed
@@ -41,20 +35,28 @@ from webhook.evaluation.workloads import (
     EvaluatedPod,
     as_workload,
     evaluate_autoscaler,
-    given,
     templates_of,
+    with_default_amounts,
     with_referred,
 )
 from webhook.tools.check import run_context, run_quotas
 from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
-from webhook.tools.check.placeholders import has_parameters, is_placeholder
 from webhook.tools.check.run_budgets import budget_findings
+from webhook.tools.check.run_decisions import (
+    PodResult,
+    advice,
+    as_known,
+    counted_claim,
+    naming,
+    without_placeholders,
+)
 from webhook.tools.check.run_references import described_elsewhere
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
+from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus
 from webhook.workloads.places import workload_pods
 from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAIN_JOB, runtime_of, with_runtime
-from webhook.workloads.unread import misplaced_fields, misplaced_gpus, quota_findings, unread_gpus
+from webhook.workloads.unread import quota_findings, unread_gpus
 
 
 class ManifestVerdict(Enum):
@@ -67,22 +69,6 @@ class ManifestVerdict(Enum):
     """It depends on the value that a tool will put in place of a placeholder, or on what the caller may not read."""
     SKIPPED = "skipped"
     """A kind that is not known to have pods."""
-
-
-class PodResult(EvaluatedPod, frozen=True):
-    """Result for one pod of a manifest."""
-
-    placeholders: tuple[Placeholder, ...] = ()
-    """Values that findings were about, and that will be others once the file is rendered."""
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The pod with the changes applied."""
-        if self.place.is_partial:
-            return self.place.data
-        operations = msgspec.json.encode(self.decisions[0].operations)
-        changed: dict[str, Any] = jsonpatch.apply_patch(self.place.data, msgspec.json.decode(operations))
-        return changed
 
 
 Remark = tuple[Outcome | None, str, str]
@@ -235,7 +221,7 @@ class Run:
         by = replace(self._by, quota_of=lambda _namespace: quota)
         decision = None if target else self._autoscaler(manifest, policy, by)
         decision = decision or by.check_workload(policy, workload, is_update=stored is not None)
-        decisions = [_naming(decision, runtime) if runtime else decision]
+        decisions = [naming(decision, runtime) if runtime else decision]
         if quota is not None and target is None and not workload.metadata.controlled_by:
             requested = demands(workload, configuration, quota.stored.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
@@ -253,7 +239,7 @@ class Run:
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
-            decisions.append(_advice(manifest, policy, by))
+            decisions.append(advice(manifest, policy, by))
             if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
@@ -261,8 +247,8 @@ class Run:
             findings = budget_findings(manifest, self._manifests, self._workloads, mapping)
             decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
         if kind == CLAIM and stored is None:
-            decisions.append(_counted_claim(manifest, policy, by))
-        found = (violation for decision in decisions for violation in _as_known(decision, quota).violations)
+            decisions.append(counted_claim(manifest, policy, by))
+        found = (violation for decision in decisions for violation in as_known(decision, quota).violations)
         is_denied_itself = kind in {CLAIM, CLAIM_TEMPLATE, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
@@ -355,7 +341,7 @@ class Run:
         quota = self._quota(manifest)
         by = replace(self._by, quota_of=lambda _namespace: quota)
         for written, submitted in manifest.pods:
-            place, pod = given(by, policy, written, submitted)
+            place, pod = with_default_amounts(by, policy, written, submitted)
             if manifest.is_pod:
                 # The demand of an owned pod is that of its owner.
                 counted = not (pod.metadata and pod.metadata.controlled_by)
@@ -371,82 +357,17 @@ class Run:
             if not is_reviewed(pod, self._configuration.resource_mapping):
                 decisions = [unreviewed(decision, pod) for decision in decisions]
             located = (
-                _as_known(decision.located(place.path_in_object, place.path_of_edit), quota)
+                as_known(decision.located(place.path_in_object, place.path_of_edit), quota)
                 for decision in decisions
             )
-            yield _without_placeholders(manifest, PodResult(place, pod, tuple(located)))
+            yield without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 
 def _findings(decision: Decision) -> Iterator[Finding]:
     return (violation.finding for violation in decision.violations)
 
 
-def _naming(decision: Decision, runtime: str) -> Decision:
-    """Return the decision, whose sentences about processes name the runtime that states some of the numbers."""
-
-    def named(violation: Violation) -> Violation:
-        finding = violation.finding
-        if finding.rule != PARALLELISM:
-            return violation
-        return replace(violation, finding=replace(finding, message=f"{finding.message}, with {runtime}"))
-
-    return replace(decision, violations=tuple(map(named, decision.violations)))
-
-
-def _advice(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
-    document = msgspec.json.encode(manifest.data)
-    if manifest.group_kind != CLAIM_TEMPLATE:
-        return by.advise(policy, manifest.group_kind, document)
-    try:
-        return by.check_claim_template(policy, decode_claim_template(document))
-    except msgspec.ValidationError:  # the API server rejects it
-        return Decision(policy=policy)
-
-
-def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
-    """Decide on a ResourceClaim, and count its demand; the API server rejects one that cannot be read."""
-    try:
-        claim = decode_claim(msgspec.json.encode(manifest.data))
-    except msgspec.ValidationError:
-        return Decision(policy=policy)
-    request = quota_request_for_claim("check", claim, "", by.configuration)
-    return by.check_claim(policy, claim, request, by_cluster=is_generated(claim.metadata or Metadata()))
-
-
-def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
-    """Return the result without findings about placeholders, and without advice, which may follow from them."""
-    placeholders = {
-        Placeholder(violation.finding.path, violation.finding.value): None
-        for violation in pod.violations
-        if violation.finding.value is not None
-        and is_placeholder(violation.finding.value, violation.finding.path)
-    }
-    if not placeholders:
-        return pod
-    paths = {placeholder.path for placeholder in placeholders}
-    denied = (violation for violation in pod.violations if violation.outcome is Outcome.DENIED)
-    left = tuple(denial for denial in denied if denial.finding.path not in paths)
-    return replace(
-        pod,
-        decisions=(replace(pod.decisions[0], violations=left),),
-        placeholders=() if has_parameters(manifest.group, manifest.kind) else tuple(placeholders),
-    )
-
-
 def _key(manifest: Manifest) -> run_quotas.Key:
     """Return what identifies the object in its namespace: an object without a name is unique."""
     own_name = (manifest.data.get("metadata") or {}).get("name")
     return *manifest.group_kind, manifest.name if own_name else f"{manifest.file}:{manifest.line_of()}"
-
-
-def _as_known(decision: Decision, quota: run_quotas.RunQuota | None) -> Decision:
-    """Return the denials by a quota as warnings where the other pods of the namespace are not known."""
-    if quota is not None and quota.stored.used is not None:
-        return decision
-    known = (
-        Violation(violation.finding, Outcome.WARNED)
-        if violation.finding.rule == QUOTA_RULE.id and violation.outcome is Outcome.DENIED
-        else violation
-        for violation in decision.violations
-    )
-    return replace(decision, violations=tuple(known))

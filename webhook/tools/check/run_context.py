@@ -18,11 +18,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import Labels
 from webhook.cluster.objects import decode_config_map
-from webhook.configuration.documents import (
-    GROUP,
-    RESOURCE_MAPPING,
-    LocatedProblem,
-)
+from webhook.configuration.documents import GROUP, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP
 from webhook.configuration.loader import Configuration
 from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
@@ -109,7 +105,7 @@ def devices_in(manifests: Sequence[Manifest], mapping: ResourceMapping) -> Clust
     for manifest, slice_ in _decoded(manifests, RESOURCE_SLICE, pools.reader.read):
         pools.put(manifest.name, None, slice_)
     pools.count(mapping)
-    return ClusterDevices(classes, pools.inventory.device_kinds)
+    return ClusterDevices(classes, pools.inventory.device_kinds, pools.inventory.taints)
 
 
 def limits_in(

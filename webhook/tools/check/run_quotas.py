@@ -11,7 +11,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import INVALID_DOCUMENT, Finding, Severity
+from policies.finding import INVALID_DOCUMENT, Finding, warning
 from policies.pods.field_paths import path_parts, value_at
 from policies.policy import Labels
 from policies.quota.amounts import Vector, positive_difference, total
@@ -59,11 +59,7 @@ class RunQuota(msgspec.Struct, frozen=True):
         """Decide as serve does; what is allowed counts from now on."""
         ledger = self.ledger()
         outcome = decide_by_own_catalogue(
-            ledger,
-            quota_request,
-            self.configuration,
-            waiting=ledger.waiting,
-            is_served=self.has_controller,
+            ledger, quota_request, self.configuration, waiting=ledger.waiting, is_served=self.has_controller
         )
         if outcome.request and outcome.verdict and outcome.verdict.allowed:
             self.count(outcome.request.demand)
@@ -163,15 +159,15 @@ def quota_findings(
     checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
     problems = [(problem.path, problem.message, "") for problem in read.problems]
     problems += [(each.path, each.message, kind) for each, kind in chain.from_iterable(checked)]
-    warning = partial(Finding, rule=QUOTA_RULE.id, reason=INEFFECTIVE_QUOTA, severity=Severity.WARNING)
+    ineffective = partial(warning, rule=QUOTA_RULE.id, reason=INEFFECTIVE_QUOTA)
     denial = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
     for path, message, kind in problems:
         parts = path_parts(path)
         is_known_later = kind in kinds or any(map(is_placeholder, (value_at(manifest.data, parts), *parts)))
-        yield (warning if is_known_later else denial)(path=path, message=message)
+        yield (ineffective if is_known_later else denial)(path=path, message=message)
     for spec in () if problems else specs:
         for path, message in limits_warnings(manifest.name, spec, teams):
-            yield warning(path=f"spec.{path}", message=message)
+            yield ineffective(path=f"spec.{path}", message=message)
 
 
 def read_manifest(manifest: Manifest) -> DocumentSet:

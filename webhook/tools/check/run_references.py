@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import UNREAD_GPUS, Finding, Severity, truncate
+from policies.finding import UNREAD_GPUS, Finding, truncate, warning
 from policies.pods.field_paths import field_path, value_at
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import steps
@@ -29,10 +29,7 @@ DESCRIBED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     SERVICE: {"spec.predictor.model.runtime": ("ServingRuntime", "ClusterServingRuntime")},
     TRAIN_JOB: {"spec.runtimeRef.name": (CLUSTER_RUNTIME, "TrainingRuntime")},
     ("tekton.dev", "TaskRun"): {"spec.taskRef.name": _TASKS},
-    ("tekton.dev", "Pipeline"): {
-        "spec.tasks[].taskRef.name": _TASKS,
-        "spec.finally[].taskRef.name": _TASKS,
-    },
+    ("tekton.dev", "Pipeline"): {"spec.tasks[].taskRef.name": _TASKS, "spec.finally[].taskRef.name": _TASKS},
     ("tekton.dev", "PipelineRun"): {
         "spec.pipelineRef.name": ("Pipeline",),
         "spec.pipelineSpec.tasks[].taskRef.name": _TASKS,
@@ -71,12 +68,8 @@ def described_elsewhere(
         if other is None and key in OF_MODELS:
             yield unknown(kinds[0], path, name)
         elif key != TRAIN_JOB and _has_gpus(key[0], namespace, other, configuration, lookup, MAX_DEPTH):
-            yield Finding(
-                rule="workloads",
-                reason=UNREAD_GPUS,
-                severity=Severity.WARNING,
-                path=path,
-                message=IN_ITS_PODS(truncate(name)),
+            yield warning(
+                rule="workloads", reason=UNREAD_GPUS, path=path, message=IN_ITS_PODS(truncate(name))
             )
 
 

@@ -20,11 +20,11 @@ from policies.pods.field_paths import path_parts, with_edits
 from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
+from webhook.cluster.objects import InstallationNames
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.tools.corrections import correct, is_better
-from webhook.tools.doctor.cluster import Names
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.permitted import Permitted
@@ -94,7 +94,7 @@ class ProposalReader:
         no_room = ""
         if is_accepted:
             ledger = effective_ledger(reader, namespace, reader.quota(namespace), self._now)
-            has_controller = figures_until(reader, Names(), self._now) is None
+            has_controller = figures_until(reader, InstallationNames(), self._now) is None
             quota = quota_from_status(ledger, configuration, has_controller=has_controller)
             now = evaluated(msgspec.structs.replace(evaluator, quota_of=lambda _namespace: quota), fixed)
             no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")

@@ -8,8 +8,8 @@ from functools import partial
 import msgspec
 
 from webhook.cluster import errors
-from webhook.cluster.objects import NAMESPACE
-from webhook.tools.doctor.cluster import InstalledCluster, Names, Permission, Unknown
+from webhook.cluster.objects import NAMESPACE, InstallationNames
+from webhook.tools.installed_cluster import InstalledCluster, Permission, Unknown
 
 
 class DoctorSeverity(Enum):
@@ -67,7 +67,7 @@ def doctor_check(identity: str, title: str, *reads: Permission) -> Callable[[Run
     return lambda run: DoctorCheck(identity, title, run, reads)
 
 
-def _in_namespace(found: DoctorFinding, names: Names) -> DoctorFinding:
+def _in_namespace(found: DoctorFinding, names: InstallationNames) -> DoctorFinding:
     """Return the finding with the namespace of the installation in its commands, which are written for the default one."""
     remedy = _DEFAULT_NAMESPACE.sub(rf"\1 {names.namespace}", found.remedy)
     return msgspec.structs.replace(found, remedy=remedy)

@@ -1,12 +1,10 @@
-"""Literals and conditions of CEL: texts, lists, globs, and which resources are GPUs."""
+"""Literals and conditions of CEL."""
 
 import re
 import string
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-
-from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
+from typing import Any
 
 Named = tuple[str, str]
 """Name and CEL expression: of a variable, of a match condition."""
@@ -17,6 +15,7 @@ MAX_ALTERNATIVES = 20
 NAME_CHARACTERS = f"{string.ascii_letters}{string.digits}./_-"
 """Those of namespaces and resources. The - is last, where `[…]` takes it for itself."""
 _META = re.compile(r"[*?\[]")
+# In `r'…'`, which can hold neither a quote nor a line end.
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in r"\.^$*+?()[]{}|"} | {"'": r"\x27", "\n": r"\n", "\r": r"\r"})
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -27,20 +26,22 @@ def text(value: str) -> str:
     return f"'{''.join(characters)}'"
 
 
-def texts(values: Iterable[str]) -> str:
-    """Return the strings as a CEL list, a long one on several lines."""
+def literal(value: Any) -> str:
+    """Return plain data as a CEL literal: maps with an entry a line, long lists on several lines."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, int):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        entries = ",\n  ".join(f"{text(key)}: {literal(each)}" for key, each in value.items())
+        return f"{{\n  {entries}}}"
     lines = [""]
-    for literal in map(text, values):
-        if lines[-1] and len(lines[-1]) + len(literal) > LIST_WIDTH:
+    for each in map(literal, value):
+        if lines[-1] and len(lines[-1]) + len(each) > LIST_WIDTH:
             lines.append("")
-        lines[-1] += f", {literal}" if lines[-1] else literal
+        lines[-1] += f", {each}" if lines[-1] else each
     joined = ",\n  ".join(lines)
     return f"[{joined}]"
-
-
-def escaped(literal: str) -> str:
-    """Return the text as part of a regular expression (RE2) in `r'…'`, which can hold neither a quote nor a line end."""
-    return literal.translate(_SPECIAL)
 
 
 def glob_regex(glob: str) -> str:
@@ -58,7 +59,7 @@ def glob_regex(glob: str) -> str:
             fitting = "".join(c for c in NAME_CHARACTERS if fnmatchcase(c, glob[at - 1 : end + 1]))
             regex, at = f"{regex}[{fitting or f'^{NAME_CHARACTERS}'}]", end + 1
         else:
-            regex += escaped(character)
+            regex += character.translate(_SPECIAL)
     return regex
 
 
@@ -69,56 +70,8 @@ def fits(subject: str, globs: Iterable[str]) -> str:
         return "true"
     plain = [glob for glob in globs if not _META.search(glob)]
     regexes = [glob_regex(glob) for glob in globs if _META.search(glob)]
-    return " || ".join(_fitting(subject, plain, regexes)) or "false"
-
-
-def _fitting(subject: str, plain: Sequence[str], regexes: Sequence[str]) -> Iterator[str]:
-    """Yield the conditions that `subject` is one of the texts, and that one of the regular expressions fits the whole of it."""
-    if plain:
-        yield f"{subject} in {texts(plain)}"
     # A literal cannot be folded: a long one becomes several.
-    for at in range(0, len(regexes), MAX_ALTERNATIVES):
-        yield f"{subject}.matches(r'^({'|'.join(regexes[at : at + MAX_ALTERNATIVES])})$')"
-
-
-# ---- which pods and containers request GPUs
-
-
-def is_gpu_name(
-    name: str, resource_mapping: ResourceMapping, wanted: Callable[[ResourcePattern], bool] = lambda _: True
-) -> str:
-    """Return the condition that the resource `name` (a CEL variable) is a GPU resource whose pattern is wanted.
-
-    The first pattern that fits a name decides, so a pattern counts only where no other one before it fits.
-    """
-    groups: dict[tuple[ResourcePattern, ...], list[ResourcePattern]] = defaultdict(list)
-    unwanted: list[ResourcePattern] = []
-    for candidate in resource_mapping.patterns:
-        if candidate.measure is Measure.NOTHING or not wanted(candidate):
-            unwanted.append(candidate)
-        else:
-            groups[tuple(each for each in unwanted if _may_overlap(each, candidate))].append(candidate)
-    ways: list[str] = []
-    for exceptions, group in groups.items():
-        condition = any_pattern(name, group)
-        unless = f"!({any_pattern(name, exceptions)})"
-        ways.append(f"({unless} &&\n ({condition}))" if exceptions else condition)
-    return " ||\n".join(ways) or "false"
-
-
-def any_pattern(name: str, patterns: Iterable[ResourcePattern]) -> str:
-    plain = [pattern.pattern for pattern in patterns if "*" not in pattern.pattern]
-    # Here a * stands for one or more characters, unlike in globs.
-    regexes = [escaped(each.pattern).replace(r"\*", ".+") for each in patterns if "*" in each.pattern]
-    return " ||\n".join(_fitting(name, plain, regexes))
-
-
-def _may_overlap(one: ResourcePattern, other: ResourcePattern) -> bool:
-    """Whether some name could fit both; yes in doubt."""
-    (head, star, tail), (other_head, other_star, other_tail) = (
-        each.pattern.partition("*") for each in (one, other)
-    )
-    if not star and not other_star:
-        return head == other_head
-    heads = head.startswith(other_head) or other_head.startswith(head)
-    return heads and (tail.endswith(other_tail) or other_tail.endswith(tail))
+    parts = (regexes[at : at + MAX_ALTERNATIVES] for at in range(0, len(regexes), MAX_ALTERNATIVES))
+    ways = [f"{subject} in {literal(plain)}"] if plain else []
+    ways += (f"{subject}.matches(r'^({'|'.join(part)})$')" for part in parts)
+    return " || ".join(ways) or "false"

@@ -1,26 +1,19 @@
 """The facts of the templates: CEL made of the tables that the rules read, so that both always say the same."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 
 import msgspec
 
 from policies.finding import VALUE_LENGTH
-from policies.gpus import exposure, fraction_annotations
+from policies.gpus import exposure, fraction_annotations, unmapped, vendors
 from policies.gpus.amount import NAME
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.classes import GPUClasses
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
-from policies.gpus.resource_mapping import (
-    IMPLICIT_DEVICE_CLASS,
-    GPUResource,
-    Measure,
-    ResourceMapping,
-    ResourcePattern,
-)
-from policies.gpus.unmapped import ACCELERATOR, NO_AMOUNTS, VIRTUAL_NODE
-from policies.gpus.vendors import HIDING, VENDORS, VOID
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement import named_nodes
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import node_label_values
@@ -33,7 +26,7 @@ from policies.policy import BoundRule
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration, max_runtime
 from webhook.configuration.loader import Configuration
-from webhook.tools.export.cel import any_pattern, fits, is_gpu_name, text, texts
+from webhook.tools.export.cel import fits, literal, text
 from webhook.workloads import creators
 
 MOST_NAMED = 500
@@ -48,11 +41,10 @@ def common_facts(configuration: Configuration) -> dict[str, str]:
         **_constants(creators, fraction_annotations, tolerations, exposure, named_nodes),
         **_of_limits(),
         **_of_mapping(configuration.resource_mapping),
-        "decimal-integer": _regex(tolerations.DECIMAL_INTEGER),
         "longest-value": str(VALUE_LENGTH),
         "cut-at": str(VALUE_LENGTH - 1),
-        "class-labels": _class_labels(classes),
-        "class-names": texts(each.name for each in classes),
+        "class-labels": literal(_class_labels(classes)),
+        "class-names": literal(each.name for each in classes),
     }
 
 
@@ -69,17 +61,16 @@ def facts_of(
         return _of_max_runtime(options, classes)
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         return {"listed-tolerations": _listed_tolerations(options, classes)}
-    return {**_constants(gpu_isolation), **_of_gpu_isolation(configuration, bound_rules)}
+    return {**_constants(gpu_isolation, unmapped, vendors), **_of_gpu_isolation(configuration, bound_rules)}
 
 
 def _of_limits() -> dict[str, str]:
     """Return the limits of `policies.pods.limits`, and that of GPU resources."""
     numbers = {name: str(value) for name, value in vars(limits).items() if isinstance(value, int)}
     names = dict(zip(PodSpec.__struct_fields__, PodSpec.__struct_encode_fields__, strict=True))
-    lists = ", ".join(f"{text(names[field])}: {most}" for field, most in limits.POD_LIMITS.items())
     return {
         **numbers,
-        "POD_LIMITS": f"{{{lists}}}",
+        "POD_LIMITS": literal({names[field]: most for field, most in limits.POD_LIMITS.items()}),
         "TERMS": limits.REQUIRED_TERMS,
         "MAX_GPU_RESOURCES": str(MAX_RESOURCES),
         "most-named": str(MOST_NAMED),
@@ -93,55 +84,34 @@ def _constants(*modules: ModuleType) -> dict[str, str]:
         if isinstance(value, str):
             found[name] = text(value)
         elif isinstance(value, tuple) and all(isinstance(each, str) for each in value):
-            found[name] = texts(value)
+            found[name] = literal(value)
             found |= {f"{name}.{at}": text(each) for at, each in enumerate(value)}
     return found
 
 
-def _regex(expression: str) -> str:
-    return f"r'{expression}'"
-
-
 def _of_mapping(mapping: ResourceMapping) -> dict[str, str]:
     fractions = [key for key in mapping.fraction_annotations if not key.measure.is_count]
-    has = "dyn(object).metadata.?annotations[?{}].hasValue()".format
-    shares = [f"{has(text(key.key))} ? [{text(key.resource)}] :" for key in fractions]
-    keys = texts(dict.fromkeys(key.key for key in fractions))
-    card_cases = [
-        f"({condition})\n  ? {'name' if card is None else text(card)} :" for condition, card in cards(mapping)
-    ]
     return {
-        "is-gpu": is_gpu_name("name", mapping),
-        # Cheaper than the regular expressions, for the resources that are none.
-        "gpu-domains": texts(
-            sorted({each.pattern.partition("/")[0].partition("*")[0] for each in mapping.patterns})
-        ),
-        "is-counted": is_gpu_name("name", mapping, lambda pattern: pattern.measure.is_count),
-        # Where no other resource counts the cards, 200 percent are two of them.
-        "is-percentage": is_gpu_name(
-            "name",
-            mapping,
-            lambda pattern: pattern.measure in PERCENTAGES and pattern.resource is not None,
-        ),
-        "is-nothing": any_pattern("name", [p for p in mapping.patterns if p.measure is Measure.NOTHING]),
-        "fraction-keys": texts(dict.fromkeys(key.key for key in mapping.fraction_annotations)),
-        "fraction-schedulers": texts(mapping.fraction_schedulers),
-        "fraction-cards": " ".join([*shares, "[]"]),
-        "is-fraction-pod": f"{keys}.exists(key, {has('key')})" if fractions else "false",
-        "card": "\n".join([*card_cases, "''"]),
+        "patterns": literal(_patterns(mapping)),
+        "fraction-keys": literal({key.key: key.resource for key in mapping.fraction_annotations}),
+        "fraction-schedulers": literal(mapping.fraction_schedulers),
+        "fraction-annotations": literal([key.key, key.resource] for key in fractions),
         "taint-of-card": _toleration(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)"),
     }
 
 
-def cards(mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]:
-    """Yield the condition that `name` requests cards or parts of them, and their resource; None for `name` itself."""
-    by_card: dict[str | None, set[ResourcePattern]] = defaultdict(set)
-    for pattern in mapping.patterns:
-        is_implicit = pattern.pattern.startswith(IMPLICIT_DEVICE_CLASS)
-        if pattern.resource is not None or (pattern.measure.is_count and not is_implicit):
-            by_card[pattern.resource].add(pattern)
-    for card, patterns in by_card.items():
-        yield is_gpu_name("name", mapping, patterns.__contains__), card
+def _patterns(mapping: ResourceMapping) -> dict[str, list[list[str]]]:
+    """Return the patterns of resource names by their domains, as `patterns` of shared.yaml says."""
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    for each in mapping.patterns:
+        # Where no other resource counts the cards, 200 percent are two of them.
+        is_percentage = each.measure in PERCENTAGES and each.resource is not None
+        counts = "percent" if is_percentage else "number" if each.measure.is_count else "part"
+        counts = "nothing" if each.measure is Measure.NOTHING else counts
+        names_card = each.measure.is_count and not each.pattern.startswith(IMPLICIT_DEVICE_CLASS)
+        card = each.resource or ("*" if names_card else "")
+        found[each.pattern.partition("/")[0]].append([counts, card, *each.pattern.split("*")])
+    return found
 
 
 # ---- gpu-requests
@@ -163,7 +133,7 @@ def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
     If it depends on the class, it is the largest of the classes to which the pod pins itself, or of all.
     """
     if not isinstance(limits, Mapping):
-        return _or_none(limits)
+        return literal(_or_none(limits))
     cases = [(fits("name", [name]), str(maximum)) for name, maximum in limits_by_pattern(limits)]
     by_class = {each.resource for each in classes if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
@@ -174,8 +144,8 @@ def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
         of_others = limit_of(limits, requested, [])  # of a pod without a class
         stated = [maximum for maximum in (*maxima.values(), of_others) if maximum is not None]
         largest = max(stated) if len(stated) > len(maxima) else None
-        literal = ", ".join(f"{text(name)}: {_or_none(maximum)}" for name, maximum in maxima.items())
-        of_pinned = f"[{{{literal}}}].map(by, variables.pinned.filter(c, c in by).map(c, by[c]))[0]"
+        by_class_name = literal({name: _or_none(maximum) for name, maximum in maxima.items()})
+        of_pinned = f"[{by_class_name}].map(by, variables.pinned.filter(c, c in by).map(c, by[c]))[0]"
         chosen = f"each.size() == 0 ? {_or_none(largest)} : each.exists(most, most < 0) ? -1 : each.max()"
         cases.insert(
             0, (fits("name", [resource]), f"[variables.pins ? {of_pinned} : []].map(each, {chosen})[0]")
@@ -191,32 +161,28 @@ def _of_gpu_class(options: gpu_class.GPUClassOptions, classes: GPUClasses) -> di
     values = [value for each in allowed for value in node_label_values(each, options.label_key)]
     names = alternatives_in_words(listed(values))
     return {
-        "forbidden-classes": texts(each.name for each in classes if each not in allowed),
+        "forbidden-classes": literal(each.name for each in classes if each not in allowed),
         "pin-instead": text(
             f"set nodeSelector {options.label_key}: {names}" if values else "remove the constraint"
         ),
-        "is-enforced": _literal(options.mode is Mode.ENFORCE),
+        "is-enforced": literal(options.mode is Mode.ENFORCE),
     }
 
 
 def _of_max_runtime(options: max_runtime.MaxRuntimeOptions, classes: GPUClasses) -> dict[str, str]:
-    by_class = (f"{text(each.name)}: {_or_none(options.of_class(each)[1])}" for each in classes)
+    by_class = {each.name: _or_none(options.of_class(each)[1]) for each in classes}
     return {
-        "longest-of-all": _or_none(options.of_class(None)[1]),
-        "longest-by-class": f"{{{', '.join(by_class)}}}",
-        "exempt-kinds": texts(options.exempt.kinds),
-        "is-enforced": _literal(options.mode is Mode.ENFORCE),
+        "longest-of-all": literal(_or_none(options.of_class(None)[1])),
+        "longest-by-class": literal(by_class),
+        "exempt-kinds": literal(options.exempt.kinds),
+        "is-enforced": literal(options.mode is Mode.ENFORCE),
         "LONGEST": text(max_runtime.LONGEST),
     }
 
 
-def _literal(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _or_none(limit: int | None) -> str:
+def _or_none(limit: int | None) -> int:
     """Return the limit, -1 where there is none."""
-    return str(-1 if limit is None else limit)
+    return -1 if limit is None else limit
 
 
 # ---- gpu-toleration
@@ -244,56 +210,39 @@ def _tolerations(listed: Sequence[Toleration]) -> str:
 def _toleration(toleration: Toleration) -> str:
     """Return the toleration as a map; its values are of several types, so each is `dyn`."""
     fields = msgspec.to_builtins(toleration)
-    members = (f"{text(name)}: dyn({text(v) if isinstance(v, str) else v})" for name, v in fields.items())
+    members = (f"{text(name)}: dyn({literal(v)})" for name, v in fields.items())
     return f"{{{', '.join(members)}}}"
 
 
-def _class_labels(classes: GPUClasses) -> str:
-    """Return the node labels of all classes as a map literal. Where values are class names, families are values, too."""
-    lines = []
+def _class_labels(classes: GPUClasses) -> dict[str, dict[str, list[str]]]:
+    """Return the classes by key and value of their nodes' labels. Where values are class names, families are values, too."""
+    found = {}
     for key in sorted(classes.label_keys):
         labels = (label for each in classes for label in each.node_labels if label.key == key)
         values = {value for label in labels for value in label.values} | {each.family for each in classes}
-        by_value = {value: classes_of_label(key, value, classes) for value in sorted(values)}
-        entries = (f"{text(value)}: {texts(sorted(names))}" for value, names in by_value.items() if names)
-        joined = ",\n    ".join(entries)
-        lines.append(f"  {text(key)}: {{\n    {joined}}}")
-    joined = ",\n".join(lines)
-    return f"{{\n{joined}}}"
+        by_value = {value: sorted(classes_of_label(key, value, classes)) for value in sorted(values)}
+        found[key] = {value: names for value, names in by_value.items() if names}
+    return found
 
 
 # ---- gpu-isolation
 
 
 def _of_gpu_isolation(configuration: Configuration, bound_rules: Sequence[BoundRule]) -> dict[str, str]:
-    hiding_values, suggested_value = texts(HIDING), text(VOID)
-    for vendor in VENDORS:
-        if vendor.visible_devices and vendor.hiding != HIDING:
-            is_its_own = f"e.name in {texts(vendor.visible_devices)}"
-            hiding_values = f"({is_its_own} ? {texts(vendor.hiding)} : {hiding_values})"
-            # The last of a vendor's values is the best.
-            suggested_value = f"({is_its_own} ? {text(vendor.hiding[-1])} : {suggested_value})"
-    return {
-        "hiding-values": hiding_values,
-        "suggested-value": suggested_value,
-        "accelerator": _regex(ACCELERATOR),
-        "other-root": _regex(exposure.OTHER_ROOT),
-        "device-annotations": _regex(exposure.DEVICE_ANNOTATIONS),
-        "is-view": fits("name", exposure.VIEWS),
-        "has-other-gpus": _has_other_gpus(configuration.resource_mapping),
-        "gpu-taints": _taints(_gpu_taints(configuration, bound_rules)),
+    own_values = {
+        name: vendor.hiding
+        for vendor in vendors.VENDORS
+        if vendor.hiding != vendors.HIDING
+        for name in vendor.visible_devices
     }
-
-
-def _has_other_gpus(mapping: ResourceMapping) -> str:
-    key, value = map(text, VIRTUAL_NODE)
-    served = (
-        f"dyn(object).spec.?schedulerName.orValue('') == {text(scheduler)} && dyn(object).spec.?nodeName.orValue('') == '' &&\n"
-        f"  dyn(object).metadata.?annotations.orValue({{}}).exists(key, value, !(value in {texts(NO_AMOUNTS)}) &&\n"
-        f"    {texts(prefixes)}.exists(prefix, key.startsWith(prefix)))"
-        for scheduler, prefixes in mapping.other_schedulers.items()
-    )
-    return " ||\n".join((f"dyn(object).spec.?nodeSelector[?{key}] == optional.of({value})", *served))
+    fields = ("key", "operator", "value", "effect")
+    taints = dict.fromkeys(_gpu_taints(configuration, bound_rules))
+    return {
+        "own-hiding-values": literal(own_values),
+        "is-view": fits("name", exposure.VIEWS),
+        "other-schedulers": literal(configuration.resource_mapping.other_schedulers),
+        "gpu-taints": literal({name: getattr(each, name) or "" for name in fields} for each in taints),
+    }
 
 
 def _gpu_taints(configuration: Configuration, bound_rules: Sequence[BoundRule]) -> Iterator[Toleration]:
@@ -304,12 +253,3 @@ def _gpu_taints(configuration: Configuration, bound_rules: Sequence[BoundRule]) 
             yield from bound.options.listed
     for each in configuration.classes:
         yield from each.tolerations
-
-
-def _taints(taints: Iterable[Toleration]) -> str:
-    fields = ("key", "operator", "value", "effect")
-    literals = (
-        ", ".join(f"{text(name)}: {text(getattr(taint, name) or '')}" for name in fields) for taint in taints
-    )
-    joined = ",\n  ".join(f"{{{literal}}}" for literal in dict.fromkeys(literals))
-    return f"[\n  {joined}\n]"

@@ -21,7 +21,7 @@ from policies.registry import RULES
 from policies.rule import Mode
 from policies.times import utc
 from webhook.cluster import objects
-from webhook.tools.export.cel import Named, fits, text, texts
+from webhook.tools.export.cel import Named, fits, literal, text
 
 # ---- in which namespaces a rule holds
 
@@ -106,7 +106,7 @@ def _required(requirement: Requirement) -> str:
         return f"{label}.hasValue()"
     if requirement.operator == "DoesNotExist":
         return f"!{label}.hasValue()"
-    among = f"{texts(requirement.values)}.exists(value, {label} == optional.of(value))"
+    among = f"{literal(requirement.values)}.exists(value, {label} == optional.of(value))"
     return among if requirement.operator == "In" else f"!{among}"
 
 

@@ -102,7 +102,6 @@ def fragments(rule: str, facts: Facts) -> Iterator[Fragment]:
 
 
 def fill(template: str, facts: Facts) -> str:
-    """Return the template with the facts."""
     return _Filling(facts, ("",)).of_lists([template])
 
 

@@ -174,8 +174,8 @@ class FetchOptions:
 def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, options: FetchOptions) -> NoReturn:
     """Fetch a model unless the directory has it, and end the process. `lock_wait`: seconds.
 
-    An alias or a stage of a registry moves. So the directory is then a link to that of the version, which other pods may have
-    mounted, and whose URI may be in other pods.
+    An alias or a stage of a registry moves. Its directory is a link to the directory of the version, because other pods may have
+    mounted that one, or name the version in their URIs.
     """
     report = FetchReport(uri.shown, uri.query)
     signal.signal(signal.SIGTERM, lambda *_: report.end(STOPPED, "stopped; the next run resumes"))

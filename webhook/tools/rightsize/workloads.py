@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from policies.gpus.classes import GPUClass
-from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.pods.pod import Metadata, decode_pod
 from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster.api import ApiClient

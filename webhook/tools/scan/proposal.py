@@ -25,7 +25,7 @@ from policies.gpus.vendors import from_all_vendors
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.names import is_class_name
 from policies.pods.pod import Toleration
-from policies.pods.tolerations import describe_toleration, tolerates, tolerating, toleration_of
+from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
 from policies.policy import BUILT_IN_POLICY, DEFAULT, Labels
 from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
@@ -219,7 +219,7 @@ def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict
         classes = configuration.classes.named(node.classes)
         offered = [*cards, *chain.from_iterable(each.tolerations for each in classes)]
         for taint in filter(is_lasting, node.taints):
-            if not any(tolerates(toleration, taint) for toleration in offered):
+            if not tolerated(taint, offered):
                 untolerated.setdefault(taint, []).append(node.name)
     return untolerated
 
@@ -234,7 +234,6 @@ def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: 
 
 
 def new_classes(nodes: Iterable[GPUNode], known: Catalogue) -> Iterator[Document]:
-    """Yield a GPUClass for each product of nodes that no known class has."""
     products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
     for node in nodes:
         key = next((key for key in PRODUCT_LABELS if node.labels.get(key)), None)

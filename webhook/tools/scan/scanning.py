@@ -33,7 +33,7 @@ from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_b
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class
-from webhook.cluster.objects import PartialObject, decode_metadata, decode_owned, timestamp
+from webhook.cluster.objects import InstallationNames, PartialObject, decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, served_resource
 from webhook.configuration.loader import Configuration
@@ -43,7 +43,7 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import DISRUPTION_BUDGET
-from webhook.quota.counted_records import PODS, RecordReader
+from webhook.quota.counted_records import PODS, PodRecord, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.quota.team_documents import TeamRecord
@@ -51,11 +51,11 @@ from webhook.tools.check.run_quotas import never_counted
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.checks.references import has_ended
-from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.scan.allocated import AllocatedKinds
+from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
+from webhook.tools.status.allocated_kinds import AllocatedKinds, Holders, listed_demand
 from webhook.tools.status.listed_capacity import read_gpu_nodes
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
@@ -69,9 +69,6 @@ LOWEST_PRIORITY = -(2**31)
 MAX_TRIALS = 4
 """Trials of the proposal: each may show another rule that must be relaxed."""
 JOB = ("batch", "Job")
-
-HeldByClaim = dict[tuple[str, str], Vector]
-"""The demand of pods with a claim for extended resources, by uid and name of that claim."""
 
 
 class _BudgetStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -313,10 +310,11 @@ class Scan:
 
         self._list(f"{served.plural}.policy", served.resource.path(self._namespace), read)
 
-    def _evaluate_pods(self, tally: Tally, evaluator: Evaluator) -> HeldByClaim:
+    def _evaluate_pods(self, tally: Tally, evaluator: Evaluator) -> Holders:
+        """Return the pods with claims of their own."""
         configuration = evaluator.configuration
         reader = RecordReader(configuration)
-        held: HeldByClaim = {}
+        held: dict[str, tuple[PodRecord, Vector]] = {}
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.read_pod(raw)
@@ -326,8 +324,8 @@ class Scan:
                 # A node that cannot be read could be of any class, and its pod would count for each.
                 counted = replace(record, node_name="") if nodes is NO_NODES else record
                 used = reader.demand_of_pod(counted, UnclassifiedPods.TOTAL_ONLY, nodes)
-                if record.extended_claim:
-                    held[record.uid, record.extended_claim] = used
+                if record.extended_claim or record.generated_claims:
+                    held[record.uid] = record, used
             evaluation = evaluate("", "Pod", decode_metadata(raw).namespace, raw, evaluator)
             requests_gpus = _requests_gpus(evaluation, evaluator)
             tally.add_pod(evaluation, used, requests_gpus=requests_gpus)
@@ -340,16 +338,14 @@ class Scan:
         self._list("pods", PODS.path(self._namespace), read, NOT_ENDED)
         return held
 
-    def _count_claims(self, tally: Tally, configuration: Configuration, held: HeldByClaim) -> None:
+    def _count_claims(self, tally: Tally, configuration: Configuration, held: Holders) -> None:
         resource = served_resource(self._api, "resourceclaims")
         if resource is not None:
             reader = RecordReader(configuration)
 
             def read(raw: msgspec.Raw) -> None:
                 record = reader.read_claim(raw)
-                known = configuration.resource_mapping.device_kinds
-                kinds = self._allocated.of_claim(record, known) if self._allocated else ()
-                used = reader.demand_of_claim(record, UnclassifiedPods.TOTAL_ONLY, held, kinds)
+                used = listed_demand(reader, record, UnclassifiedPods.TOTAL_ONLY, held, self._allocated)
                 tally.add_use(record.namespace, used)
 
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)
@@ -362,7 +358,7 @@ class Scan:
 
     def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
         """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
-        cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
+        cluster = InstalledCluster(self._api, InstallationNames(), config=self._config, now=self._now)
         findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         uncounted = {"unmapped-resource", "unmapped-device-class"}
         resources = tuple(_remark(each) for each in findings if each.id in uncounted)

@@ -163,7 +163,6 @@ class Tally:
 
 
 def counts(effects: Counter[Effect]) -> Effects:
-    """Return the effects in their order."""
     return {effect: effects[effect] for effect in Effect if effects[effect]}
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 from policies.times import utc
 from webhook.cluster.api import api_path
+from webhook.cluster.objects import InstallationNames
 from webhook.tools.doctor.checks.control_plane import LATE
-from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.permitted import Permitted
 
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -18,7 +18,7 @@ def ago(moment: datetime, now: datetime) -> str:
     return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
 
 
-def figures_until(reader: Permitted, names: Names, now: datetime) -> datetime | None:
+def figures_until(reader: Permitted, names: InstallationNames, now: datetime) -> datetime | None:
     """Return when a controller renewed its Lease last, if none does now: the status of quotas is as old, or older.
 
     None while a controller leads, and where no Lease can be read.

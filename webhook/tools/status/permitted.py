@@ -27,8 +27,8 @@ from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, 
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import DRA_GROUP, read_device_classes
 from webhook.configuration.loader import Configuration, keys_to_know, load_directory
+from webhook.configuration.published_devices import NOTHING_PUBLISHED, devices_path
 from webhook.configuration.published_devices import decode as decode_devices
-from webhook.configuration.published_devices import devices_path
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.tools.status.listed_capacity import read_gpu_nodes
 from webhook.tools.status.listed_devices import (
@@ -103,8 +103,9 @@ class Permitted:
         classes = (*read_device_classes(self.api), *added.classes)
         right = f"get configmaps/{DEVICES} -n {NAMESPACE}"
         stored = self.get(right, devices_path(NAMESPACE)) if classes else None
-        published = (decode_devices(stored).published.device_kinds,) if stored else ()
-        return ClusterDevices(classes, merged(*published, added.kinds))
+        published = (decode_devices(stored).published if stored else NOTHING_PUBLISHED).with_classes(classes)
+        taints = {**published.taints, **added.taints}
+        return ClusterDevices(classes, merged(published.kinds, added.kinds), taints)
 
     def gpu_nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...] | None:
         devices = partial(self.devices, catalogue)
@@ -182,7 +183,7 @@ class Permitted:
         policies = configuration.policies
         if not self.knows_policies:
             return None
-        if not policies.asks_labels(namespace):
+        if not policies.depends_on_labels(namespace):
             return policies.for_namespace(namespace)
         labels = self.namespace_labels(namespace)
         return None if labels is None else policies.for_namespace(namespace, labels)

@@ -13,11 +13,10 @@ from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import Team, TeamState
-from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import TRUE, fields_of
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.quota.counted_records import PODS, RecordReader
+from webhook.quota.counted_records import PODS, PodRecord, RecordReader
 from webhook.quota.documents import (
     BUDGET_LOW,
     BUDGET_SPENT,
@@ -32,6 +31,8 @@ from webhook.tools.certain_demand import certain_demand
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.status import summaries
+from webhook.tools.status.allocated_kinds import AllocatedKinds, listed_demand
+from webhook.tools.status.permitted import Permitted
 
 
 def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[summaries.QuotaRow, ...]:
@@ -219,33 +220,37 @@ class HolderOfQuota(JsonStruct, frozen=True, kw_only=True):
 
 
 def holders_of_quota(
-    api: ApiClient,
+    reader: Permitted,
     configuration: Configuration,
     namespace: str,
     unclassified_pods: UnclassifiedPods,
     nodes: NodeIndex | None,
 ) -> list[HolderOfQuota]:
     """Return what holds the quota of a namespace, most GPUs first. Raises `errors.ApiError`."""
-    reader, counted = RecordReader(configuration), {}
+    records = RecordReader(configuration)
+    counted: dict[str, tuple[PodRecord, Vector]] = {}
     holders: list[HolderOfQuota] = []
 
     def read(raw: msgspec.Raw) -> None:
-        pod = reader.read_pod(raw)
+        pod = records.read_pod(raw)
         if pod is None or not pod.holds_quota:
             return
-        demand = certain_demand(reader, pod, unclassified_pods, nodes)
-        counted[pod.uid, pod.extended_claim] = demand
+        demand = certain_demand(records, pod, unclassified_pods, nodes)
+        counted[pod.uid] = pod, demand
         is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
         since = datetime.fromisoformat(pod.since) if is_pending else None
         holders.append(
             HolderOfQuota(kind="Pod", name=pod.name, node=pod.node_name, demand=demand, pending_since=since)
         )
 
-    api.list(PODS.path(namespace), read)
-    resource = served_resource(api, "resourceclaims")
+    reader.api.list(PODS.path(namespace), read)
+    resource = served_resource(reader.api, "resourceclaims")
     if resource is not None:
-        for claim in api.list(resource.path(namespace), reader.read_claim).items:
-            demand = reader.demand_of_claim(claim, unclassified_pods, counted)
+        claims = reader.api.list(resource.path(namespace), records.read_claim).items
+        slices = reader.slices() if any(claim.devices for claim in claims) else None
+        allocated = AllocatedKinds(slices, configuration.resource_mapping) if slices else None
+        for claim in claims:
+            demand = listed_demand(records, claim, unclassified_pods, counted, allocated)
             holders.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
     holding = (holder for holder in holders if holder.demand)
     return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))

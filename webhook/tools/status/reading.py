@@ -18,7 +18,7 @@ from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
-from webhook.cluster.objects import TRUE, WEBHOOK, decode_version
+from webhook.cluster.objects import TRUE, WEBHOOK, InstallationNames, decode_version
 from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.document_status import statuses
 from webhook.configuration.documents import CLASS, GROUP, POLICY
@@ -28,7 +28,7 @@ from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import CheckResult
 from webhook.tools.doctor.checks import is_not_installed, run_checks
 from webhook.tools.doctor.checks.certificates import stored_certificate
-from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.pending_pods import PENDING_AFTER, PendingOwner, pending_owners
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, LoggedPods, denials_in_events
 from webhook.tools.status.freshness import figures_until
@@ -63,7 +63,7 @@ def read_status(
     now: datetime,
     namespaces: Sequence[str] = (),
     home: str = "",
-    names: Names | None = None,
+    names: InstallationNames | None = None,
     config: Path | None = None,
     installation: InstallationStatus | None = None,
     logged: LoggedPods | None = None,
@@ -92,7 +92,7 @@ def read_status(
     if logged is None:
         denials = reader.by_namespace("events", shown, lambda each: denials_in_events(api, each, now))
     records = [record for of_namespace in quotas for record in of_namespace or ()]
-    names = names or Names()
+    names = names or InstallationNames()
     if installation is None:
         installation = read_installation(InstalledCluster(api, names, config=config, now=now))
     summaries, until = read_summaries(reader, configuration, shown, records, index, names, now, denials)
@@ -122,7 +122,6 @@ def read_status(
 
 
 def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
-    """Return the teams of these namespaces."""
     teams = (team_of_namespace(reader, namespace) for namespace in namespaces)
     return list({team.name: team for team in teams if team}.values())
 
@@ -176,7 +175,7 @@ def read_summaries(
     namespaces: Sequence[str],
     quotas: Sequence[QuotaRecord],
     nodes: NodeIndex | None,
-    names: Names,
+    names: InstallationNames,
     now: datetime,
     denials: ByNamespace[DeniedOwner],
 ) -> tuple[tuple[QuotaSummary, ...], datetime | None]:

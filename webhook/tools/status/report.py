@@ -179,7 +179,6 @@ class ClusterStatus(JsonStruct, frozen=True):
 
 
 def only_problems(status: ClusterStatus) -> ClusterStatus:
-    """Return the status without what works."""
     installation = status.installation
     return msgspec.structs.replace(
         status,

@@ -10,7 +10,6 @@ from policies.gpus.claimed_devices import DeviceRequest, ResourceClaim, decode_c
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.device_slices import DeviceTaint
 from policies.gpus.stored_devices import Outlook, StoredDevices
-from policies.pods.pod import Toleration
 from policies.pods.tolerations import describe_toleration, toleration_of
 from policies.quota.demand import Catalogue
 from policies.times import utc
@@ -112,7 +111,7 @@ def _outlook_cause(subject: str, request: DeviceRequest, outlook: Outlook, now: 
             ways = (Way(awaits=(Awaited.ROOM,)),)
         if outlook.tainted:
             parts.append(_tainted(outlook.tainted, outlook.taints, now))
-            remedies.append(f"tolerate the taint in the claim: {toleration_of(_plain(outlook.taints[0]))}")
+            remedies.append(f"tolerate the taint in the claim: {toleration_of(outlook.taints[0].timeless)}")
         if outlook.free:
             parts.append(f"{outlook.free} free, but {request.count} are needed")
             remedies.append("use fewer devices")
@@ -129,10 +128,6 @@ def _tainted(number: int, taints: Sequence[DeviceTaint], now: datetime) -> str:
         for each in taints
     )
     return f"{number} with taint {', '.join(words)}"
-
-
-def _plain(taint: DeviceTaint) -> Toleration:
-    return Toleration(key=taint.key, value=taint.value, effect=taint.effect)
 
 
 def _reported(name: str, reported: _Reported, now: datetime) -> Iterator[Cause]:

@@ -26,12 +26,12 @@ from policies.quota.budget_findings import BUDGET_SPENT
 from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
-from policies.quota.waiting import GROUP_SIZE, POD_GROUP, waits, without_gate
+from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.objects import decode_metadata
+from webhook.cluster.objects import InstallationNames, decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.evaluation.creation import evaluate_creation
 from webhook.evaluation.decision import Outcome
@@ -43,7 +43,6 @@ from webhook.evaluation.tried_choices import edited_pod
 from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.tools.doctor.cluster import Names
 from webhook.tools.kueue import read_kueue
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
@@ -52,7 +51,7 @@ from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, evaluate
-from webhook.tools.stored_pod import StoredPod, decode_stored
+from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.devices import device_causes
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import (
@@ -64,7 +63,7 @@ from webhook.tools.why.explanation import (
     rule_sentences,
     ways_of,
 )
-from webhook.tools.why.family import read_author, read_family, scaled_by, wanted_pods
+from webhook.tools.why.family import missing_of_group, no_pods, read_author, read_family, wanted_pods
 from webhook.tools.why.kueue import family_uids, kueue_cause
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
 from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
@@ -72,7 +71,6 @@ from webhook.tools.why.now import After, Try, helps, nearest, now
 from webhook.tools.why.quota_fit import idle_owner, quota_fit
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
 from webhook.tools.why.situation import Situation
-from webhook.workloads.counts import zeros
 from webhook.workloads.places import PodPlace, workload_pods
 
 MAX_PODS = 20
@@ -92,8 +90,6 @@ def explain(
 
 
 class _Case:
-    """One object and everything that explains it."""
-
     def __init__(
         self, api: ApiClient, kind: str, name: str, namespace: str, now: datetime, config: Path | None
     ) -> None:
@@ -109,7 +105,7 @@ class _Case:
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
         self.limits = limits = effective_ledger(reader, namespace, self.quota, now)
-        self.until = until = figures_until(reader, Names(), now) if limits is not None else None
+        self.until = until = figures_until(reader, InstallationNames(), now) if limits is not None else None
         self.quota_without = partial(quota_from_status, limits, self.configuration, has_controller=not until)
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
@@ -118,22 +114,8 @@ class _Case:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
         events = [event for event in self.events if event.involved_object.uid == stored.metadata.uid]
         situation = Situation(data=None, now=self.now, pods=[stored], events=events, wanted=1)
-        situation = replace(situation, group=self._group(stored))
+        situation = replace(situation, group=missing_of_group(self.reader, self.namespace, stored))
         return self._explained(situation, pod, is_stored=True)
-
-    def _group(self, pod: StoredPod) -> str:
-        """Return how many pods of a pod's group exist (of Kueue, by label and number), in words; "" if none is missing."""
-        name, size = (
-            (pod.metadata.labels or {}).get(POD_GROUP),
-            (pod.metadata.annotations or {}).get(GROUP_SIZE),
-        )
-        if not name or not size or not size.isdecimal():
-            return ""
-        query = {"labelSelector": f"{POD_GROUP}={name}"}
-        read = partial(self.reader.api.list, PODS.path(self.namespace), decode_stored, query=query)
-        listed = self.reader.attempt_list("pods", self.namespace, read)
-        number = sum(each.status.phase != "Failed" for each in listed.items) if listed else int(size)
-        return f"{number} of {size} pods of {name} exist" if number < int(size) else ""
 
     def of_workload(self) -> Explanation:
         document = msgspec.Raw(self.document)
@@ -145,8 +127,14 @@ class _Case:
         uids = {*owners, *(pod.metadata.uid for pod in pods)}
         events = [event for event in self.events if event.involved_object.uid in uids]
         wanted = wanted_pods(data, [place.count.running for place, _ in places])
+        kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
         situation = Situation(
-            data=data, now=self.now, pods=pods, events=events, wanted=wanted, zero=self._zero(data)
+            data=data,
+            now=self.now,
+            pods=pods,
+            events=events,
+            wanted=wanted,
+            zero=no_pods(data, kind, self.now),
         )
         situation = replace(situation, held=self._release(situation.terminating))
         stuck = situation.stuck
@@ -154,15 +142,6 @@ class _Case:
             return self._explained(situation, self._template(places), is_stored=False)
         path = PODS.path(self.namespace, stuck.metadata.name)
         return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
-
-    def _zero(self, data: Any) -> str:
-        """Return why the object makes no pods, if it makes none, and who last scaled it."""
-        if "desiredNumberScheduled" in (data.get("status") or {}):
-            return "no node matches its pods: status.desiredNumberScheduled is 0"
-        kind = self.configuration.workload_kinds.get((self.served.group, self.served.kind))
-        fields = dict.fromkeys(zeros(kind, data)) if kind else ()
-        by = scaled_by(data, self.now) if "scaled to zero: spec.replicas is 0" in fields else ""
-        return "; ".join(fields) + by or "as it is written, it makes no pods"
 
     def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
         """Return what each terminating pod holds, in words. Later evaluations count it as free.
@@ -303,11 +282,9 @@ class _Case:
             denied = (finding for finding in evaluation.findings() if finding.outcome is Outcome.DENIED)
             rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
-            candidates = sorted(
-                (each for each in warned if each.reason in FINDS_NO_NODE),
-                key=lambda each: not each.reason.uncovers,
-            )
-            no_node = tuple(now(each, tried) for each in candidates)
+            candidates = (each for each in warned if each.reason in FINDS_NO_NODE)
+            ordered = sorted(candidates, key=lambda each: not each.reason.uncovers)
+            no_node = tuple(now(each, tried) for each in ordered)
             fits = nearest(fits, tried) if fits and tried else fits
         is_held, stuck = is_stored and not waits(pod), situation.stuck
         quota, status = None, None
@@ -343,7 +320,7 @@ class _Case:
         )
         answer, summary, reasons = answer_of(situation)
         holders = {each.holder for each in situation.pods}
-        ordered = sorted(situation.pods, key=lambda pod: (pod.is_running, pod.has_ended, pod.metadata.name))
+        pods = sorted(situation.pods, key=lambda pod: (pod.is_running, pod.has_ended, pod.metadata.name))
         return Explanation(
             kind=self.served.kind,
             name=self.name,
@@ -362,7 +339,7 @@ class _Case:
             idle=idle_owner(status, holders),
             budget=status.budget if status else None,
             nodes=fits,
-            pods=tuple(map(PodState.of, ordered[:MAX_PODS])),
+            pods=tuple(map(PodState.of, pods[:MAX_PODS])),
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
             events=tuple(observed_events(situation.events)),

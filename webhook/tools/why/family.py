@@ -9,15 +9,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from policies.quota.waiting import GROUP_SIZE, POD_GROUP
 from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, shallow
 from webhook.cluster.objects import decode_owned
+from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.quota.counted_records import PODS
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why.discovery import ServedKind, ServedKinds
+from webhook.workloads.counts import zeros
 
 MAX_LEVELS = 5
 """Owners above a pod: a Pod of a Job of a JobSet of a TrainJob has three."""
@@ -104,7 +107,28 @@ def _belongs(member: str, uid: str, parents: Mapping[str, str]) -> bool:
     return False
 
 
-def scaled_by(data: Any, now: datetime) -> str:
+def missing_of_group(reader: Permitted, namespace: str, pod: StoredPod) -> str:
+    """Return how many pods of a pod's group exist (of Kueue, by label and number), in words; "" if none is missing."""
+    name, size = (pod.metadata.labels or {}).get(POD_GROUP), (pod.metadata.annotations or {}).get(GROUP_SIZE)
+    if not name or not size or not size.isdecimal():
+        return ""
+    query = {"labelSelector": f"{POD_GROUP}={name}"}
+    read = partial(reader.api.list, PODS.path(namespace), decode_stored, query=query)
+    listed = reader.attempt_list("pods", namespace, read)
+    number = sum(each.status.phase != "Failed" for each in listed.items) if listed else int(size)
+    return f"{number} of {size} pods of {name} exist" if number < int(size) else ""
+
+
+def no_pods(data: Any, kind: WorkloadKind | None, now: datetime) -> str:
+    """Return why an object makes no pods, if it makes none, and who last scaled it."""
+    if "desiredNumberScheduled" in (data.get("status") or {}):
+        return "no node matches its pods: status.desiredNumberScheduled is 0"
+    fields = dict.fromkeys(zeros(kind, data)) if kind else ()
+    by = _scaled_by(data, now) if "scaled to zero: spec.replicas is 0" in fields else ""
+    return "; ".join(fields) + by or "as it is written, it makes no pods"
+
+
+def _scaled_by(data: Any, now: datetime) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
     entries = data.get("metadata", {}).get("managedFields") or ()
     wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]

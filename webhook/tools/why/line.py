@@ -7,7 +7,7 @@ from policies.finding import ContactEdit
 from policies.pods.pod import Pod
 from policies.printable import first_names
 from policies.quota.amounts import NOTHING, Vector, total
-from policies.quota.line import Standing
+from policies.quota.queue_entries import Standing
 from policies.quota.shortage_facts import amounts_in_words, escalation
 from policies.quota.spec import NAME, hard_field
 from policies.times import utc

@@ -11,7 +11,7 @@ from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
-from policies.pods.tolerations import describe_toleration, tolerates, tolerating, toleration_of
+from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogue
 from webhook.cluster.capacity import GPUNode
@@ -104,7 +104,7 @@ def _taints(
     for taint in filter(is_hard, node.taints):
         # `is not Ready` and `is cordoned` are obstacles of their own.
         repeats_condition = not node.takes_pods and (taint.key or "").startswith(OF_CONDITIONS)
-        if repeats_condition or any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
+        if repeats_condition or tolerated(taint, pod.spec.tolerations):
             continue
         text = f"has the taint {describe_toleration(taint)}"
         if is_lasting(taint, startup_taints):

@@ -1,15 +1,19 @@
-"""When a claim counts for the devices that it has: once its pod is bound, and only if nobody else may use it."""
+"""When a claim counts for the devices that it has: once its pod is bound, and only if nobody else may use it, now or later."""
 
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
+from policies.quota.claim_protection import borrowed_claims
 from policies.quota.ledger.quota_ledger import Revisions
 from policies.quota.ledger.reconcile import StoredObject
-from tests.builders import used_by
+from tests.builders import gpu_container, used_by, view
+from tests.builders import pod as pod_document
 from tests.webhook.quota.histories.setting import admitted, put, world
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
+from tests.webhook.serving.quota_reviews import Served
+from tests.webhook.serving.quota_reviews import claim as claim_document
 from webhook.controller.allocations import Allocations
 from webhook.quota.counted_records import Blueprint, ClaimRecord, Device, PodRecord
 
@@ -19,6 +23,7 @@ COMMON: dict[str, Any] = {
     "since": "",
     "blueprint": Blueprint(b"", {}),
 }
+CLAIM_KIND = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
 SMALL, LARGE = 1, 2
 BOUND_AT = 8
 
@@ -111,15 +116,61 @@ def an_allocation_is_reviewed_and_fails(*, rule: bool) -> World:
     return around
 
 
-def a_claim_loses_its_allocation(*, rule: bool) -> World:
-    """Count a claim as it was admitted once its pod has ended."""
+def review(*, owned_before: bool | None, owned: bool, user: str) -> bool:
+    """Return whether the user may write the claim that a pod is the controller of, or was. None: it is new."""
+    owner = [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "pod", "controller": True}]
+    was, now = (
+        claim_document("claim", ownerReferences=owner if each else []) for each in (owned_before, owned)
+    )
+    change: dict[str, Any] = {"kind": CLAIM_KIND, "userInfo": {"username": user}}
+    if owned_before is not None:
+        change |= {"operation": "UPDATE", "oldObject": was}
+    return bool(Served().validate(now, **change).allowed)
+
+
+def is_used_again(*, is_refused: bool) -> World:
+    """Count a claim for its small device, give the rest away, and end its pod: another pod has it allocated anew."""
     around = world(gpus=2)
     uid = stored_claim(around)
     around.claims[uid] = StoredObject(vector(gpus=SMALL))
     count_claim(around, as_=counts(claim(), pod()))
-    around.claims[uid] = StoredObject(vector(gpus=LARGE))
-    count_claim(around, as_=counts(claim(), pod(is_terminal=rule)))
+    around.be_stored(admitted(around, gpus=1))
+    around.claims[uid] = StoredObject({} if is_refused else vector(gpus=LARGE))
+    around.check()
     return around
+
+
+def a_claim_is_taken_from_its_pod(*, rule: bool) -> World:
+    """Leave a claim to the pod for which it was made."""
+    return is_used_again(is_refused=rule and not review(owned_before=True, owned=False, user="tenant"))
+
+
+def a_claim_is_orphaned(*, rule: bool) -> World:
+    """Leave it to its pod also where the garbage collector would take it."""
+    collector = "system:serviceaccount:kube-system:generic-garbage-collector"
+    return is_used_again(is_refused=rule and not review(owned_before=True, owned=False, user=collector))
+
+
+def a_claim_is_given_to_a_pod(*, rule: bool) -> World:
+    """Let only who makes claims for pods say whose they are."""
+    is_allowed = any(review(owned_before=before, owned=True, user="tenant") for before in (None, False))
+    return is_used_again(is_refused=rule and not is_allowed)
+
+
+def a_pod_names_the_claim_of_another(*, rule: bool) -> World:
+    """Let no pod name a claim that was made for another one."""
+    return is_used_again(is_refused=rule and is_denied_to_others(is_made_for_pod=True))
+
+
+def a_pod_names_a_claim_that_was_not_read(*, rule: bool) -> World:
+    """Nor one that could not be read."""
+    return is_used_again(is_refused=rule and is_denied_to_others(is_made_for_pod=None))
+
+
+def is_denied_to_others(*, is_made_for_pod: bool | None) -> bool:
+    named = [{"name": "gpu", "resourceClaimName": "claim"}]
+    other = view(pod_document(gpu_container(), resourceClaims=named))
+    return bool([*borrowed_claims(other, NAMESPACE, lambda _: is_made_for_pod)])
 
 
 def slices_are_fenced_too(*, rule: bool) -> World:

@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("tests.webhook.tools.doctor.clusters")
+pytest.register_assert_rewrite("tests.webhook.tools.installed_clusters")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import assert_found
 from tests.webhook.tools.doctor.leases import LEADS, lease
 from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, quota
+from tests.webhook.tools.installed_clusters import assert_found
 
 SPENT = ("BudgetSpent", "True", "100 of 100 GPU-hours used this month")
 

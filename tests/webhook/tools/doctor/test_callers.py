@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import assert_found, checked
+from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.tools.doctor.checks import certificates
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/gpu-admission/deployments/gpu-admission-webhook"

@@ -13,10 +13,10 @@ from typing import Any
 from certs.issue import KeyPair, issue_authority, issue_server
 from tests.cases import cases
 from tests.webhook.tools.doctor.admission import ENTRY
-from tests.webhook.tools.doctor.clusters import cluster_of
+from tests.webhook.tools.installed_clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, NotChecked, run_check
 from webhook.tools.doctor.checks import certificates, configurations
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster
+from webhook.tools.installed_cluster import ADMISSION, InstalledCluster
 
 NAME = "gpu-admission.gpu-admission.svc"
 SERVICE = "/api/v1/namespaces/gpu-admission/services/gpu-admission"

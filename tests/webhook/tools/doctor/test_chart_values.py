@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import assert_found, checked
+from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.tools.doctor.checks.configurations import KINDS, NEW_PODS, expected_objects
 from webhook.version import VERSION
 

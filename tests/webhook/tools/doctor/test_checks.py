@@ -19,9 +19,9 @@ from tests.webhook.tools.doctor.admission import (
     excluding,
     namespace,
 )
-from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
 from tests.webhook.tools.doctor.quotas import QUOTAS
+from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.canary.probe import CanaryResult
 from webhook.tools.doctor.checks import CHECKS, control_plane
 from webhook.tools.doctor.checks.configurations import expected_objects

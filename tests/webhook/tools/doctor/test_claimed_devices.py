@@ -7,7 +7,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import status
 from tests.webhook.tools.doctor.admission import NAMESPACES, OURS, excluding, namespace
-from tests.webhook.tools.doctor.clusters import checked
+from tests.webhook.tools.installed_clusters import checked
 
 DRA = "/apis/resource.k8s.io"
 TEMPLATES, CLAIMS = f"{DRA}/v1/resourceclaimtemplates", f"{DRA}/v1/resourceclaims"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import assert_found
+from tests.webhook.tools.installed_clusters import assert_found
 
 CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-devices"
 REMEDY = "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs"

@@ -1,5 +1,6 @@
 """Policies of `gpu-admission export` in a cluster with a GPU stack."""
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from tests.cases import cases
 from tests.gpu_stacks import AGENTS
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.admission import ADMISSION, NAMESPACES, namespace
-from tests.webhook.tools.doctor.clusters import NOW, assert_found, checked
+from tests.webhook.tools.installed_clusters import NOW, assert_found, checked
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import load_objects
 from webhook.tools.export.admission_policies import ExportOptions, export_policies
@@ -95,19 +96,19 @@ def test_files_that_an_api_server_refused(tmp_path: Path) -> None:
         "run gpu-admission export --static again for its control plane node; its log says what is wrong"
     )
 
-    assert_found("exported-policies", {"/metrics": loaded("1.8e+09")}, [refused], tmp_path)
+    assert_found("exported-policies", {"/metrics": loaded(str(time.time()))}, [refused], tmp_path)
+
+
+LOADED = (
+    "API server sha256:7, the one that answered, has ValidatingAdmissionPolicy sha256:9 from files; "
+    "compare its folder by gpu-admission export --check",
+)
 
 
 @cases(
     ("metrics", "notes", "not_checked"),
-    loaded=(
-        loaded("0"),
-        (
-            "API server sha256:7, the one that answered, has ValidatingAdmissionPolicy sha256:9 from files; "
-            "compare its folder by gpu-admission export --check",
-        ),
-        [],
-    ),
+    loaded=(loaded("0"), LOADED, []),
+    loaded_again_after_it_was_refused=(loaded("1.75e+09"), LOADED, []),
     who_may_not=(
         status(403, "no", "Forbidden"),
         (),

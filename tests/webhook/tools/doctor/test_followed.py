@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.webhook.tools.doctor.clusters import checked
 from tests.webhook.tools.doctor.followed import Row
 from tests.webhook.tools.doctor.followed_installation import ALL_FOLLOWED
+from tests.webhook.tools.installed_clusters import checked
 
 
 @pytest.mark.parametrize("row", ALL_FOLLOWED.values(), ids=ALL_FOLLOWED)

@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from webhook.cluster.objects import InstallationNames
 from webhook.tools.doctor.checks.control_plane import needed
-from webhook.tools.doctor.cluster import Names, Permission
+from webhook.tools.installed_cluster import Permission
 
 READING = "get list watch"
 OF_BOTH = {
@@ -77,7 +78,11 @@ def by_object(permissions: Iterable[Permission]) -> dict[str, str]:
 
 def test_what_both_accounts_need() -> None:
     found = needed(
-        Names(), karpenter=True, cert_manager=False, autoscalers=True, referred=[("example.com", "models")]
+        InstallationNames(),
+        karpenter=True,
+        cert_manager=False,
+        autoscalers=True,
+        referred=[("example.com", "models")],
     )
 
     assert {account: by_object(permissions) for account, permissions in found.items()} == {
@@ -87,6 +92,6 @@ def test_what_both_accounts_need() -> None:
 
 
 def test_where_cert_manager_issues_the_certificate_the_controller_does_not() -> None:
-    found = needed(Names(), karpenter=False, cert_manager=True, autoscalers=False)
+    found = needed(InstallationNames(), karpenter=False, cert_manager=True, autoscalers=False)
 
     assert by_object(found["gpu-admission-controller"]) == {**OF_BOTH, **OF_THE_CONTROLLER}

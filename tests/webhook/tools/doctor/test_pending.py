@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.builders import JSON, gpu_container
 from tests.builders import pod as pod_document
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import assert_found
 from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, quota
+from tests.webhook.tools.installed_clusters import assert_found
 
 FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 QUOTA = {QUOTAS: [quota(COUNTED)], "/api/v1/nodes": []}

@@ -7,8 +7,8 @@ import msgspec
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import assert_found, checked
 from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, conditions, quota
+from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.quota.ledger_objects import EPOCH_OBJECT
 
 LEDGERS = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"

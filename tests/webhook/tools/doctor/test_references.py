@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.cases import cases
 from tests.webhook.tools.doctor.admission import namespace
-from tests.webhook.tools.doctor.clusters import assert_found
 from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
+from tests.webhook.tools.installed_clusters import assert_found
 
 NO_CLASS = (
     "runtime-class-missing: Job/train in team names RuntimeClass missing, which does not exist: the API "

@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.cases import cases
 from tests.webhook.tools.doctor.admission import ADMISSION, OURS
-from tests.webhook.tools.doctor.clusters import checked
 from tests.webhook.tools.doctor.nodes import POLICIES, stored
+from tests.webhook.tools.installed_clusters import checked
 
 VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"
 ACCOUNTS = [f"ServiceAccount/gpu-admission-{each} in gpu-admission" for each in ("webhook", "controller")]

@@ -6,9 +6,9 @@ from typing import Any
 from policies.quota.waiting import GATE
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import assert_found
 from tests.webhook.tools.doctor.leases import LEADS, lease
 from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, quota
+from tests.webhook.tools.installed_clusters import assert_found
 
 POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
 RESOURCE_QUOTAS = "/api/v1/resourcequotas"

@@ -1,23 +1,20 @@
 """What the pieces of CEL say, read back: their regular expressions are those of Python, too, and their lists are plain."""
 
+import ast
 import re
 from fnmatch import fnmatchcase
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from policies.gpus.mapping_spec import Measure, ResourceMappingSpec, ResourcePattern
+from policies.gpus.resource_mapping import ResourceMapping
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.tools.export.cel import (
-    NAME_CHARACTERS,
-    fits,
-    glob_regex,
-    is_gpu_name,
-    text,
-)
-from webhook.tools.export.facts import cards
+from webhook.tools.export.cel import NAME_CHARACTERS, fits, glob_regex, text
+from webhook.tools.export.facts import common_facts
 
 
 @cases(
@@ -65,11 +62,15 @@ def test_a_glob_fits_what_fnmatch_fits(glob: str, name: str) -> None:
 # ---- resource names
 
 
-def evaluated(condition: str, name: str) -> bool:
-    """Return what a condition over resource names says, translated to Python."""
-    python = re.sub(r"name\.matches\((r'[^']*')\)", r"bool(re.search(\1, name))", condition)
-    python = python.replace("name.startsWith", "name.startswith").replace("||", " or ").replace("&&", " and ")
-    return bool(eval(f"({python.replace('!(', 'not (')})", {"re": re, "name": name, "false": False}))  # noqa: S307  our own text
+def meaning(mapping: ResourceMapping, name: str) -> tuple[str, str]:
+    """Return what the name counts and its card, as `fitting` of shared.yaml has it. A CEL list of texts is one of Python."""
+    facts = common_facts(msgspec.structs.replace(load_directory(None), resource_mapping=mapping))
+    for counts, card, *parts in ast.literal_eval(facts["patterns"]).get(name.partition("/")[0], ()):
+        head, tail = (parts[0], "") if len(parts) == 1 else parts
+        is_inside = name.startswith(head) and name.endswith(tail) and len(name) > len(head + tail)
+        if is_inside if len(parts) > 1 else name == head:
+            return counts, name if card == "*" else card
+    return "", ""
 
 
 NAMES = """
@@ -84,12 +85,11 @@ deviceclass.resource.kubernetes.io/big rdma/hca cpu
 def test_gpu_names_are_those_of_the_vocabulary(name: str) -> None:
     resource_mapping = load_directory(None).resource_mapping
     resource = resource_mapping.resource(name)
+    counts, card = meaning(resource_mapping, name)
 
-    assert evaluated(is_gpu_name("name", resource_mapping), name) is (resource is not None)
-    counted = is_gpu_name("name", resource_mapping, lambda pattern: pattern.measure.is_count)
-    assert evaluated(counted, name) is (resource is not None and resource.measure.is_count)
-    found = [card or name for condition, card in cards(resource_mapping) if evaluated(condition, name)]
-    assert found == list(filter(None, [resource_mapping.whole_card(name)]))
+    assert (counts in {"number", "part", "percent"}) is (resource is not None)
+    assert (counts == "number") is (resource is not None and resource.measure.is_count)
+    assert card == (resource_mapping.whole_card(name) or "")
 
 
 PATTERNS = st.lists(
@@ -106,8 +106,7 @@ PATTERNS = st.lists(
 def test_the_first_pattern_that_fits_decides(patterns: list[ResourcePattern], name: str) -> None:
     resource_mapping = ResourceMapping([ResourceMappingSpec(resources=tuple(patterns))])
     resource = resource_mapping.resource(name)
+    counts, _ = meaning(resource_mapping, name)
 
-    for wanted in (frozenset(Measure), frozenset({Measure.DEVICES}), frozenset({Measure.MEMORY_MIB})):
-        chosen = frozenset(each for each in resource_mapping.patterns if each.measure in wanted)
-        condition = is_gpu_name("name", resource_mapping, chosen.__contains__)
-        assert evaluated(condition, name) is (resource is not None and resource.measure in wanted)
+    assert (counts == "number") is (resource is not None and resource.measure is Measure.DEVICES)
+    assert (counts == "part") is (resource is not None and resource.measure is Measure.MEMORY_MIB)

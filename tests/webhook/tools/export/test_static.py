@@ -1,6 +1,7 @@
 """Files for API servers: what is in them, how they are replaced, and how they and what is loaded are compared."""
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,17 +12,24 @@ from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.export import static
 from webhook.tools.export.admission_policies import ExportOptions, export_policies
-from webhook.tools.export.static import ADMISSION, FILE, Guard, Loaded
+from webhook.tools.export.objects import Object
+from webhook.tools.export.static import ADMISSION, FILE, README, Loaded, guard_objects
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-GUARD = Guard(("system:serviceaccount:flux-system:helm-controller",), "gpu-breakers")
+GUARD = guard_objects(["system:serviceaccount:flux-system:helm-controller"], "gpu-breakers")
 VALIDATING, MUTATING = f"validating/{FILE}", f"mutating/{FILE}"
 OF_A_AND_B = "sha256:8fb20ef63ced4145fc2e983ffe597d1dcff39154c3bf21f0fa9dde6a0c50fdc9"
 """printf 'a\0b\0' | sha256sum"""
 
 
-def files(guard: Guard | None = GUARD) -> dict[str, str]:
-    return static.static_files(export_policies(load_directory(None), ExportOptions(now=NOW)), guard)
+def files(guard: Sequence[Object] = GUARD, now: datetime = NOW) -> dict[str, str]:
+    made = export_policies(load_directory(None), ExportOptions(now=now))
+    return static.static_files([*guard, *made.objects], made.version)
+
+
+def hashes(directory: Path, made: dict[str, str]) -> list[str]:
+    """Return those of the folders of validating and of mutating policies."""
+    return list(static.hashes(directory, made).values())
 
 
 @pytest.mark.parametrize(("path", "plugin"), [(VALIDATING, "Validating"), (MUTATING, "Mutating")])
@@ -38,7 +46,18 @@ def test_a_folder_has_the_kinds_of_its_plugin_under_names_of_files(path: str, pl
 def test_the_guard_is_there_if_somebody_may_break_it() -> None:
     name = "gpu-admission.guard.static.k8s.io"
 
-    assert (name in files()[VALIDATING], name in files(None)[VALIDATING]) == (True, False)
+    assert (name in files()[VALIDATING], name in files(())[VALIDATING]) == (True, False)
+    guard = guard_objects(["flux"], "gpu-breakers")
+    assert "only flux or a member of group gpu-breakers" in files(guard)[VALIDATING]
+
+
+@pytest.mark.parametrize("path", [VALIDATING, MUTATING])
+def test_each_file_says_what_made_it(path: str) -> None:
+    version = load_directory(None).version
+
+    assert files()[path].partition("\n")[0] == (
+        f"# Of configuration {version}, by gpu-admission export --static: export again, never edit."
+    )
 
 
 @cases(
@@ -50,46 +69,46 @@ def test_the_guard_is_there_if_somebody_may_break_it() -> None:
     elsewhere=("platform", "system:serviceaccount:platform:gpu-admission-controller"),
 )
 def test_the_controller_of_the_installation_may_renew_bundles(namespace: str, user: str) -> None:
-    guard = Guard((), "gpu-breakers", namespace)
+    guard = guard_objects([], "gpu-breakers", namespace)
 
-    assert f"request.userInfo.username == '{user}'" in files(guard)[VALIDATING]
+    validation = guard[0]["spec"]["validations"][0]["expression"]
+
+    writers = f"['{user}', 'system:serviceaccount:cert-manager:cert-manager-cainjector']"
+    assert (
+        " ".join(validation.split())
+        == f"request.userInfo.username in {writers} && variables.changesOnlyBundles"
+    )
 
 
 def test_the_same_documents_make_the_same_bytes() -> None:
-    later = export_policies(load_directory(None), ExportOptions(now=datetime(2027, 1, 1, tzinfo=UTC)))
-
-    assert static.static_files(later, GUARD) == files()
+    assert files(now=datetime(2027, 1, 1, tzinfo=UTC)) == files()
 
 
 def test_a_folder_without_policies_has_an_empty_file() -> None:
-    made = export_policies(load_directory(None), ExportOptions(now=NOW))
-    validating = tuple(each for each in made.objects if each["kind"].startswith("Validating"))
-    reduced = type(made)(
-        version=made.version, as_of=NOW, objects=validating, rules=(), unsupported=(), ending=()
-    )
-
-    assert static.static_files(reduced, None)[MUTATING] == ""
+    assert static.static_files(GUARD, "3")[MUTATING] == ""
 
 
 @cases(
-    ("contents", "want"),
-    nothing=({}, ""),
-    only_an_empty_file=({"a.yaml": ""}, ""),
-    by_name=({"b.json": "b", "a.yaml": "a"}, OF_A_AND_B),
-    others_are_not_read=({"b.YML": "b", "a.yaml": "a", ".gpu-admission.yaml.new": "x", "README.md": "x"}, OF_A_AND_B),
+    ("others", "ours", "want"),
+    nothing=({}, "", ""),
+    only_an_empty_file=({"a.yaml": ""}, "", ""),
+    ours_is_the_one_that_is_wanted=({FILE: "old", "a.yaml": "a"}, "b", OF_A_AND_B),
+    by_name=({"z.json": "b", "h.yml": ""}, "a", OF_A_AND_B),
+    others_are_not_read=({"a.YML": "a", ".gpu-admission.yaml.new": "x", "README.md": "x"}, "b", OF_A_AND_B),
 )  # fmt: skip
-def test_the_hash_of_a_folder(contents: dict[str, str], want: str, tmp_path: Path) -> None:
-    for name, content in contents.items():
-        (tmp_path / name).write_text(content)
+def test_the_hash_of_a_folder(others: dict[str, str], ours: str, want: str, tmp_path: Path) -> None:
+    (tmp_path / "validating").mkdir()
+    for name, content in others.items():
+        (tmp_path / "validating" / name).write_text(content)
 
-    assert static.folder_hash(tmp_path) == want
+    assert hashes(tmp_path, {VALIDATING: ours, MUTATING: ""}) == [want, ""]
 
 
 def test_files_are_replaced_and_folders_stay(tmp_path: Path) -> None:
-    static.write(tmp_path, {VALIDATING: "old"})
+    static.write(tmp_path, {VALIDATING: "old", README: ""})
     folder, file = (tmp_path / "validating").stat().st_ino, (tmp_path / VALIDATING).stat().st_ino
 
-    static.write(tmp_path, {VALIDATING: "new"})
+    static.write(tmp_path, {VALIDATING: "new", README: ""})
 
     assert (tmp_path / VALIDATING).read_text() == "new"
     assert (tmp_path / "validating").stat().st_ino == folder
@@ -98,11 +117,11 @@ def test_files_are_replaced_and_folders_stay(tmp_path: Path) -> None:
 
 
 def test_nothing_is_replaced_if_one_cannot_be_written(tmp_path: Path) -> None:
-    static.write(tmp_path, {VALIDATING: "old"})
+    static.write(tmp_path, {VALIDATING: "old", README: ""})
     (tmp_path / "mutating").write_text("a file in the place of the folder")
 
     with pytest.raises(OSError, match="mutating"):
-        static.write(tmp_path, {VALIDATING: "new", MUTATING: "new"})
+        static.write(tmp_path, {VALIDATING: "new", MUTATING: "new", README: ""})
 
     assert (tmp_path / VALIDATING).read_text() == "old"
     assert [each.name for each in (tmp_path / "validating").iterdir()] == [FILE]
@@ -111,17 +130,15 @@ def test_nothing_is_replaced_if_one_cannot_be_written(tmp_path: Path) -> None:
 def test_differences_name_each_file_and_what_to_do(tmp_path: Path) -> None:
     made = files()
     static.write(tmp_path, made)
+    (tmp_path / "mutating/of-others.json").write_text("{}")
     assert list(static.differences(tmp_path, made)) == []
-    wanted = static.folder_hash(tmp_path / "mutating")
-    (tmp_path / "mutating/more.json").write_text("")
-    (tmp_path / "mutating/notes.txt").write_text("")
     (tmp_path / MUTATING).write_text("")
+    (tmp_path / VALIDATING).unlink()
     (tmp_path / ADMISSION).unlink()
 
     assert list(static.differences(tmp_path, made)) == [
-        f"{tmp_path}/mutating/more.json: remove it: the API server reads it, too",
-        f"{tmp_path}/{MUTATING}: export again with the same options; it is without data, and the configuration in force "
-        f"makes {wanted}",
+        f"{tmp_path}/{VALIDATING}: export again: it does not exist",
+        f"{tmp_path}/{MUTATING}: export again with the same options: the configuration in force makes another one",
         f"{tmp_path}/admission.yaml: export again: it does not exist",
     ]
 
@@ -186,11 +203,11 @@ def test_files_can_be_read_by_an_api_server_that_is_not_root(tmp_path: Path) -> 
 def test_what_is_loaded(tmp_path: Path) -> None:
     made = files()
     static.write(tmp_path, made)
-    validating, mutating = (static.folder_hash(tmp_path / each) for each in ("validating", "mutating"))
+    validating, mutating = hashes(tmp_path, made)
     validator, mutator = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
 
     def said(loaded: dict[str, Loaded]) -> list[str]:
-        return list(static.loaded_differences(loaded, made))
+        return list(static.loaded_differences(loaded, static.hashes(tmp_path, made)))
 
     same = {validator: Loaded("sha256:a", validating, False), mutator: Loaded("sha256:a", mutating, False)}
     assert said(same) == []

@@ -43,7 +43,7 @@ def test_a_sentence_names_its_container_and_value() -> None:
 
 def test_a_toleration_without_an_operator_compares_values() -> None:
     parts = template_file(SHARED).parts
-    filled = _Filling({**parts, "EQUAL": "['', 'Equal']", "decimal-integer": "r'x'"}, ("containers",))
+    filled = _Filling({**parts, "EQUAL": "['', 'Equal']", "DECIMAL_INTEGER": "'x'"}, ("containers",))
 
     equals = "t.?operator.orValue('') in ['', 'Equal'] ? t.?value.orValue('') == v :"
     assert filled.of_lists(["${tolerates-value: t; v}"]).partition("\n")[0] == equals

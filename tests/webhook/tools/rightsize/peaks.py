@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from webhook.configuration.loader import load_directory
 from webhook.tools.rightsize.sizing import Peaks, Size
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from tests.cases import cases
 from tests.webhook.tools.rightsize.peaks import A100, ALL_SLICES, CLASSES, H100, L4, MIG, T4, peaks, whole
 from webhook.tools.prices import Prices

@@ -7,9 +7,9 @@ from typing import Any
 from policies.quota.waiting import GATE
 from tests.builders import gpu_container, uid
 from tests.cases import cases
-from tests.resource_slices import DRIVER, node_slices
-from tests.webhook.cluster.apiserver import ApiServer, Collections, answering, collection, group, status
+from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from tests.webhook.tools.doctor.nodes import POLICIES, stored
+from tests.webhook.tools.status.allocated_claims import allocated, cluster_with
 from webhook.configuration.loader import load_directory
 from webhook.quota.team_documents import team_path
 from webhook.tools.scan.scanning import ClusterFacts, Scan, _unread
@@ -52,43 +52,17 @@ def test_what_pods_of_a_namespace_hold(
     assert (str(use.gpus), held) == (gpus, classes)
 
 
-def allocated(*devices: str, request: str = "gpu/small") -> dict[str, Any]:
-    """Return a claim of a card, or else of a slice, that has these devices."""
-    choices = [
-        {"name": name, "deviceClassName": DRIVER, "selectors": [{"cel": {"expression": expression}}]}
-        for name, expression in (
-            ("large", f'device.attributes["{DRIVER}"].type == "gpu"'),
-            ("small", f'device.attributes["{DRIVER}"].type == "mig"'),
-        )
-    ]
-    results = [{"request": request, "driver": DRIVER, "pool": "n1", "device": each} for each in devices]
-    return {
-        "metadata": {"name": "c", "namespace": "ml", "uid": uid("c"), "resourceVersion": "1"},
-        "spec": {"devices": {"requests": [{"name": "gpu", "firstAvailable": choices}]}},
-        "status": {"allocation": {"devices": {"results": results}}} if devices else {},
-    }
-
-
 @cases(
     ("claim", "gpus", "proposed"),
     it_has_a_slice=(allocated("gpu-0-mig-1g10gb-0"), "1/7", 1),
     it_has_a_card=(allocated("gpu-0", request="gpu/large"), "1", 2),
     it_has_nothing_yet=(allocated(), "1", 2),
     it_has_a_device_that_no_slice_lists=(allocated("gone"), "1", 2),
+    other_pods_may_use_it=(allocated("gpu-0-mig-1g10gb-0", made_for_pod=False), "1", 2),
 )
 def test_claims_hold_what_they_have(tmp_path: Path, claim: dict[str, Any], gpus: str, proposed: int) -> None:
     """As the proposed quotas count them. Nothing is installed, so no kinds of devices are published."""
-    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-    cluster = Collections(
-        pods=[],
-        nodes=[],
-        resourceclaims=[claim],
-        resourceclaimtemplates=[],
-        deviceclasses=[{"metadata": {"name": DRIVER}, "spec": {"selectors": [selector]}}],
-        resourceslices=node_slices("n1"),
-    )
-    cluster.answers |= {"/apis/resource.k8s.io": group("v1"), "/api": collection([]), "/apis": collection([])}
-    with ApiServer(tmp_path, cluster) as server:
+    with ApiServer(tmp_path, cluster_with(claim)) as server:
         now = datetime(2026, 11, 21, tzinfo=UTC)
         report = Scan(server.client(), now=now, namespace="ml").report(with_trial=False)
 

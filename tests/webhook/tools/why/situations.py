@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from policies.finding import Finding
+from policies.gpus.amount import FRACTIONAL_GPU
 from tests.builders import JSON
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
@@ -53,3 +55,13 @@ def fits(name: str, *against: str, remedy: str = "", number: int = 1) -> NodeFit
 
 
 RUNNING = pod("train-0", "Running")
+
+
+NO_GPU = Finding(
+    rule="gpu-requests",
+    reason=FRACTIONAL_GPU,
+    path="spec",
+    message="must be whole",
+    remedy="set 1",
+    ask_contact="to allow it",
+)

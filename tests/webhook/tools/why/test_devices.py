@@ -86,10 +86,12 @@ def causes(
         name = each["metadata"]["name"]
         cluster.answers[f"{ROOT}/namespaces/ml/resourceclaims/{name}"] = Answer(json.dumps(each).encode())
     with ApiServer(folder, cluster) as server:
-        found = device_causes(
-            Permitted(server.client()), load_directory(None), decode_stored(msgspec.json.encode(pod)), NOW
-        )
-        return [(each.message, each.remedy) for each in found]
+        reader = Permitted(server.client())
+        found = device_causes(reader, load_directory(None), decode_stored(msgspec.json.encode(pod)), NOW)
+        return [
+            *((each.message, each.remedy) for each in found),
+            *(("may not", right) for right in reader.omitted),
+        ]
 
 
 OF = "devices of DeviceClass gpu.nvidia.com"
@@ -195,7 +197,20 @@ def test_why_a_claim_has_no_device(
 
 def test_without_the_right_to_read_slices_only_the_classes_are_known(tmp_path: Path) -> None:
     forbidden = status(403, "may not")
-    assert causes(tmp_path, claim("train-gpu"), resourceslices=forbidden) == []
+    assert causes(tmp_path, claim("train-gpu"), resourceslices=forbidden) == [
+        ("may not", "list resourceslices.resource.k8s.io")
+    ]
+
+
+@cases(
+    ("kind", "omitted"),
+    of_claims=("resourceclaims", "list resourceclaims.resource.k8s.io in all namespaces"),
+    of_taints=("devicetaintrules", "list devicetaintrules.resource.k8s.io"),
+)
+def test_a_right_that_is_lacking_is_said(kind: str, omitted: str, tmp_path: Path) -> None:
+    forbidden: JSON = {kind: status(403, "may not")}
+
+    assert ("may not", omitted) in causes(tmp_path, claim("train-gpu"), **forbidden)
 
 
 def test_a_pod_that_the_scheduler_has_not_considered_says_nothing_of_devices(tmp_path: Path) -> None:

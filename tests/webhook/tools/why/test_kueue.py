@@ -165,6 +165,13 @@ def test_a_job_that_kueue_has_admitted(tmp_path: Path) -> None:
     assert (found.answer, found.summary) == (Answer.STOPPED, "spec.suspend is true")
 
 
+def test_a_job_for_which_kueue_has_reserved_quota(tmp_path: Path) -> None:
+    found = explained(tmp_path, "Job", {"suspend": True}, {}, **kueue([workload("u", RESERVED)], {}))
+
+    assert found.kueue is not None
+    assert found.kueue.in_words(found.at) == "LocalQueue team-a, quota reserved at 08:02 UTC"
+
+
 def test_a_pod_under_its_gate(tmp_path: Path) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     gates = [{"name": "kueue.x-k8s.io/admission"}]

@@ -19,7 +19,7 @@ from webhook.tools.doctor.checks import (
     teams,
     waiting,
 )
-from webhook.tools.doctor.cluster import InstalledCluster
+from webhook.tools.installed_cluster import InstalledCluster
 
 CHECKS: tuple[DoctorCheck, ...] = (
     *configurations.CHECKS,

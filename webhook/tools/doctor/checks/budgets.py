@@ -8,7 +8,7 @@ from webhook.cluster.objects import CONTROLLER
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure
 from webhook.tools.doctor.checks.control_plane import OURS, controller_age
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 
 COUNTED_WITHIN = timedelta(minutes=15)
 """A controller counts a budget every 5 minutes while GPUs are used."""

@@ -26,10 +26,10 @@ from policies.times import utc
 from webhook.certificates.objects import ClusterSecret, SecretName
 from webhook.cluster import errors
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import AUTHORITY_SECRET, SERVICE, WEBHOOK
+from webhook.cluster.objects import AUTHORITY_SECRET, SERVICE, WEBHOOK, InstallationNames
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, entry_title, has_cert_manager
-from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.installed_cluster import InstalledCluster
 
 REPAIR = (
     "a controller with --certificate-secret repairs it within seconds; if none does, see "
@@ -83,7 +83,7 @@ def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
                 yield CABundle(where, bundle, authorities, _target(client, cluster.names))
 
 
-def _target(client: dict[str, Any], names: Names) -> Target:
+def _target(client: dict[str, Any], names: InstallationNames) -> Target:
     """Return the address that the API server calls: of our Service, if the webhook names no other."""
     url, service = urlsplit(client.get("url") or ""), client.get("service") or {}
     if url.hostname:

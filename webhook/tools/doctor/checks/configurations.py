@@ -19,7 +19,7 @@ from webhook.configuration.registered_annotations import (
     without_added,
 )
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 from webhook.version import VERSION
 
 NEW_PODS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}

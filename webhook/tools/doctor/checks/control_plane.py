@@ -12,12 +12,13 @@ from webhook.cluster.objects import (
     DEVICES,
     WEBHOOK,
     WEBHOOK_CONFIGURATION,
+    InstallationNames,
 )
 from webhook.configuration.cluster_source import PLURALS
 from webhook.configuration.workload_kinds import WorkloadKind, plural
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Permission, Unknown
+from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, Permission, Unknown
 from webhook.workloads.autoscalers import SCALED_RESOURCES
 from webhook.workloads.servers import READ_SERVERS
 
@@ -84,10 +85,7 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
 
 OURS = "gpu-admission.dev"
 POLICY_KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
-BOUNDS = {
-    CONTROLLER: "send any request of the cluster anywhere",
-    f"{CONTROLLER}-pods": "change any pod",
-}
+BOUNDS = {CONTROLLER: "send any request of the cluster anywhere", f"{CONTROLLER}-pods": "change any pod"}
 """The admission policies by name, and what the controller may do without them."""
 READING = "get list watch"
 AUTOSCALERS = "autoscalers.validate.gpu-admission.dev"
@@ -101,7 +99,7 @@ def _permissions(
 
 
 def needed(
-    names: Names,
+    names: InstallationNames,
     *,
     karpenter: bool,
     cert_manager: bool,

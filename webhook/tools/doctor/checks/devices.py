@@ -7,7 +7,7 @@ from webhook.cluster import errors
 from webhook.cluster.objects import DEVICES
 from webhook.configuration.published_devices import decode, devices_path
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.cluster import InstalledCluster
+from webhook.tools.installed_cluster import InstalledCluster
 
 MAX_NAMES = 3
 """Names that a sentence lists."""

@@ -16,17 +16,10 @@ from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_isolation
 from webhook.cluster import errors
 from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, ObjectMeta, decode_metadata, fields_of
-from webhook.tools.doctor.check import (
-    DoctorFinding,
-    NotChecked,
-    Observation,
-    doctor_check,
-    failure,
-    warning,
-)
+from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import GROUP
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
 from webhook.tools.export.static import loaded
+from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, Permission
 
 POLICIES = "validatingadmissionpolicies"
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.pods.pod import Toleration, View
-from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
+from policies.pods.tolerations import describe_toleration, tolerated, toleration_of
 from policies.quota.amounts import GPUS, NOTHING, format_amount
 from webhook.cluster.kueue import GROUP, VERSIONS, Queue, nominal_gpus
 from webhook.cluster.taints import is_lasting
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.control_plane import OURS
 from webhook.tools.doctor.checks.nodes import READ, tolerations_by_document
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 
 
 class _Flavor(View, frozen=True):
@@ -31,7 +31,7 @@ class _Flavor(View, frozen=True):
     Permission("list", "resourceflavors", GROUP),
 )
 def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
-    """Warn where Kueue compares a template, which lacks what we add to its pods, with taints of a topology or `nodeTaints`."""
+    """Warn of a topology or `nodeTaints` whose taints Kueue compares with templates: only pods get our tolerations."""
     version = cluster.api.served_version(GROUP, VERSIONS)
     given = [toleration for of_owner in tolerations_by_document(cluster).values() for toleration in of_owner]
     for flavor in cluster.items(f"/apis/{GROUP}/{version}/resourceflavors") if version else ():
@@ -43,8 +43,7 @@ def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
         missing = {
             describe_toleration(taint): taint
             for taint in taints
-            if not any(tolerates(each, taint) for each in spec.tolerations or ())
-            and any(tolerates(each, taint) for each in given)
+            if not tolerated(taint, spec.tolerations) and tolerated(taint, given)
         }
         if missing:
             lacking = ", ".join(str(toleration_of(taint)) for taint in missing.values())

@@ -18,7 +18,7 @@ from webhook.tools.doctor.checks.configurations import (
     excluded_by_name,
     expected_objects,
 )
-from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Permission
+from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, Permission
 
 MUTATING = "mutatingwebhookconfigurations"
 PODS_ENTRY = "pods.mutate.gpu-admission.dev"

@@ -7,7 +7,7 @@ import msgspec
 
 from policies.finding import flow
 from policies.gpus.classes import GPUClass
-from policies.gpus.resource_mapping import NVIDIA_GPU
+from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.vendors import from_all_vendors
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import resource_taint
@@ -15,7 +15,7 @@ from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
-from policies.pods.tolerations import describe_toleration, tolerates, toleration_of
+from policies.pods.tolerations import describe_toleration, tolerated, tolerates, toleration_of
 from policies.policy import BUILT_IN_POLICY
 from policies.printable import first_names
 from policies.rule import Context, Mode, Phase
@@ -26,7 +26,7 @@ from webhook.cluster.taints import is_lasting
 from webhook.configuration.documents import CLASS
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 
 READ = Permission("list", "nodes")
 PRODUCT_LABELS = (*from_all_vendors(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
@@ -127,7 +127,7 @@ def _untolerated(
             for toleration in of_owner
         ]
         for taint in filter(is_lasting, node.spec.taints):
-            if not any(tolerates(each, taint) for each in offered):
+            if not tolerated(taint, offered):
                 untolerated[taint].append(node.name)
     for taint, nodes in sorted(untolerated.items(), key=lambda each: describe_toleration(each[0])):
         has, its = ("has", "its") if len(nodes) == 1 else ("have", "their")

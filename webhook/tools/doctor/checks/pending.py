@@ -9,7 +9,7 @@ from policies.times import utc
 from webhook.cluster.node_informer import readable_node_index
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 from webhook.tools.pending_pods import PendingOwner, pending_owners
 
 

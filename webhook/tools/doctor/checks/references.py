@@ -15,7 +15,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import METADATA, api_path
 from webhook.cluster.objects import decode_metadata
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 from webhook.workloads.places import workload_pods
 
 KINDS = {

@@ -16,8 +16,8 @@ from webhook.tools.doctor.checks.configurations import APPLY, GROUP
 from webhook.tools.doctor.checks.control_plane import POLICY_KINDS, denies
 from webhook.tools.doctor.checks.documents import recount_remedy, true_conditions
 from webhook.tools.doctor.checks.nodes import READ
-from webhook.tools.doctor.cluster import InstalledCluster, Permission
 from webhook.tools.granted_text import granted_beyond
+from webhook.tools.installed_cluster import InstalledCluster, Permission
 
 POLICY = "gpu-admission-teams"
 READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")

@@ -1,4 +1,4 @@
-"""Reads the installation for the checks. Each object is read once, and only a part of large objects is kept."""
+"""One installation, as `doctor` and other tools read it: each object once, and of large objects only the needed part."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from policies.rule import Mode
 from webhook.cluster import errors, objects
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.node_informer import StoredNode, decode_node
-from webhook.cluster.objects import ObjectMeta, decode_metadata
+from webhook.cluster.objects import InstallationNames, ObjectMeta, decode_metadata
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.dynamic_resources import read_claims
@@ -65,13 +65,6 @@ class Permission(msgspec.Struct, frozen=True):
         return {key: value for key, value in attributes.items() if value}
 
 
-class Names(msgspec.Struct, frozen=True, kw_only=True):
-    namespace: str = objects.NAMESPACE
-    canary_namespace: str = objects.CANARY_NAMESPACE
-    secret: str = objects.CERTIFICATE_SECRET
-    lease: str = objects.CONTROLLER
-
-
 class Documents(msgspec.Struct, frozen=True):
     """The source of the documents, the configuration in force, and the problems of the newest documents.
 
@@ -86,7 +79,9 @@ class Documents(msgspec.Struct, frozen=True):
 class InstalledCluster:
     """One installation at one moment. All methods that read may raise `errors.ApiError` or `Unknown`."""
 
-    def __init__(self, api: ApiClient, names: Names, *, config: Path | None, now: datetime) -> None:
+    def __init__(
+        self, api: ApiClient, names: InstallationNames, *, config: Path | None, now: datetime
+    ) -> None:
         self.api = api
         self.names = names
         self.now = now
@@ -154,7 +149,6 @@ class InstalledCluster:
 
     @cached_property
     def teams(self) -> list[TeamRecord]:
-        """Return the ClusterGPUQuotas."""
         return self.decoded(team_path(), decode_team)
 
     @cached_property
@@ -169,7 +163,6 @@ class InstalledCluster:
 
     @cached_property
     def quotas(self) -> list[QuotaRecord]:
-        """Return the GPUQuotas."""
         return self.decoded(QUOTAS.path(), decode_quota)
 
     @cached_property
@@ -206,7 +199,6 @@ class InstalledCluster:
 
     @cached_property
     def limits(self) -> dict[str, NamespaceLimits]:
-        """What LimitRanges say, by namespace."""
         return by_namespace(self.decoded("/api/v1/limitranges", decode_limit_range))
 
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
@@ -240,7 +232,7 @@ class InstalledCluster:
 
     def policy_of(self, namespace: str) -> EffectivePolicy:
         policies = self.configuration.policies
-        labels = self.namespaces.get(namespace, {}) if policies.asks_labels(namespace) else {}
+        labels = self.namespaces.get(namespace, {}) if policies.depends_on_labels(namespace) else {}
         return policies.for_namespace(namespace, tuple(sorted(labels.items())))
 
     def lets_wait(self, namespace: str) -> bool:

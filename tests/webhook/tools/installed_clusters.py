@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering
+from webhook.cluster.objects import InstallationNames
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import CHECKS
-from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.installed_cluster import InstalledCluster
 
 BY_ID = {check.id: check for check in CHECKS}
 NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
@@ -37,7 +38,7 @@ def cluster_of(
         return answering(objects)(request)
 
     with ApiServer(folder, answer) as server:
-        yield InstalledCluster(server.client(), Names(), config=config, now=now)
+        yield InstalledCluster(server.client(), InstallationNames(), config=config, now=now)
 
 
 def checked(check: str, objects: Mapping[str, Any], folder: Path, **more: Any) -> CheckResult:

@@ -1,4 +1,4 @@
-"""Keeps those choices of warnings for which the quota has room now. Before, they are tried as if nothing of it were used."""
+"""Removes choices of warnings for which the quota has no room now. Until then they were tried as if the quota was unused."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -24,7 +24,7 @@ def may_exceed(decision: Decision) -> bool:
 def with_choices_that_fit(decision: Decision, pod: Pod, phases_of: PhasesOf) -> Decision:
     """Return the decision with the choices that fit, or, where none does, with one and the wait for it.
 
-    phases_of: finds also what the quota denies now. A pod that it denies as it is hears from the quota what to do.
+    phases_of: finds also what the quota denies now. If it denies the pod without edits, its denial says what to do instead.
     """
     try:
         most = min(MAX_TRIED, most_trials(pod, len(msgspec.json.encode(pod))))

@@ -17,7 +17,7 @@ from webhook.configuration.loader import load_objects
 from webhook.evaluation.decision import Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.usage_now import MAX_TRIED, with_choices_that_fit
+from webhook.evaluation.fitting_choices import MAX_TRIED, with_choices_that_fit
 from webhook.quota.enforcer import ReadOnlyQuota
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
