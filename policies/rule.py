@@ -70,6 +70,11 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
         """Whether pods that exceed the quota wait in line while the rule is enforced."""
         return False
 
+    @property
+    def respects_kueue(self) -> bool:
+        """Whether pods that Kueue has admitted start also beyond the quota."""
+        return False
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the options, sentence) for every value that has the right type and is invalid."""
         yield from ()

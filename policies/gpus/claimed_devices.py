@@ -118,6 +118,9 @@ _OWNERS = frozenset({("Pod", ""), ("PodGroup", "scheduling.k8s.io")})
 
 MAX_CHOICES = 8
 """Different choices of one claim that are read. Real claims have one or two; the API server accepts 256."""
+MAX_TOLERATION_TEXT = 2048
+"""Characters of the JSON of the tolerations that are kept of one claim: some 15. The API server accepts 4,096, of 500 each."""
+_TOLERATES_ALL = (Toleration(operator="Exists"),)
 
 
 class DeviceChoice(NamedTuple):
@@ -193,13 +196,15 @@ def owner_pod(metadata: Metadata) -> str:
 def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     """Return the devices that a claim requests, with alternatives. None if it may be for any device.
 
-    Selectors that are too long are left out: more devices are possible then.
+    Selectors that are too long are left out: more devices are possible then. Tolerations that are too long tolerate all taints.
     """
     requests = (spec and spec.devices and spec.devices.requests) or ()
     every = [each for request in requests for each in request.alternatives]
     texts = {text for each in every for text in each.expressions}
     are_short = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
     choices = frozenset(each.choice if are_short else each.choice._replace(expressions=()) for each in every)
+    if len(msgspec.json.encode([each.tolerations for each in choices])) > MAX_TOLERATION_TEXT:
+        choices = frozenset(each._replace(tolerations=_TOLERATES_ALL) for each in choices)
     is_unknown = any(not each.device_class for each in choices)
     return None if is_unknown or len(choices) > MAX_CHOICES else _interned(choices)
 

@@ -45,8 +45,10 @@ _READ = (
 """The read of one attribute or capacity by its name."""
 _TEST = rf"(?P<tested>{_TEXT})\s+in\s+device\.(?:attributes|capacity)\[(?P<within>{_TEXT})\](?!\s*[.\[])"
 """The test whether a device has one attribute or capacity."""
+_DOMAIN_TEST = rf"(?P<domain_tested>{_TEXT})\s+in\s+device\.(?P<of>attributes|capacity)\b(?!\s*[.\[])"
+"""The test whether a device has attributes or capacities of a domain."""
 _TOKEN = re.compile(
-    rf"""{_TEST}|(?<![\w.]){_READ}|\b[rR](?:"[^"\n]*"|'[^'\n]*')|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
+    rf"""{_TEST}|{_DOMAIN_TEST}|(?<![\w.]){_READ}|\b[rR](?:"[^"\n]*"|'[^'\n]*')|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
 )
 _CALL = re.compile(r"\b(\w+)\s*\(")
 _REFUSED = re.compile(
@@ -69,12 +71,14 @@ class _Selector(NamedTuple):
     """A compiled expression.
 
     reads: the domains and names of the attributes and capacities that it reads. None if it uses `device` in another way.
+    domains: those whose presence it tests, each with `attributes` or `capacity`.
     is_guarded: it may test whether an attribute exists.
     may_recover: it may be true although the read of a missing attribute is an error.
     """
 
     program: "cel.Expression"
     reads: frozenset[tuple[str, str]] | None
+    domains: frozenset[tuple[str, str]]
     is_guarded: bool
     may_recover: bool
 
@@ -118,6 +122,10 @@ def _may_select(selector: _Selector, kind: DeviceKind, device: dict[str, Any] | 
     reads = selector.reads
     names = None if reads is None else {f"{domain}/{name}" for domain, name in reads}
     unknown = bool(kind.unknown) if names is None else not names.isdisjoint(kind.unknown)
+    unknown |= device is not None and any(
+        domain not in device[f"{of}_domains"] and any(each.startswith(f"{domain}/") for each in kind.unknown)
+        for of, domain in selector.domains
+    )
     if device is None or (unknown and (reads is None or selector.is_guarded)):
         return True
     if reads is not None:
@@ -141,10 +149,14 @@ def _compiled(expression: str) -> _Selector | None:
         return None
     reads = set[tuple[str, str]]()
     tests = set[tuple[str, str]]()
+    domains = set[tuple[str, str]]()
 
     def emptied(token: re.Match[str]) -> str:
         if token["tested"] is not None:
             tests.add((_unquoted(token["within"]), _unquoted(token["tested"])))
+            return '"" in device.driver'
+        if token["domain_tested"] is not None:
+            domains.add((token["of"], _unquoted(token["domain_tested"])))
             return '"" in device.driver'
         if token["field"] is None:
             return '""'
@@ -154,7 +166,7 @@ def _compiled(expression: str) -> _Selector | None:
     rest = _TOKEN.sub(emptied, expression)
     calls = _CALL.findall(rest)
     macros = sum(each in _MACROS for each in calls)
-    is_guarded = "has" in calls or "?" in rest or bool(tests)
+    is_guarded = "has" in calls or "?" in rest or bool(tests or domains)
     is_other = _OTHER_USE.search(rest) is not None
     if (
         (macros and len(expression) > MAX_LOOP_LENGTH)
@@ -166,11 +178,18 @@ def _compiled(expression: str) -> _Selector | None:
     ):
         return None
     try:
-        program = _environment().compile(expression)
+        program = _environment().compile(_TOKEN.sub(_of_domains, expression))
     except (RuntimeError, TypeError, UnicodeError):
         return None
     may_recover = "?" in rest or "||" in rest or macros > 0 or _has_inner_and(rest)
-    return _Selector(program, None if is_other else frozenset(reads | tests), is_guarded, may_recover)
+    names = None if is_other else frozenset(reads | tests)
+    return _Selector(program, names, frozenset(domains), is_guarded, may_recover)
+
+
+def _of_domains(token: re.Match[str]) -> str:
+    """Return the token as it is evaluated: `device.attributes` has more domains than the device, whose reads are errors."""
+    domain = token["domain_tested"]
+    return token[0] if domain is None else f"{domain} in device.{token['of']}_domains"
 
 
 def _has_plain_patterns(expression: str) -> bool:
@@ -206,7 +225,9 @@ def _device(kind: DeviceKind) -> dict[str, Any] | None:
         "driver": kind.driver,
         "allowMultipleAllocations": kind.is_shared,
         "attributes": _by_domain(attributes),
+        "attributes_domains": [*_by_domain(attributes)],
         "capacity": _by_domain(capacity),
+        "capacity_domains": [*_by_domain(capacity)],
     }
 
 

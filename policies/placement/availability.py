@@ -24,7 +24,7 @@ from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
 from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import pinning
+from policies.placement.pinning import classes_of_label, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
@@ -214,10 +214,18 @@ class Availability:
             domain(c.resource) == domain(name) and self.use.is_autoscaled(c) for c in self.classes
         ):
             return False
-        if self._gpus_on_nodes:
-            return True
+        if self._gpus_on_nodes or (not self.pinned and self._has_gpu_nodes):
+            return True  # of a pod that is pinned, gpu-class says that nodes of its class have no devices
         labels = self._slice_count_labels
         return bool(labels) and name.startswith(MIG_SLICE) and f"{name}{_COUNT_SUFFIX}" not in labels
+
+    @property
+    def _has_gpu_nodes(self) -> bool:
+        """Whether a label of a node names a class, whatever the node has. False if a pool may add others."""
+        nodes = self._nodes
+        if nodes is None or nodes.pools or not nodes.states:
+            return False
+        return any(classes_of_label(*label, self._gpu_classes) for each in nodes.states for label in each)
 
     @cached_property
     def _states(self) -> list[NodeState]:

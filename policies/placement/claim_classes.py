@@ -78,13 +78,19 @@ class ClaimedClasses:
         """Return the taints that keep all of these choices from each present device; empty unless they do."""
         are_read, found = self._taints and self.include(choices), dict[Toleration, None]()
         for choice in choices if self._taints else ():
-            for index in self.by_kind(choice if are_read else choice._replace(expressions=())):
-                taints = self._taints.get(kind_key(self._mapping.device_kinds.kinds[index]), ())
+            indexes = self.by_kind(choice if are_read else choice._replace(expressions=()))
+            for taints in dict.fromkeys(self._taints_by_kind.get(index, ()) for index in indexes):
                 against = [each for each in taints if not tolerated(each, choice.tolerations)]
                 if not against:
                     return ()
                 found |= dict.fromkeys(against)
         return tuple(found)
+
+    @cached_property
+    def _taints_by_kind(self) -> dict[int, tuple[Toleration, ...]]:
+        """The taints of the kinds that have some, by the index of the kind. A pod may name claims with thousands of choices."""
+        kinds = enumerate(self._mapping.device_kinds.kinds)
+        return {index: taints for index, kind in kinds if (taints := self._taints.get(kind_key(kind)))}
 
     def number(self, choices: Collection[DeviceChoice]) -> GPUNumber | None:
         """Return how many GPUs a claim with one request gets: cards, or slices with the most memory if it can only get slices."""

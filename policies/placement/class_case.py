@@ -1,6 +1,7 @@
 """A GPU pod and its classes: its own pin, the class chosen for it, and other classes to suggest."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from policies.finding import ContactEdit, Edit, Edits, Finding, either, together, warning
@@ -211,6 +212,14 @@ class ClassCase:
             f"pod stays pending: {need.words}",
             choices=tuple(map(self.selection.edits_to_count, more)),
         )
+
+    def on_several_of(self, classes: Sequence[GPUClass]) -> tuple[Edits, ...]:
+        """Return the edits that put the pod on as few cards of one node as hold its model, of one of these classes."""
+        ways = [(cards, each) for each in classes if self.need for cards in enough_cards(self.need, (each,))]
+        cards, gpu_class = min(ways, key=itemgetter(0), default=(0, None))
+        count = self.selection.edits_to_count(cards)
+        names = self.naming((gpu_class,)).choices if gpu_class and count else ()
+        return tuple((*edits, *count) for edits in names)
 
     def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""

@@ -18,6 +18,8 @@ CLASS_CONTRADICTION = Reason(
 CLASS_NOT_ALLOWED = Reason("ClassNotAllowed", "the namespace may not use a class on which the pod could run")
 MODEL_TOO_LARGE = Reason("ModelTooLarge", "the model of a pod needs more GPU memory than the class has")
 
+IS_CLASS = "must be a GPU class or a family of classes"
+
 
 def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
     """Return the choice, a finding about an invalid request, or None if nothing requests a class.
@@ -43,8 +45,10 @@ def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
     if not usable:
         advice = selection.without_usable_class()
         message = selection.none_usable_message
+        if not classes:
+            reason, message = UNKNOWN_CLASS, f"{IS_CLASS}; {message}"
     elif not classes:
-        reason, message = UNKNOWN_CLASS, "must be a GPU class or a family of classes"
+        reason, message = UNKNOWN_CLASS, IS_CLASS
         if near := selection.meant(name):
             advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
         elif own := selection.of_list(name, names):

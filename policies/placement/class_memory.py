@@ -19,14 +19,15 @@ def model_too_large(case: ClassCase) -> Iterator[Finding]:
     if need is not None and classes and not any(need.fits(each, gpu_classes) for each in classes):
         largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, gpu_classes))
         key, value = need.declared
-        usable = filter(case.selection.offers_whole, case.selection.usable())
+        usable = [*filter(case.selection.offers_whole, case.selection.usable())]
         fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, gpu_classes)]
         to_name = case.naming(fitting) if fitting else ClassAdvice()
         more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
         enough, words = enough_in_words(need, classes), need.words
         claims = [f"name a claim for {enough}"] if enough and case.claimed else []
         ways = [*claims, *([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
-        request = "" if ways else "for larger cards"
+        several = () if ways else case.on_several_of(usable)
+        request = "" if ways or several else "for larger cards"
         if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words
         elif not need.estimate.knows_kv_cache:
@@ -37,7 +38,7 @@ def model_too_large(case: ClassCase) -> Iterator[Finding]:
             path=annotation_path(key),
             value=value,
             message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}): {words}",
-            choices=(*more_cards, *to_name.choices),
+            choices=(*more_cards, *to_name.choices, *several),
             remedy=", or ".join(ways),
             ask_contact=request,
             contact_choices=((ContactEdit("Node"),),) if request else (),

@@ -60,7 +60,8 @@ def _not_schedulable(
     if states is None or (states and nodes.existing_resources and not names <= nodes.existing_resources):
         return  # gpu-requests reports resources that no node has
     everywhere = [label for of_labels in nodes.states.values() for label in of_labels]
-    if states and len(names) > 1 and not any(names <= each.resources for each in everywhere):
+    is_said = bool(nodes.existing_resources and states and len(names) > 1)
+    if is_said and not any(names <= each.resources for each in everywhere):
         return  # gpu-toleration says that no node has them together
     if not any(names <= state.resources for state in states):
         resources, together = " and ".join(sorted(names)), " together" if len(names) > 1 else ""

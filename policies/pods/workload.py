@@ -85,6 +85,8 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     """Its deadline that passes first while its pods wait, such as `spec.activeDeadlineSeconds: 60`; "" without one."""
     stage_field: str = ""
     """The field by which its pods start in stages, which wait in line one after the other; "" if they do not."""
+    completed_by: str = ""
+    """What states some of its numbers, such as `ClusterTrainingRuntime torch`; "" if it states them itself."""
     leader_edit: Edit | None = None
     """What lets its pods without GPUs wait for the others. None if they do, or do not fail without them."""
 
@@ -109,6 +111,9 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
         """The workload with the pods that it has when it is not suspended."""
         pods = (replace(each, count=each.count.resumed or each.count) for each in self.pods)
         return replace(self, pods=tuple(pods))
+
+    def label(self, key: str) -> str:
+        return (self.metadata.labels or {}).get(key) or ""
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector, exceeds, maximum, positive_difference, total
+from policies.quota.amounts import NOTHING, Vector, exceeds, maximum, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, lift_id
 from policies.quota.queue_entries import InLine, QueueEntry, Standing, Waiter, entries_in_line
@@ -87,23 +87,30 @@ def _under_both_catalogues(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -
     return replace(ledger, reservations=ledger.reservations.without(unmarked).plus(unmarked.values()))
 
 
-def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> QuotaLedger:
+def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry], admitted: Vector) -> QuotaLedger:
     """Release what is held for entries that cannot start now. If a `hard` was lowered, release the last in line first."""
     lifts, unheld = ledger.reservations.lifts, _Unheld(ledger)
+    limits = {False: ledger, True: _with_admitted(ledger, admitted)}
     still_held = ledger.held
-    over = ledger.exceeded(still_held)
+    over = {by_kueue: each.exceeded(still_held) for by_kueue, each in limits.items()}
     gone: list[str] = []
     for entry in reversed(entries):
         gone += [lifts[each.uid].id for each in entry.beyond_size if each.uid in lifts]
         held = [lifts[each.uid] for each in entry.waiters if each.uid in lifts and lifts[each.uid].is_lift]
         if not held or entry.continues_gang:
             continue
-        is_over = any(key in each.demand for key in over for each in held)
+        is_over = any(key in each.demand for key in over[entry.is_by_kueue] for each in held)
         if is_over or entry.is_blocked or entry.missing or any(map(unheld.of, entry.waiters)):
             gone += [each.id for each in held]
             still_held = positive_difference(still_held, total(each.demand for each in held))
-            over = ledger.exceeded(still_held)
+            over = {by_kueue: each.exceeded(still_held) for by_kueue, each in limits.items()}
     return replace(ledger, reservations=ledger.reservations.without(gone)) if gone else ledger
+
+
+def _with_admitted(ledger: QuotaLedger, admitted: Vector) -> QuotaLedger:
+    """Return the ledger as it limits pods that Kueue has admitted."""
+    hard = {key: amount + admitted.get(key, NOTHING) for key, amount in ledger.hard.items()}
+    return replace(ledger, hard=hard) if admitted else ledger
 
 
 class _Unheld:
@@ -148,7 +155,10 @@ class NamespaceLine:
         entries = sorted(
             entries_in_line(in_line.waiters, in_line.gangs, ledger), key=lambda entry: entry.order
         )
-        self.ledger = ledger = _without_blocked(_under_both_catalogues(ledger, entries), entries)
+        self.ledger = ledger = _without_blocked(
+            _under_both_catalogues(ledger, entries), entries, in_line.admitted
+        )
+        self._for_kueue = _with_admitted(ledger, in_line.admitted)
         self.head: Head | None = None
         self.held_by_namespace = ledger.held
         """What the namespace holds."""
@@ -156,14 +166,14 @@ class NamespaceLine:
         self._matching = in_line.matching
         self._limit, self._space = limit, limit - Reservations.of(*ledger.reservations.lifts.values()).size
         self._unheld = _Unheld(ledger)
-        self._spent, self._maximum_hard = ledger.spent_keys(), ledger.maximum_hard
+        self._spent = ledger.spent_keys()
         self._entries = entries[::-1]
         self._blocked, self._behind_team = False, False
         self._waiting_for_team = 0
         self._lacking: dict[str, bool] = {}
         self._scarce: dict[str, bool] = {}
         self._number = 0
-        self._never: dict[int, Standing | None] = {}
+        self._never: dict[tuple[int, bool], Standing | None] = {}
         self._waits: dict[int, Standing] = {}
         """By `id()` of a demand: the standing of the entry with that demand that first waited for the team."""
         self._held: list[Reservation] = []
@@ -255,10 +265,12 @@ class NamespaceLine:
             result = Standing.ON_HOLD
         elif self._spent and not self._spent.isdisjoint(entry.demand):
             result = Standing.BUDGET_SPENT
-        elif self._blocked and not entry.is_kept:
+        elif self._blocked and not entry.passes_others:
             result = Standing.BEHIND
         elif (
-            not entry.is_kept and (waits := self._waits.get(id(entry.demand))) and not self._may_block(entry)
+            not entry.passes_others
+            and (waits := self._waits.get(id(entry.demand)))
+            and not self._may_block(entry)
         ):
             result = waits
         else:
@@ -267,9 +279,9 @@ class NamespaceLine:
 
     def _never_fits(self, entry: QueueEntry) -> Standing | None:
         """Return why the entry can never be held, None if it can. Equal pods share their demand, so it is compared once."""
-        identity = id(entry.demand)
+        identity = id(entry.demand), entry.is_by_kueue
         if identity not in self._never:
-            is_over = bool(exceeds(entry.demand, self._maximum_hard))
+            is_over = bool(exceeds(entry.demand, self._limits(entry).maximum_hard))
             are_too_many = not is_over and self._reservations(entry.waiters).size > self._limit
             self._never[identity] = (
                 Standing.TOO_LARGE if is_over else Standing.TOO_MANY if are_too_many else None
@@ -280,10 +292,14 @@ class NamespaceLine:
         """Return the entry as the head, if `lacking` fits."""
         needed, held = total(map(self._unheld.of, lacking)), self._reservations(lacking)
         with_head = total((self.held_by_namespace, needed))
-        over = exceeds({key: with_head[key] for key in needed}, self.ledger.hard)
+        over = exceeds({key: with_head[key] for key in needed}, self._limits(entry).hard)
         self._lacking = dict.fromkeys((each.key for each in over), False)
         keeps = tuple(each.keep for each in lacking if each.keep)
         return None if over or held.size > self._space else Head(entry, needed, held, keeps)
+
+    def _limits(self, entry: QueueEntry) -> QuotaLedger:
+        """Return the ledger by whose `hard` the entry is limited."""
+        return self._for_kueue if entry.is_by_kueue else self.ledger
 
     def _reservations(self, waiters: Sequence[Waiter]) -> Reservations:
         version = self.ledger.next_catalogue or ""

@@ -21,6 +21,10 @@ OTHERS_WAIT = Reason("OthersWait", "other pods wait in line for the quota")
 UNWANTED_GATE = Reason("UnwantedGate", "the pod has the gate of the line for quota, where pods do not wait")
 TURN = Wait(seconds=60)
 """A pod that is denied because of others in line comes again within a minute."""
+IN_STAGES = (
+    "its pods start in stages, which wait in line for quota one after the other: two such objects may hold a part of the quota "
+    "each, and wait for each other"
+)
 QUEUE_FULL = Reason("QueueFull", "as many pods wait in line for the quota as may")
 
 
@@ -113,11 +117,7 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
             yield waiting(path=f"{pod.path}.spec.resourceClaims", message=message)
     of_gpus = {resource_mapping.pod_requests_gpus(pod.pod) for pod in pods}
     if workload.stage_field and sum(pod.count.running or 0 for pod in pods) > 1 and True in of_gpus:
-        message = (
-            "its pods start in stages, which wait in line for quota one after the other: two such objects may hold a part of the "
-            "quota each, and wait for each other"
-        )
-        yield waiting(path=workload.stage_field, message=message)
+        yield waiting(path=workload.stage_field, message=IN_STAGES)
     if workload.leader_edit and of_gpus == {True, False}:
         path, choices = workload.leader_edit.path, together(workload.leader_edit)
         message = "its pods without GPUs start at once, and fail while the others wait in line for quota"

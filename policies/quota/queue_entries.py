@@ -18,6 +18,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
 
     `since` is its creationTimestamp. `gang` is the key of its gang, or "". `owner` is the owner of its credits, or "".
+    `by_kueue`: Kueue has admitted it, and decides when it starts.
     `replaces`: it replaces an ended pod, so it goes first. `keeper` is the uid of the object that may keep quota for it, or "",
     and `keep` the id of what that object keeps for it.
     """
@@ -32,6 +33,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     replaces: bool = False
     keeper: str = ""
     keep: str = ""
+    by_kueue: bool = False
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -45,12 +47,16 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class InLine(msgspec.Struct, frozen=True):
-    """The pods of a namespace that wait, their gangs by key, `spec.queue`, and which credits let them go first."""
+    """The pods of a namespace that wait, their gangs by key, `spec.queue`, and which credits let them go first.
+
+    `admitted`: what Kueue has admitted in the namespace. By so much its pods may exceed the GPUQuota, together with all others.
+    """
 
     waiters: Sequence[Waiter]
     gangs: Mapping[str, Gang]
     queue: QueueSpec = QueueSpec()
     matching: Matching | None = None
+    admitted: Vector = {}
 
 
 def line_up(
@@ -137,6 +143,15 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
     def is_kept(self) -> bool:
         """Whether quota is kept for all its pods, so that it takes nothing from others."""
         return not self.missing and all(each.keep for each in self.waiters)
+
+    @property
+    def is_by_kueue(self) -> bool:
+        """Whether Kueue has admitted all its pods, so that it waits for no other pod of the namespace."""
+        return all(each.by_kueue for each in self.waiters)
+
+    @property
+    def passes_others(self) -> bool:
+        return self.is_kept or self.is_by_kueue
 
     @property
     def goes_first(self) -> bool:

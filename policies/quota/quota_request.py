@@ -51,9 +51,13 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     line: Line = Line.BEHIND
     in_gang: bool = False
     """The new pod may be in a gang, so it waits for the other pods even if it fits."""
+    by_kueue: bool = False
+    """Kueue may have admitted the new pod, or may yet, so that it starts also beyond the quota: it waits for that."""
     is_free: bool = False
     is_enforced: bool = True
     """Whether a denial counts. If not, the object is admitted in any case."""
+    may_exceed: bool = False
+    """As in ReservationRequest."""
     demands: dict[CatalogueVersion, Demand] = {}
     """Demands computed so far."""
 
@@ -107,6 +111,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             will_need=maximum(each.will_need for each in demands),
             owner=self.controlled_by if self.is_enforced else None,
             is_served=is_served,
+            may_exceed=self.may_exceed,
         )
 
     def _demand(self, catalogue_version: CatalogueVersion, catalogue: Catalogue) -> Demand:

@@ -49,11 +49,11 @@ MAX_HOLDERS = 5
 ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
 """Returns the classes that an unpinned pod may name by its annotation, each with the node label and value that pin it."""
 
-Helps = Callable[[Edits, bool], bool]
-"""Whether the object would be admitted with the edits: now, or (True) once nothing of the quota is used."""
+Helps = Callable[[Edits, bool | None], bool]
+"""Whether the object would be admitted with the edits: now, (True) once nothing of the quota is used, or (None) without it."""
 
 
-def helps_always(_edits: Edits, _once_unused: bool) -> bool:
+def helps_always(_edits: Edits, _once_unused: bool | None) -> bool:
     """Believe every edit, where nothing can be tried."""
     return True
 

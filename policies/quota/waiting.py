@@ -16,6 +16,8 @@ GATE = "gpu-admission.dev/quota"
 
 KUEUE = "kueue.x-k8s.io/"
 """Prefix of the gate of Kueue, and of the labels and annotations that it sets on the pods that it manages."""
+QUEUE_NAME = f"{KUEUE}queue-name"
+"""Label of an object: the LocalQueue by which Kueue starts it."""
 POD_GROUP, GROUP_SIZE = f"{KUEUE}pod-group-name", f"{KUEUE}pod-group-total-count"
 """Label and annotation of the pods of a group, which Kueue admits once as many exist."""
 
@@ -63,10 +65,13 @@ def without_gate(pod: Pod) -> Pod:
 
 def names_kueue(pod: Pod) -> bool:
     """Whether the pod claims that Kueue admitted it: it has a label or annotation of Kueue, and no gate of Kueue."""
-    gates = (gate.name for gate in pod.spec.scheduling_gates or ())
     labels = (pod.metadata and pod.metadata.labels) or ()
-    is_held = any(name.startswith(KUEUE) for name in gates)
-    return not is_held and any(name.startswith(KUEUE) for name in (*labels, *pod.annotations))
+    return not kueue_holds(pod) and any(name.startswith(KUEUE) for name in (*labels, *pod.annotations))
+
+
+def kueue_holds(pod: Pod) -> bool:
+    """Whether the pod has a gate of Kueue."""
+    return any(gate.name.startswith(KUEUE) for gate in pod.spec.scheduling_gates or ())
 
 
 def never_waits(pod: Pod, *, by_daemonset: bool, by_kueue: bool) -> str:

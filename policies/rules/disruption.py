@@ -129,7 +129,7 @@ def _of(amount: int | str, pods: int) -> int:
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A workload, and the pods that it always has: the least of its autoscaler (kind and name), if it has one."""
+    """A workload, and the fewest pods that it has while it serves: the least of its autoscaler (kind and name), if it has one."""
 
     workload: Workload
     least: int | None = None
@@ -142,7 +142,7 @@ class Server(msgspec.Struct, frozen=True):
     @property
     def pods(self) -> int:
         written = sum(each.count.running or 0 for each in self.workload.pods)
-        return written if self.least is None else self.least
+        return written if self.least is None else max(self.least, 1)
 
 
 def check_budget(

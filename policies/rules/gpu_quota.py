@@ -65,7 +65,7 @@ from policies.quota.undecided import (
     QUOTA_RECALCULATING,
     undecided,
 )
-from policies.quota.waiting import OnExceeded
+from policies.quota.waiting import QUEUE_NAME, OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.gpu_class import class_pins, class_use, ways_of
 
@@ -83,21 +83,43 @@ class OnLedgerError(Enum):
     ALLOW = "allow"
 
 
+class Kueue(Enum):
+    """What the quota does with pods that Kueue has admitted."""
+
+    LIMIT = "limit"
+    """It limits them as it does any other."""
+    RESPECT = "respect"
+    """The controller starts them also beyond the quota. They count."""
+
+
 class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     """`required` denies GPUs without a quota. With `onLedgerError: allow` a quota can be exceeded, with a warning.
 
     With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied, unless
-    `trustKueue` is true and Kueue has admitted it.
+    `trustKueue` is true and Kueue has admitted it. With `kueue: respect`, what Kueue has admitted waits until the controller has
+    seen that, and then starts also beyond the quota.
     """
 
     required: bool = False
     on_exceeded: OnExceeded = OnExceeded.DENY
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
     trust_kueue: bool = True
+    kueue: Kueue = Kueue.LIMIT
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.respects_kueue and not self.queues:
+            yield (
+                "kueue",
+                "must be limit without onExceeded: Queue: the controller starts what Kueue has admitted",
+            )
 
     @property
     def queues(self) -> bool:
         return self.on_exceeded is OnExceeded.QUEUE
+
+    @property
+    def respects_kueue(self) -> bool:
+        return self.kueue is Kueue.RESPECT
 
 
 def check_reservation(
@@ -168,13 +190,12 @@ def _naming_classes(
         return denial
     context = context_of(pod)
     naming = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
+    readable = naming if class_use(context).reads_annotation else ()
     helping = (
         islice((edits for edits in naming if helps(edits, False)), MAX_NAMES_LISTED),
         islice((edits for edits in ways_of(pod, context) if helps(edits, False)), 1),
         islice((edits for edits in naming if helps(edits, True)), MAX_NAMES_LISTED),
-        naming[
-            : MAX_NAMES_LISTED if class_use(context).reads_annotation else 0
-        ],  # the quota says what never fits
+        islice((edits for edits in readable if helps(edits, None)), MAX_NAMES_LISTED),
     )
     return replace(denial, choices=next(filter(None, map(tuple, helping)), ()))
 
@@ -214,11 +235,12 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
         elif (resumed := workload.resumed) != workload:
-            # It may be resumed when more or less is free than now, by Kueue.
-            unused = ledger.using({})
-            later = fit_result(resumed, unused, context, is_stored=False)
-            if later is not None and later.needed > later.hard:
-                yield from _fit_warning(later, resumed, unused, options, context)
+            # It may be resumed when more or less is free than now. Kueue may do so at once.
+            queue = workload.label(QUEUE_NAME)
+            then = ledger if queue else ledger.using({})
+            later = fit_result(resumed, then, context, is_stored=False)
+            if later is not None and (queue or later.needed > later.hard):
+                yield from _fit_warning(later, resumed, then, options, context)
         yield from workload_findings(workload, ledger, context, context.namespace)
         if context.lets_wait:
             is_behind = fit is None and ledger.pods_before and not context.is_update
@@ -228,8 +250,10 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 def _fit_warning(
     fit: FitResult, workload: Workload, ledger: QuotaLedger, options: GPUQuotaOptions, context: Context
 ) -> Iterator[Finding]:
-    """Yield the warning. If the rule is not enforced, it says so."""
-    is_enforced = options.mode is Mode.ENFORCE
+    """Yield the warning. If the rule is not enforced, it says so. What Kueue starts, it may start beyond the quota."""
+    queue, is_enforced = workload.label(QUEUE_NAME), options.mode is Mode.ENFORCE
+    if queue and options.respects_kueue:
+        return
     warning = fit_warning(
         fit,
         workload,
@@ -241,6 +265,9 @@ def _fit_warning(
     )
     if warning is not None:
         note = "" if is_enforced else f"; {ID} is in mode {options.mode.value} and denies nothing"
+        if queue and is_enforced:
+            waits = " or wait in line" if context.lets_wait else ""
+            note = f"; Kueue may admit it by LocalQueue {queue} all the same: pods that do not fit are then denied{waits}"
         yield replace(warning, message=warning.message + note)
 
 

@@ -185,6 +185,8 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         known.add(stated.path)
         if field.before and stated.count == 1:
             mismatch = replace(mismatch, message=f"{mismatch.message} before {field.before}")
+        if workload.completed_by:
+            mismatch = replace(mismatch, message=f"{mismatch.message}, with {workload.completed_by}")
         yield replace(mismatch, path=stated.path, value=str(stated.count))
 
 

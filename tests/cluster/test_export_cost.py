@@ -5,6 +5,7 @@ understood, the largest pod costs at most half of each budget. The policies here
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -161,17 +162,18 @@ def document_of(spec: JSON, *, has_gpu: bool) -> JSON:
 @pytest.fixture(scope="module")
 def lenient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Serve the API with the exported policies, but with twice the limits."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in vars(limits).copy().items():
-            if isinstance(value, int):
-                patch.setattr(limits, name, value * TWICE)
-        patch.setattr(limits, "POD_LIMITS", {name: most * TWICE for name, most in limits.POD_LIMITS.items()})
-        patch.setattr(facts, "MAX_RESOURCES", MAX_RESOURCES * TWICE)
-        with (
-            ControlPlane() as plane,
-            installed(plane, configuration(tmp_path_factory.mktemp("lenient"))),
-        ):
-            yield plane
+    with ExitStack() as stack:
+        # Patched while it is exported, not for the other tests of this module.
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in vars(limits).copy().items():
+                if isinstance(value, int):
+                    patch.setattr(limits, name, value * TWICE)
+            doubled = {name: most * TWICE for name, most in limits.POD_LIMITS.items()}
+            patch.setattr(limits, "POD_LIMITS", doubled)
+            patch.setattr(facts, "MAX_RESOURCES", MAX_RESOURCES * TWICE)
+            plane = stack.enter_context(ControlPlane())
+            stack.enter_context(installed(plane, configuration(tmp_path_factory.mktemp("lenient"))))
+        yield plane
 
 
 TWICE = 2

@@ -10,7 +10,7 @@ from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.client import Client
 
 LOOK_EVERY = 0.1
-GPUS = 64
+GPUS = 256  # more than the tests of a file use together
 ROOM = {"cpu": "1k", "memory": "16Ti", "ephemeral-storage": "16Ti"}
 LABELS = {"accelerator": "nvidia-t4"}
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}

@@ -67,6 +67,15 @@ spec:
   match: {namespaces: [distrusts-*]}
   rules:
     gpu-quota: {mode: enforce, onExceeded: Queue, trustKueue: false}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: respects}
+spec:
+  priority: 10
+  match: {namespaces: [respects-*]}
+  rules:
+    gpu-quota: {mode: enforce, onExceeded: Queue, kueue: respect}
 """
 GONE = {"propagationPolicy": "Background"}
 REST = 5

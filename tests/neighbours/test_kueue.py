@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from flask.testing import FlaskClient
 
 from policies.quota.waiting import GATE
 from tests.builders import JSON
@@ -20,10 +23,12 @@ from tests.neighbours.kubelet import LABELS, TAINT
 from tests.neighbours.manifests import jobset, raycluster
 from tests.neighbours.tenant import Seen, Stage, Tenant, gates_of, staged, tolerated, watch
 from webhook.commands import main
-from webhook.configuration.loader import load_directory
-from webhook.tools.kueue import read_queues
+from webhook.tools.console.app import Observer, create_app
+from webhook.tools.console.history import History
 from webhook.tools.status.denials import denials_in_events
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.kueue import KueueState
+from webhook.tools.status.reading import read_status
+from webhook.tools.status.report import ClusterStatus
 from webhook.tools.why.explaining import explain
 
 API = "kueue.x-k8s.io/v1beta2"
@@ -148,6 +153,11 @@ def replicated(kind: str, pods: int, **fields: object) -> JSON:
     )
 
 
+def spec_alone(name: str) -> JSON:
+    """Return a pod of nobody's queue."""
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec(1)}
+
+
 def used(tenant: Tenant) -> dict[str, Any]:
     return {key: int(amount) for key, amount in (tenant.used() or {}).items() if amount}
 
@@ -202,7 +212,9 @@ def test_pods_under_its_gate_keep_what_it_wrote_and_get_tolerations_but_no_class
     for each in [pod("plain"), *group(2)]:
         tenant.apply(each)
     found = tenant.pods()
-    assert [gates_of(each) for each in found] == [ITS_GATES] * 3
+    assert [gates_of(each) for each in found] == [*[[*ITS_GATES, GATE]] * 2, ITS_GATES], (
+        "a group starts whole"
+    )
     assert [tolerated(each) for each in found] == [1, 1, 1]
     assert not any("nodeSelector" in each["spec"] for each in found)
     assert all("kueue.x-k8s.io/managed" in each["metadata"]["finalizers"] for each in found)
@@ -271,48 +283,176 @@ def test_kueue_admits_by_what_export_proposes(stage: Stage, plane: ControlPlane)
     assert [each["spec"]["nodeSelector"] for each in tenant.pods()] == [LABELS, LABELS]
 
 
-def test_why_and_quota_say_what_kueue_does(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it runs
-    """Five situations: in a held queue, behind another, admitted, in no queue, and admitted but denied by the GPUQuota."""
-    tenant, api = Queueing(plane, 1, name="deny-kueue-why"), api_client(plane)
+class Told:
+    """What each surface says of the Jobs of a namespace."""
 
-    def said(name: str) -> str:
-        return explain(api, "job", name, tenant.name, datetime.now(UTC)).summary
+    def __init__(self, plane: ControlPlane, tenant: Queueing, folder: Path) -> None:
+        self._api, self._tenant, self._folder = api_client(plane), tenant, folder
+        self._cluster = ("--kubeconfig", str(plane.kubeconfig()))
+        self._pages = observed(plane, tenant.name)
+
+    def why(self, name: str) -> str:
+        return explain(self._api, "job", name, self._tenant.name, datetime.now(UTC)).summary
+
+    def in_kueue(self, name: str) -> KueueState:
+        found = explain(self._api, "job", name, self._tenant.name, datetime.now(UTC)).kueue
+        assert found is not None
+        return found
+
+    def check(self, name: str, queue: str = "queue") -> str:
+        """Return what is said of the Job as its author would apply it again."""
+        file = self._folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(job(name, 1, labels={"kueue.x-k8s.io/queue-name": queue})))
+        said = CliRunner().invoke(main, ["check", str(file), "-n", self._tenant.name, *self._cluster])
+        assert said.exit_code in {0, 1}, said.output
+        return flat(said.output)
+
+    def status(self) -> str:
+        return flat(CliRunner().invoke(main, ["status", "-n", self._tenant.name, *self._cluster]).output)
+
+    def console(self, name: str = "") -> str:
+        path = (
+            f"/why?object=job/{name}&namespace={self._tenant.name}"
+            if name
+            else f"/quotas/{self._tenant.name}"
+        )
+        return flat(self._pages.get(path).text)
+
+    def shows(self, line: str) -> bool:
+        return line in self.console()
+
+
+def observed(plane: ControlPlane, namespace: str) -> FlaskClient:
+    api = api_client(plane)
+
+    def read() -> ClusterStatus:
+        return read_status(api, now=datetime.now(UTC), namespaces=(namespace,))
+
+    pages = create_app(api, Observer(read, pause=0.2), History(), cluster="test", home=namespace)
+    return pages.test_client()
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_five_situations_are_told_on_each_surface(stage: Stage, plane: ControlPlane, tmp_path: Path) -> None:  # noqa: ARG001
+    """In a held queue, behind another, admitted, in no queue, and admitted but denied by the GPUQuota."""
+    tenant = Queueing(plane, 1, name="deny-kueue-told")
+    told = Told(plane, tenant, tmp_path)
 
     tenant.hold("Hold")
     tenant.apply(job("first", 1))
     stopped = "waits in LocalQueue queue: stopPolicy of LocalQueue queue is set"
-    assert eventually(lambda: said("first") == stopped), said("first")
+    assert eventually(lambda: told.why("first") == stopped), told.why("first")
+    assert (
+        "stopPolicy of LocalQueue queue is set: Kueue does not start the object until it is None; ask the platform team why it "
+        "is set [workloads]"
+    ) in told.check("first")
+    assert f"note: Job/first {stopped}" in told.check("first")
+    assert (
+        "LocalQueue queue: 0 admitted, 1 pending, stopped; ClusterQueue queue has reserved " in told.status()
+    )
+    assert "Job/first: place 1 of 1" in told.status()
+    assert eventually(lambda: "Job/first: place 1 of 1" in told.console())
+    assert "LocalQueue queue, place 1 of 1" in told.console("first")
+
     tenant.apply(job("second", 1))
 
     def places() -> list[tuple[int, int]]:
-        found = [
-            explain(api, "job", name, tenant.name, datetime.now(UTC)).kueue for name in ("first", "second")
-        ]
-        return sorted((each.place, each.pending) for each in found if each is not None)
+        found = [told.in_kueue(name) for name in ("first", "second")]
+        return sorted((each.place, each.pending) for each in found)
 
     # Of two Workloads of one second, the lower uid is before the other.
     assert eventually(lambda: places() == [(1, 2), (2, 2)]), places()
+    behind = "first" if told.in_kueue("first").place == 2 else "second"
+    assert f"Job/{behind}: place 2 of 2" in told.status()
+    assert eventually(lambda: f"Job/{behind}: place 2 of 2" in told.console())
+    assert "note: Job/third would be behind 2 pending: LocalQueue queue: 0 admitted, 2 pending" in told.check(
+        "third"
+    )
+
     elsewhere = {"kueue.x-k8s.io/queue-name": "nowhere"}
     tenant.apply(job("lost", 1, labels=elsewhere))
     missing = "waits for LocalQueue nowhere, which does not exist"
-    assert eventually(lambda: said("lost") == missing), said("lost")
-    mapping = load_directory(None).resource_mapping
-    (queue,) = read_queues(Permitted(api), tenant.name, mapping)
-    assert queue.in_words.startswith(
-        "LocalQueue queue: 0 admitted, 2 pending, stopped; ClusterQueue queue has reserved "
-    )
+    assert eventually(lambda: told.why("lost") == missing), told.why("lost")
+    assert (
+        'metadata.labels[kueue.x-k8s.io/queue-name] = "nowhere": set label kueue.x-k8s.io/queue-name: queue; must be a '
+        f"LocalQueue of namespace {tenant.name}: Kueue does not start the object; or ask the platform team for a LocalQueue of "
+        "the namespace [workloads]"
+    ) in told.check("lost", "nowhere")
+    assert "LocalQueue nowhere: 0 admitted, 1 pending, does not exist" in told.status()
+    assert eventually(lambda: "LocalQueue nowhere: 0 admitted, 1 pending, does not exist" in told.console())
+    assert missing in told.console("lost")
+
     tenant.hold("None")
     assert tenant.runs(1)
     assert tenant.tells("Job", "[gpu-quota]")
     running, denied = ("first", "second") if tenant.running("first") else ("second", "first")
-    now = datetime.now(UTC)
     for name in (running, denied):
-        found = explain(api, "job", name, tenant.name, now).kueue
-        assert found is not None
-        assert ", admitted at " in found.in_words(now)
+        assert ", admitted at " in told.in_kueue(name).in_words(datetime.now(UTC))
+        assert f"Job/{name}: admitted at " in told.status()
+        line = f"Job/{name}: admitted at "
+        assert eventually(partial(told.shows, line))
+        assert f"note: Job/{name} was admitted by Kueue, in LocalQueue queue" in told.check(name)
+    assert "[gpu-quota]" not in told.check(running)
     # The status of the GPUQuota has the pod some tenths of a second after its creation.
-    full = "exceeded quota: deny-kueue-why/default, requested 1 GPU, 1 of 1 used"
-    assert eventually(lambda: full in said(denied)), said(denied)
+    full = f"exceeded quota: {tenant.name}/default, requested 1 GPU, 1 of 1 used"
+    assert eventually(lambda: full in told.why(denied)), told.why(denied)
+    assert (
+        f"needs 1 GPU; {tenant.name} has 0 of 1 free: 0 of 1 pods will start; Kueue may admit it by LocalQueue queue all the "
+        "same: pods that do not fit are then denied [gpu-quota]"
+    ) in told.check(denied)
+    assert f"{tenant.name} Job/{denied}: QuotaExceeded, " in told.status()
+    assert full in told.console(denied)
+
+
+def test_what_kueue_would_admit_and_the_quota_deny_is_warned_at_apply(
+    stage: Stage,  # noqa: ARG001 - it runs
+    plane: ControlPlane,
+) -> None:
+    tenant = Queueing(plane, 1, name="deny-kueue-apply")
+    assert not tenant.apply(job("one", 1))
+    assert tenant.runs(1)
+    [warning] = tenant.apply(job("two", 1))
+    assert (
+        f"needs 1 GPU; {tenant.name} has 0 of 1 free: 0 of 1 pods will start; Kueue may admit it by LocalQueue queue all the "
+        "same: pods that do not fit are then denied"
+    ) in warning
+
+
+@cases(
+    ("documents", "pods", "gpus"),
+    a_job=([job("one", 2)], 2, 2),
+    a_jobset=([queued(jobset("one", 2, 1))], 2, 2),
+    a_raycluster_with_its_head=([queued(raycluster("one", 2))], 3, 2),
+    a_plain_pod_larger_than_the_quota=([pod("one-0", 3)], 1, 3),
+    a_pod_group=(group(2), 2, 2),
+    a_deployment=([replicated("Deployment", 2)], 2, 2),
+)
+def test_what_kueue_has_admitted_starts_beyond_a_quota_that_respects_it(
+    stage: Stage,  # noqa: ARG001 - it runs
+    plane: ControlPlane,
+    documents: list[JSON],
+    pods: int,
+    gpus: int,
+) -> None:
+    tenant = Queueing(plane, 2, name=f"respects-kueue-{documents[0]['kind'].lower()}-{pods}")
+    tenant.pod("holder", 2)
+    assert tenant.runs(1)
+    tenant.apply(waiting := spec_alone("other"))
+    assert tenant.runs(1, "holder")
+    for each in documents:
+        tenant.apply(each)
+    assert tenant.runs(pods, "one")
+    assert eventually(lambda: used(tenant) == {"gpus": 2 + gpus}), used(tenant)
+    assert tenant.gated(waiting["metadata"]["name"]), "others wait until the quota has room"
+
+    def over() -> list[str]:
+        shown = tenant.read("gpuquota", "default")["status"]["conditions"]
+        return [each["message"] for each in shown if each["type"] == "Exceeded"]
+
+    assert eventually(lambda: over() == [f"gpus: {2 + gpus} used of 2, {gpus} too many"]), over()
 
 
 def test_a_denied_pod_of_a_group_is_said_of_the_others(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001

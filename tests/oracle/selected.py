@@ -341,12 +341,15 @@ def _of_version(draw: random.Random) -> str:
 
 
 def _of_presence(draw: random.Random) -> str:
-    read = f'device.{draw.choice(("attributes", "capacity"))}["{draw.choice(_DOMAINS)}"]'
+    field, domain = draw.choice(("attributes", "capacity")), draw.choice(_DOMAINS)
+    read = f'device.{field}["{domain}"]'
     name = draw.choice((*_STRINGS, "memory"))
     return draw.choice(
         (
             f"has({read}.{name})",
             f'"{name}" in {read}',
+            f'"{domain}" in device.{field}',
+            f'"{domain}" in device.{field} && "{name}" in {read} && {read}["{name}"] == "{draw.choice(_WORDS)}"',
             f"{read}.?{name}.hasValue()",
             f"{read}.exists(n, n == '{name}')",
         )

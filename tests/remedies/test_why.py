@@ -32,6 +32,12 @@ from webhook.evaluation.decision import Outcome
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Awaited, Cause, Explanation, Source, Way
 
+SMALLEST: dict[str, Callable[[str], str]] = {
+    "In": str,
+    "Lt": lambda value: str(int(value) - 1),
+    "Gt": lambda value: str(int(value) + 1),
+}
+"""By operator, a value of a label that meets a requirement with this value."""
 GOING = ("ToBeDeletedByClusterAutoscaler",)
 
 
@@ -235,11 +241,12 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
     """Return the cluster with a node of a class, with the labels by which the pod selects it, and 64 of what it requests."""
     pod = admitted(cluster.situation, document, cluster.situation.evaluated(document, tries_choices=False))
     spec = pod["spec"]
-    terms = value_at(spec, (*REQUIRED[1:], "nodeSelectorTerms")) or [{}]
+    terms = value_at(spec, (*REQUIRED[1:], "nodeSelectorTerms")) or ()
+    requirements = [each for term in terms for each in term.get("matchExpressions", ())]
     demanded = {
-        each["key"]: each["values"][0]
-        for each in terms[0].get("matchExpressions", ())
-        if each["operator"] == "In"
+        each["key"]: SMALLEST[each["operator"]](each["values"][0])
+        for each in reversed(requirements)
+        if each["operator"] in SMALLEST
     }
     selected = spec.get("nodeSelector", {})
     wanted = {**demanded, **selected}.get("accelerator", "")

@@ -18,6 +18,7 @@ import urllib3
 
 from webhook.cluster import errors
 
+NO_ADDRESS = "the server of the cluster must be an https:// address"
 UNREADABLE = "a certificate, key or token of it cannot be used"
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _GIVERS = {"exec", "auth-provider"}
@@ -161,9 +162,10 @@ class Kubeconfig:
 
         with _one_line(f"kubeconfig {self.path}"):
             context = self.context(name)
-            cluster = self._entry("cluster", str(context.get("cluster")))
-            if not str(cluster.get("server")).rstrip("/").startswith(("https://", "http://")):
-                raise self._wrong("the server of the cluster must be an https:// address")
+            cluster = self._entry("cluster", str(context.get("cluster") or ""))
+            server = urllib3.util.parse_url(str(cluster.get("server")))
+            if server.scheme not in {"https", "http"} or not server.host:
+                raise self._wrong(NO_ADDRESS)
             user = self._entry("user", str(context["user"])) if context.get("user") else {}
             # Else `logging` prints what the package logs of a plugin.
             logging.root.addHandler(logging.NullHandler())
@@ -203,6 +205,8 @@ def _said(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> 
     text = " ".join(str(error).split())
     if isinstance(error, ConfigException) and not {*"<{"} & {*text}:  # else it quotes an object of Python
         return text
+    if isinstance(error, urllib3.exceptions.LocationParseError):
+        return NO_ADDRESS
     if isinstance(error, ssl.SSLError):
         return UNREADABLE
     if isinstance(error, OSError) and error.strerror:

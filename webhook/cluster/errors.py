@@ -116,7 +116,6 @@ _FAILURES: tuple[tuple[type[BaseException], str], ...] = (
     (OSError, "cannot be reached"),
     (http.client.IncompleteRead, "cut its answer short"),
     (http.client.HTTPException, "did not answer as HTTP does"),
-    (ValueError, "has an address that cannot be used"),
     (failures.SSLError, "does not agree on TLS"),
     (failures.TimeoutError, "did not answer in time"),
     (failures.ProtocolError, "cut its answer short"),

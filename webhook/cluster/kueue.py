@@ -1,23 +1,24 @@
-"""Kueue's objects: Workloads, LocalQueues and ClusterQueues, with the fields that are read of v1beta2 and v1beta1."""
+"""Kueue's objects: Workloads, queues and flavors, with the fields that are read of v1beta2 and v1beta1."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from fractions import Fraction
+from functools import cache
 
 import msgspec
 
-from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Metadata
+from policies.pods.pod import Metadata, Toleration
 from policies.pods.quantity import NANO, parse_quantity
 from policies.quota.waiting import KUEUE
 from webhook.cluster.objects import TRUE, Condition
 
 GROUP = KUEUE.rstrip("/")
 VERSIONS = ("v1beta2", "v1beta1")
-QUEUE_NAME = f"{KUEUE}queue-name"
 _TIMED_OUT = "PodsReadyTimeout"
 """Reason of condition Evicted. Such a Workload has its place by the time of the eviction."""
+MAX_COHORTS = 16
+"""Cohorts above each other that are followed: Kueue refuses a cycle only later."""
 RUNS = "None"
 """spec.stopPolicy of a queue that admits."""
 
@@ -38,7 +39,30 @@ class _WorkloadSpec(_View, frozen=True):
     active: bool = True
 
 
+class PodSetAssignment(_View, frozen=True):
+    """What Kueue admitted of the pods of one template: by name of a resource, the flavor and the amount of all of them."""
+
+    name: str
+    count: int = 0
+    flavors: dict[str, str] = {}
+    resource_usage: dict[str, str | int] = {}
+
+
+class _Admission(_View, frozen=True):
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class _Reclaimable(_View, frozen=True):
+    name: str
+    count: int
+
+
 class _WorkloadStatus(_View, frozen=True):
+    """`cluster_name`: the other cluster that runs it (MultiKueue)."""
+
+    admission: _Admission = _Admission()
+    cluster_name: str = ""
+    reclaimable_pods: tuple[_Reclaimable, ...] = ()
     conditions: tuple[Condition, ...] = ()
     admission_checks: tuple[_Check, ...] = ()
 
@@ -59,6 +83,10 @@ class Workload(_View, frozen=True):
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.status.conditions if each.type == kind), None)
 
+    def is_true(self, kind: str) -> bool:
+        found = self.condition(kind)
+        return found is not None and found.status == TRUE
+
     def since(self, kind: str) -> datetime | None:
         """Return since when the condition is True, None if it is not."""
         found = self.condition(kind)
@@ -66,47 +94,90 @@ class Workload(_View, frozen=True):
 
     @property
     def is_pending(self) -> bool:
-        return self.spec.active and not (self.since("QuotaReserved") or self.since("Finished"))
+        return self.spec.active and not (self.is_true("QuotaReserved") or self.is_true("Finished"))
 
     @property
     def is_admitted(self) -> bool:
-        return bool(self.since("Admitted")) and not self.since("Finished")
+        return self.is_true("Admitted") and not self.is_true("Finished")
+
+    @property
+    def is_admitted_here(self) -> bool:
+        """Whether this cluster runs it. Somebody's finalizer may keep one that is deleted."""
+        is_gone = self.metadata.deletion_timestamp is not None or bool(self.status.cluster_name)
+        return self.is_admitted and not is_gone
+
+    @property
+    def assignments(self) -> Iterator[tuple[PodSetAssignment, Fraction]]:
+        """Yield each assignment, with the part of its amount that Kueue has not given back for pods that have succeeded."""
+        ended = {each.name: each.count for each in self.status.reclaimable_pods}
+        for each in self.status.admission.pod_set_assignments:
+            if each.count > 0:
+                yield each, Fraction(max(each.count - ended.get(each.name, 0), 0), each.count)
 
     @property
     def order(self) -> tuple[int, str, str]:
         """The sort key in its LocalQueue."""
         evicted = self.condition("Evicted")
-        is_late = evicted is not None and evicted.status == TRUE and evicted.reason == _TIMED_OUT
+        is_late = self.is_true("Evicted") and evicted is not None and evicted.reason == _TIMED_OUT
         since = evicted.last_transition_time if evicted and is_late else self.metadata.creation_timestamp
         return -(self.spec.priority or 0), since or "", self.metadata.uid or ""
+
+
+class FlavorSpec(_View, frozen=True):
+    node_labels: dict[str, str] = {}
+    node_taints: tuple[Toleration, ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_name: str = ""
+
+
+class Flavor(_View, frozen=True):
+    """A ResourceFlavor."""
+
+    metadata: Metadata
+    spec: FlavorSpec = FlavorSpec()
 
 
 class _Amount(_View, frozen=True):
     name: str
     total: str | int = 0
     nominal_quota: str | int = 0
+    borrowing_limit: str | int | None = None
+    lending_limit: str | int | None = None
 
 
-class _Flavor(_View, frozen=True):
+class _FlavorAmounts(_View, frozen=True):
     name: str
     resources: tuple[_Amount, ...] = ()
 
 
 class _ResourceGroup(_View, frozen=True):
-    flavors: tuple[_Flavor, ...] = ()
+    flavors: tuple[_FlavorAmounts, ...] = ()
 
 
 class _QueueSpec(_View, frozen=True):
+    """`cohort_name` and `parent_name` are `cohort` and `parent` in v1beta1."""
+
     cluster_queue: str = ""
     stop_policy: str = RUNS
     resource_groups: tuple[_ResourceGroup, ...] = ()
+    cohort_name: str = ""
+    cohort: str = ""
+    parent_name: str = ""
+    parent: str = ""
+
+    @property
+    def above(self) -> str:
+        """The cohort of a ClusterQueue or Cohort, "" without one."""
+        return self.cohort_name or self.cohort or self.parent_name or self.parent
 
 
 class _QueueStatus(_View, frozen=True):
-    flavors_reservation: tuple[_Flavor, ...] = ()
+    flavors_reservation: tuple[_FlavorAmounts, ...] = ()
 
 
 class Queue(_View, frozen=True):
+    """A LocalQueue, a ClusterQueue or a Cohort."""
+
     metadata: Metadata
     spec: _QueueSpec = _QueueSpec()
     status: _QueueStatus = _QueueStatus()
@@ -119,13 +190,73 @@ class Queue(_View, frozen=True):
                 for each in flavor.resources:
                     yield flavor.name, each
 
+    def amount(self, flavor: str, resource: str) -> _Amount:
+        found = (each for name, each in self.amounts if (name, each.name) == (flavor, resource))
+        return next(found, _Amount(resource))
+
+    def nominal(self, flavor: str, resource: str) -> Fraction:
+        return amount_of(self.amount(flavor, resource).nominal_quota)
+
+    def shared(self, flavor: str, resource: str, granted: Fraction) -> Fraction:
+        """Return how much of this its cohort may use."""
+        limit = self.amount(flavor, resource).lending_limit
+        return granted if limit is None else min(granted, amount_of(limit))
+
 
 decode_workload = msgspec.json.Decoder(Workload).decode
+decode_flavor = msgspec.json.Decoder(Flavor).decode
 decode_queue = msgspec.json.Decoder(Queue).decode
 
 
-def nominal_gpus(queue: Queue, mapping: ResourceMapping) -> Fraction:
-    """Return the whole cards of all flavors of a ClusterQueue, without what it may borrow. Raises QuantityError."""
-    resources = ((each, mapping.resource(each.name)) for _, each in queue.amounts)
-    cards = (each for each, of in resources if of is not None and of.measure is Measure.DEVICES)
-    return sum((Fraction(parse_quantity(each.nominal_quota).nano, NANO) for each in cards), Fraction(0))
+class Cohorts:
+    """The ClusterQueues of a cluster, and its Cohorts, in which they share and borrow. A Cohort may have no object.
+
+    What they can have is as `potentialAvailable` in `pkg/cache/scheduler/resource_node.go` of Kueue 0.17 computes it.
+    """
+
+    def __init__(self, queues: Iterable[Queue], cohorts: Iterable[Queue]) -> None:
+        self.queues = {each.metadata.name or "": each for each in queues}
+        self._cohorts = {each.metadata.name or "": each for each in cohorts}
+        self._below: dict[str, list[Queue]] = {}
+        for each in (*self.queues.values(), *self._cohorts.values()):
+            self._below.setdefault(each.spec.above, []).append(each)
+        self._of_cohort = cache(self._sum_of_cohort)
+
+    def most(self, queue: Queue, mapping: ResourceMapping) -> dict[tuple[str, str], Fraction]:
+        """Return the most GPUs that a ClusterQueue can admit, with what it borrows, by flavor and resource.
+
+        Raises QuantityError.
+        """
+        keys = [(flavor, each.name) for flavor, each in queue.amounts if mapping.resource(each.name)]
+        return {key: self._available(queue, *key, queue.nominal(*key), MAX_COHORTS) for key in keys}
+
+    def _available(self, node: Queue, flavor: str, resource: str, granted: Fraction, depth: int) -> Fraction:
+        """Return what a node can have. `granted`: to it and those below it."""
+        if not node.spec.above or not depth:
+            return granted
+        above = self._cohorts.get(node.spec.above, Queue(Metadata(name=node.spec.above)))
+        of_above = self._of_cohort(node.spec.above, flavor, resource, depth)
+        found = self._available(above, flavor, resource, of_above, depth - 1)
+        found += granted - node.shared(flavor, resource, granted)
+        limit = node.amount(flavor, resource).borrowing_limit
+        return found if limit is None else min(found, granted + amount_of(limit))
+
+    def _sum_of_cohort(self, name: str, flavor: str, resource: str, depth: int) -> Fraction:
+        """Return what a Cohort grants, with what those below it share."""
+        own = self._cohorts.get(name)
+        total = own.nominal(flavor, resource) if own else Fraction(0)
+        for each in self._below.get(name, ()) if depth else ():
+            title = each.metadata.name or ""
+            is_queue = self.queues.get(title) is each
+            granted = (
+                each.nominal(flavor, resource)
+                if is_queue
+                else self._of_cohort(title, flavor, resource, depth - 1)
+            )
+            total += each.shared(flavor, resource, granted)
+        return total
+
+
+def amount_of(text: str | int) -> Fraction:
+    """Return a quantity. Raises QuantityError."""
+    return Fraction(parse_quantity(text).nano, NANO)

@@ -21,7 +21,7 @@ class _Reporting(click.Command):
     """Reports invalid arguments in the termination message, which `kubectl describe pod` shows."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        uri = next((argument for argument in args if not argument.startswith("-")), "")
+        uri = next((argument for argument in args if not argument.startswith("-")), "fetch-model")
         try:
             return super().make_context(info_name, args, *rest, **extra)
         except click.UsageError as error:
@@ -92,13 +92,16 @@ def fetch_model(uri: str, directory: Path, lock_wait: int, **options: Any) -> No
     """Fetch the model URI into DIRECTORY, unless it is there. Lock, marker and partial files are beside it in .NAME.warming.
 
     \b
-    s3://bucket/prefix      AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION
+    s3://bucket/prefix      AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+                            AWS_SESSION_TOKEN, AWS_REGION
     gs://bucket/prefix      GOOGLE_APPLICATION_CREDENTIALS
     hf://owner/name[@rev]   HF_TOKEN
-    https://host/file       MODEL_HTTP_AUTHORIZATION (header value); the URI may end in #sha256=HEX
+    https://host/file       MODEL_HTTP_AUTHORIZATION (header value)
     pvc://claim/path        (no credentials)
-    models:/name/version    MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD
-    models:/name@alias      the same; both may end in #sha256=HEX
+    models:/name/version    MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME
+    models:/name@alias      and MLFLOW_TRACKING_PASSWORD
+
+    An https:// or models:/ URI may end in #sha256=HEX.
 
     Exit codes: 0 DIRECTORY has the model, 1 failure, 2 invalid arguments, 143 SIGTERM. The next run resumes.
     """  # noqa: D301 - click does not rewrap a paragraph after this mark

@@ -31,8 +31,8 @@ from webhook.quota.documents import (
     WaitingPods,
     decode_quota,
 )
-from webhook.tools.kueue import QueueState, read_queues
 from webhook.tools.status.freshness import stale_figures
+from webhook.tools.status.kueue import QueueState, read_queues
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
 from webhook.tools.status.reading import read_summaries
@@ -230,7 +230,7 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
         _idle(screen, summary, now)
         if objects is not None:
             _objects(screen, objects, {*record.hard, GPUS}, now)
-    _queues(screen, reports.queues)
+    quota_text.print_queues(screen, reports.queues, now)
     screen.limits_of_view(reports.omitted)
 
 
@@ -262,11 +262,6 @@ def _kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
     for each in kept:
         text = f"kept for {each.object}, whose pods are replaced: {amounts_in_words(each.demand)}"
         screen.paragraph(text, indent=2)
-
-
-def _queues(screen: Screen, queues: Iterable[QueueState]) -> None:
-    for queue in queues:
-        screen.paragraph(f"Kueue: {queue.in_words}", indent=2)
 
 
 def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:

@@ -9,6 +9,7 @@ from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hour
 from policies.quota.ledger.team import team_title
 from webhook.commands.output import Screen, amount_or_unknown, counted, since
 from webhook.quota.documents import ShareStatus, WaitingPods
+from webhook.tools.status.kueue import QueueState
 from webhook.tools.status.summaries import (
     BudgetSummary,
     IdleOwner,
@@ -25,6 +26,7 @@ LEGEND = f"{PENDING} pending {RESERVED} reserved"
 STATES = {**dict.fromkeys(QuotaState, "red"), QuotaState.READY: "green", QuotaState.STALE: "yellow"}
 
 MAX_TEAMS = 20
+MAX_QUEUES = 10
 
 
 def omitted_line(quotas: Sequence[QuotaSummary]) -> str:
@@ -116,6 +118,19 @@ def team_limits(team: TeamSummary) -> str:
         for row in team.rows
     )
     return f"{team_title(team.name)} limits it: {', '.join(used)}"
+
+
+def print_queues(
+    screen: Screen, queues: Sequence[QueueState], now: datetime, *, of_namespaces: bool = False
+) -> None:
+    """Print LocalQueues of Kueue with their objects. `of_namespaces`: with the namespace of each."""
+    for queue in queues[:MAX_QUEUES]:
+        where = queue.namespace if of_namespaces else "Kueue:"
+        screen.paragraph(f"{where} {queue.in_words}", indent=2)
+        for line in queue.lines(now):
+            screen.paragraph(line, indent=4, style="dim")
+    if len(queues) > MAX_QUEUES:
+        screen.line(f"  and {counted(len(queues) - MAX_QUEUES, 'queue')} more; -o json has all")
 
 
 def print_teams(

@@ -21,7 +21,7 @@ from policies.rule import Rule
 from webhook.commands.options import completed, output_option
 from webhook.commands.output import Screen, as_yaml, print_as
 from webhook.configuration.documents import CONFIGURATION
-from webhook.workloads.unread import ID as WORKLOADS
+from webhook.workloads.references import ID as WORKLOADS
 
 MAX_MATCHES = 3
 """Names that a misspelt one may mean."""

@@ -59,7 +59,7 @@ from webhook.serving.owner_deadlines import OwnerDeadlines
 from webhook.serving.review_documents import DocumentReviews
 from webhook.threads import every, thread
 from webhook.workloads.autoscalers import read_target
-from webhook.workloads.references import read_reference
+from webhook.workloads.references import read_object
 from webhook.workloads.servers import servers_by
 
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -231,7 +231,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
             is_made_for_pod=partial(is_made_for_pod, find),
             owner_deadline=owners.lookup(deadline),
             budgets=partial(budgets_by, api, deadline=deadline),
-            referred=partial(read_reference, api, deadline=deadline),
+            referred=partial(read_object, api, deadline=deadline),
             limits_of=partial(limit_ranges.limits_of, deadline=deadline),
             has_quota_reserved=partial(kueue.has_quota_reserved, deadline=deadline),
         )

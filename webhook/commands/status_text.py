@@ -50,6 +50,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         _heading(screen, "teams", f" {quota_text.LEGEND:<{_bar(screen)}} used + reserved of hard")
         quota_text.print_teams(screen, status.teams, partial(_row, screen), indent=2)
     _waiting(screen, status)
+    _kueue(screen, status)
     _pending(screen, status)
     _idle(screen, status)
     _classes(screen, status)
@@ -161,6 +162,12 @@ def _waiting(screen: Screen, status: ClusterStatus) -> None:
             screen.paragraph(text, indent=2, style="yellow")
     if len(quotas) > MAX_PENDING:
         screen.line(f"  and {counted(len(quotas) - MAX_PENDING, 'namespace')} more; -o json has all")
+
+
+def _kueue(screen: Screen, status: ClusterStatus) -> None:
+    if status.queues:
+        _heading(screen, "queues of Kueue")
+        quota_text.print_queues(screen, status.queues, status.at, of_namespaces=True)
 
 
 def _pending(screen: Screen, status: ClusterStatus) -> None:

@@ -16,8 +16,8 @@ from webhook.commands import options
 from webhook.commands.options import ClusterChoice, completed_by
 from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown, counted, fail, print_as
 from webhook.commands.quota_text import budget_facts, idle_text
-from webhook.tools.kueue import KueueState
 from webhook.tools.status.freshness import stale_figures
+from webhook.tools.status.kueue import KueueState
 from webhook.tools.status.report import plain
 from webhook.tools.status.team_text import team_share
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
@@ -182,16 +182,11 @@ def _details(screen: Screen, explained: Explanation) -> None:
     _entries(screen, "kueue", kueue_facts(explained.kueue, explained.at) if explained.kueue else ())
     _entries(screen, "use", [idle_text(explained.idle, explained.at)] if explained.idle else ())
     _entries(screen, "nodes", _nodes(explained.nodes) if explained.nodes is not None else ())
-    _lines(screen, "pods", _pods(explained))
+    _entries(screen, "pods", _pods(explained))
     if explained.pods_total > len(explained.pods):
         _entry(screen, "", f"and {explained.pods_total - len(explained.pods)} more")
-    _lines(screen, "events", _events(explained))
-
-
-def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
-    """Print one line for each text, cut to the width of the terminal. `-o json` has the whole text."""
-    for index, text in enumerate(texts):
-        screen.line(truncate(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
+    for index, text in enumerate(_events(explained)):  # -o json has them whole
+        screen.line(truncate(f"  {'' if index else 'events':<{COLUMN}}{_flat(text)}", screen.width))
 
 
 def _entries(screen: Screen, name: str, texts: Iterable[str]) -> None:
@@ -239,11 +234,14 @@ def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
         free = ", ".join(
             f"{'?' if node.free is None else format_amount(node.free[name])} of {format_amount(has)} {name} free"
             for name, has in node.allocatable.items()
+            if has
         )
-        against = f": {', and '.join(node.against)}" if node.against else ""
+        against = ", and ".join(node.against)
         name, kind = node.name, node.kind or "unknown class"
         where = f"{name} ({kind})" if name else f"{counted(node.number, 'node')} of {kind}, at most"
-        yield f"{where} {free}{against}"
+        yield (
+            f"{where} {against}".rstrip() if free in against else f"{where} {free}{against and ': '}{against}"
+        )
     if len(nodes) > MAX_NODES:
         yield f"and {counted(len(nodes) - MAX_NODES, 'node')} more"
 
@@ -257,6 +255,6 @@ def _pods(explained: Explanation) -> Iterator[str]:
 
 def _events(explained: Explanation) -> Iterator[str]:
     for event in explained.events:
-        last = f", last at {utc(event.last, explained.at)}" if event.last else ""
+        last = f"{utc(event.last, explained.at)} " if event.last else ""
         message = "" if explained.says(event.message) else f": {event.message}"
-        yield f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}{message}"
+        yield f"{last}{event.about} {event.reason}, {counted(event.count, 'time')}{message}"

@@ -35,6 +35,7 @@ _FACTOR = re.compile(
 )
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _RESOURCE = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_OTHER_KIND = re.compile(r"(?:(?:[a-z0-9.-]+/)?v[a-z0-9]+/)?[A-Z][A-Za-z0-9]{0,62}")
 
 Steps = tuple[str, ...]
 
@@ -183,20 +184,30 @@ class PodPath(_Row, frozen=True):
 
 
 class Reference(_Row, frozen=True):
-    """Another object, of the same API version and namespace, whose values precede those of the object that names it.
+    """Another object, of the same namespace or of none, that has the pods of the object that names it, or their GPUs.
 
-    name: path of its name. gives: by a path in the object, the paths in the other one, of which the first with a value counts.
+    fields: paths of its name.
+    kinds: which it may be of; the first one that exists counts, unless the field `kind` beside the name says which. `Model`, or
+      `apps/v1/Deployment` of another API version than the object.
+    gives: by a path in the object, the paths in the other one, of which the first with a value precedes the object's own.
     names: what some of these values stand for.
+    further: whether its pods are further ones, as those of a task; otherwise GPUs that the object requests are those of its pods.
     """
 
-    kind: str
-    name: str
-    gives: dict[str, tuple[str, ...]]
+    fields: tuple[str, ...]
+    kinds: tuple[str, ...]
+    gives: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
+    further: bool = False
 
-    @property
-    def own_paths(self) -> dict[str, str]:
-        return {"refers.name": self.name, **{f"refers.gives[{path}]": path for path in self.gives}}
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (path below the reference, sentence) for every invalid value."""
+        for field in ("fields", "kinds"):
+            if not getattr(self, field):
+                yield field, "must not be empty"
+        for index, kind in enumerate(self.kinds):
+            if not _OTHER_KIND.fullmatch(kind):
+                yield f"kinds[{index}]", "must be a kind such as Model, or apps/v1/Deployment"
 
 
 class WorkloadKind(_Row, frozen=True):
@@ -218,7 +229,7 @@ class WorkloadKind(_Row, frozen=True):
     quotas: paths of maps that become spec.hard of ResourceQuotas.
     repeats: paths of GPUs that its pods request elsewhere in the object, or that none of them gets.
     unread: paths that ask for GPUs without an amount, as the name of a machine does.
-    refers: another object that says how many GPUs its pods get.
+    refers: other objects that have its pods, or say how many GPUs these get.
     """
 
     group: str
@@ -239,12 +250,12 @@ class WorkloadKind(_Row, frozen=True):
     quotas: tuple[str, ...] = ()
     repeats: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-    refers: Reference | None = None
+    refers: tuple[Reference, ...] = ()
 
     @property
     def has_no_gpus(self) -> bool:
         """Whether its objects have neither pods nor quotas."""
-        return not (self.pods or self.quotas or self.unread)
+        return not (self.pods or self.quotas or self.unread or self.refers)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -274,7 +285,9 @@ class WorkloadKind(_Row, frozen=True):
         several = {"quotas": self.quotas, "repeats": self.repeats, "unread": self.unread}
         for field, listed in (several | {"startDeadlines": self.start_deadlines}).items():
             paths |= {f"{field}[{index}]": path for index, path in enumerate(listed)}
-        paths |= self.refers.own_paths if self.refers else {}
+        for index, reference in enumerate(self.refers):
+            paths |= {f"refers[{index}].fields[{each}]": path for each, path in enumerate(reference.fields)}
+            paths |= {f"refers[{index}].gives[{path}]": path for path in reference.gives}
         return {field: path for field, path in paths.items() if path}
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -289,6 +302,8 @@ class WorkloadKind(_Row, frozen=True):
             yield "pods", f"must have at most {MAX_PATHS} items"
         for index, row in enumerate(self.pods):
             yield from ((f"pods[{index}].{field}", text) for field, text in row.problems())
+        for index, reference in enumerate(self.refers):
+            yield from ((f"refers[{index}].{field}", text) for field, text in reference.problems())
         for field, path in self.own_paths.items():
             if not _PATH.fullmatch(path) or path.startswith("."):
                 yield field, "must be a path such as spec.suspend"

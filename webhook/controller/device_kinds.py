@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.device_kinds import DeviceKind
+from policies.gpus.device_kinds import NO_TAINTS, DeviceKind
 from policies.gpus.device_pools import Inventory
 from policies.gpus.device_slices import (
     MOST_BYTES,
@@ -34,7 +34,8 @@ from webhook.controller.device_slices import DeviceSlices
 KEPT = timedelta(days=1)
 """A kind, and what a node has, stay published for this time after their last device: a pool may scale to zero."""
 REFRESH = timedelta(seconds=60)
-"""The ConfigMap is read again after this time, in case that somebody else has changed it."""
+"""The ConfigMap is read again after this time, in case that somebody else has changed it, and written if only taints differ: each
+process loads its configuration again for them, and devices may fail and recover every second."""
 CALL_SECONDS = 10.0
 
 log = logging.getLogger("gpu_admission.controller")
@@ -55,19 +56,23 @@ class DeviceKindsWriter:
     def forget(self) -> None:
         """Forget what was written: another process leads, and writes."""
         self._written: Inventory | None = None
+        """Without taints."""
         self._due = datetime.min.replace(tzinfo=UTC)
 
     def sync(self) -> None:
         """Publish new kinds at once. Nothing is written before the slices were listed, or where they are not served."""
         inventory, now = self.slices.inventory, datetime.now(UTC)
-        if inventory is None or (inventory is self._written and now < self._due):
+        if inventory is None:
+            return
+        untainted = replace(inventory, taints=NO_TAINTS)
+        if untainted == self._written and now < self._due:
             return
         try:
             self.write(inventory, now)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("the kinds of devices cannot be published: %s", error)
             return
-        self._written, self._due = inventory, now + REFRESH
+        self._written, self._due = untainted, now + REFRESH
 
     def write(self, inventory: Inventory, now: datetime) -> None:
         """Write what differs. Raises `errors.ApiError`, and msgspec.MsgspecError if the answer is not a ConfigMap."""

@@ -32,7 +32,13 @@ class Enforcement:
         """Whether its mode is enforce, and pods that exceed the quota wait in line."""
         return self._enforces(namespace, must_queue=True)
 
-    def _enforces(self, namespace: str, *, must_queue: bool) -> bool:
+    def respects_kueue(self, namespace: str) -> bool:
+        """Whether pods that Kueue has admitted start also beyond the quota. False while that cannot be read."""
+        return self._enforces(namespace, must_queue=True, must_respect=True, unknown=False)
+
+    def _enforces(
+        self, namespace: str, *, must_queue: bool, must_respect: bool = False, unknown: bool = True
+    ) -> bool:
         policies = self.configuration().policies
         try:
             deadline = monotonic() + LABELS_SECONDS
@@ -43,9 +49,10 @@ class Enforcement:
             )
         except NamespaceUnknown as error:
             log.warning("%s: its labels, which select its policy: %s", namespace, error)
-            return True
+            return unknown
         rule = policies.for_namespace(namespace, labels).in_force(QUOTA_RULE.id, datetime.now(UTC))
         if rule is None:
             return False
         options = rule[0].options
-        return options.mode is Mode.ENFORCE and (options.queues or not must_queue)
+        meets = (options.queues or not must_queue) and (options.respects_kueue or not must_respect)
+        return options.mode is Mode.ENFORCE and meets

@@ -21,8 +21,10 @@ from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Metadata, OwnerReference, Pod, View
 from policies.pods.workload import PodCount
+from policies.quota.waiting import KUEUE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.events import Regarding
 from webhook.cluster.limit_range_informer import LONGEST_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
@@ -130,8 +132,14 @@ class Gangs:
     Thread-safe, but only one thread at a time may call `find` for a namespace.
     """
 
-    def __init__(self, api: ApiClient, configuration: Callable[[], Configuration]) -> None:
-        self._api, self._configuration = api, configuration
+    def __init__(
+        self,
+        api: ApiClient,
+        configuration: Callable[[], Configuration],
+        staged: Callable[[Regarding], object] = lambda _: None,
+    ) -> None:
+        """`staged` is called with each object whose pods, several, start in stages, whenever it is read."""
+        self._api, self._configuration, self._staged = api, configuration, staged
         self._known: dict[str, dict[GangSource, _Known]] = {}
 
     def find(self, namespace: str, sources: Iterable[GangSource]) -> dict[GangSource, KnownGang]:
@@ -187,6 +195,8 @@ class Gangs:
 
     def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version
+        if api_version == KUEUE and not source.uid:
+            return KnownGang(_key(source), int(source.part)) if int(source.part) > 1 else None
         if api_version == SCHEDULING:
             api_version = f"{SCHEDULING}/{self._api.served_version(SCHEDULING, SCHEDULING_VERSIONS)}"
         group_object = _GROUP_OBJECT.decode(self._read(namespace, api_version, source.kind, source.name))
@@ -216,6 +226,9 @@ class Gangs:
         for _ in range(MAX_OWNERS):
             workload = self.workload(namespace, at)
             if workload.is_staged:
+                if sum(count.running or 0 for count in workload.counts) > 1:
+                    uid = workload.metadata.uid or ""
+                    self._staged(Regarding(at.api_version, at.kind, at.name, uid, namespace))
                 break
             if workload.has_no_pods:
                 return KnownGang(_key(msgspec.structs.replace(at, part=source.part)), 0)

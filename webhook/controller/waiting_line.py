@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.pods.pod import decode_pod
 from policies.quota.amounts import Vector
@@ -24,6 +25,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
 from webhook.controller.gangs import AGAIN_SECONDS, Gangs
+from webhook.controller.kueue_admissions import KueueAdmissions
 from webhook.controller.replacements import Replacements, demand_reader, now_ms
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.waiting_reports import WaitingReports
@@ -71,12 +73,13 @@ class WaitingLine:
         usage_cache: UsageCache,
         gangs: Gangs,
         replacements: Replacements,
+        kueue: KueueAdmissions,
         reports: WaitingReports,
         line_spec_of: Callable[[str], QueueSpec],
         lets_wait: Callable[[str], bool],
         reconcile_later: Callable[[str, float], object],
     ) -> None:
-        self._api, self._usage_cache, self._gangs = api, usage_cache, gangs
+        self._api, self._usage_cache, self._gangs, self._kueue = api, usage_cache, gangs, kueue
         self.replacements, self.credited = replacements, replacements.credited
         self._reports, self._line_spec_of, self._lets_wait = reports, line_spec_of, lets_wait
         self._reconcile_later = reconcile_later
@@ -126,6 +129,7 @@ class WaitingLine:
         if ledger.class_catalogue is None or not is_needed:
             self._reports.nobody(namespace)
             self._gangs.forget(namespace)
+            self._kueue.forget(namespace)
             self._lifted.pop(namespace, None)
             return None
         demand_of = demand_reader(self._usage_cache, ledger)
@@ -138,6 +142,9 @@ class WaitingLine:
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
             self._reconcile_later(namespace, AGAIN_SECONDS)
+        admitted = self._kueue.of(namespace, pods)
+        if admitted.is_incomplete:
+            self._reconcile_later(namespace, AGAIN_SECONDS)
         waiters = [
             Waiter(
                 uid=pod.uid,
@@ -148,12 +155,14 @@ class WaitingLine:
                 obstacle=self._obstacle(pod, gangs.get(keys.get(pod.uid, ""))),
                 owner=owner_of(pod),
                 keeper=keeper_of(pod),
+                by_kueue=pod.uid in admitted.uids,
             )
             for pod in pods
         ]
         waiters += mark_waiters(ledger)
-        line = line_up(ledger, waiters, gangs, self._line_spec_of(namespace), now_ms(), in_team=in_team)
-        return _Waiting(pods, demands, line)
+        spec = self._line_spec_of(namespace)
+        line = line_up(ledger, waiters, gangs, spec, now_ms(), in_team=in_team)
+        return _Waiting(pods, demands, replace(line, admitted=admitted.amounts))
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
         """Remove the gates of these pods, in other threads, unless that returns something true before."""

@@ -23,6 +23,7 @@ from policies.quota.holders import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
 from policies.quota.line import Place, Turn
+from policies.quota.line_findings import IN_STAGES
 from policies.quota.queue_entries import Standing
 from policies.quota.shortage_facts import amounts_in_words, largest_namespaces
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
@@ -37,6 +38,7 @@ PLACES_SHOWN = 10
 """Places in line that the status has."""
 HOLDERS_NAMED, IDLE_NAMED = 3, 2
 LONGEST_DENIAL = 256
+STAGED_REMEMBERED = 1024
 
 QUEUED, GRANTED, NOT_STARTED = "QuotaQueued", "QuotaGranted", "QuotaNotStarted"
 """Reasons of Events: a pod waits, its gate was removed, its gate could not be removed."""
@@ -77,6 +79,8 @@ class WaitingReports:
         """By uid: why the gate of a pod could not be removed."""
         self._shown: dict[str, tuple[WaitingPods, Sequence[Sequence[PodRecord]], Turn]] = {}
         """By namespace: what the status says after a turn, the first places, and the turn."""
+        self._staged: set[str] = set()
+        """The uids of objects that have an Event because their pods start in stages."""
 
     def shown(self, namespace: str, ledger: QuotaLedger) -> WaitingPods | None:
         """Return what the status says of the pods that wait, with what is free in this ledger; None if none does."""
@@ -86,6 +90,16 @@ class WaitingReports:
             return WaitingPods(pods=ledger.waiting)
         shown, first, turn = self._shown[namespace]
         return replace(shown, next=tuple(self._place(unit, turn, ledger) for unit in first))
+
+    def staged(self, regarding: Regarding) -> None:
+        """Say once of an object that its pods start in stages."""
+        with self._lock:
+            if regarding.uid in self._staged:
+                return
+            if len(self._staged) >= STAGED_REMEMBERED:
+                self._staged.clear()
+            self._staged.add(regarding.uid)
+        self._events.put(EventRecord(regarding=regarding, reason=QUEUED, message=IN_STAGES))
 
     def turn(
         self, namespace: str, waiting: Iterable[PodRecord], demands: Mapping[str, Vector], turn: Turn

@@ -21,6 +21,7 @@ from webhook.controller.enforcement import Enforcement
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
 from webhook.controller.keepers import Keepers
+from webhook.controller.kueue_admissions import KueueAdmissions
 from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import (
@@ -170,10 +171,11 @@ def _add_reconcilers(
     observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
     LedgerChanges(informers, gpu_use, manager.queue, metrics)  # its subscriptions keep it alive
     enforcement = Enforcement(configuration, informers.namespaces)
-    gangs = Gangs(api, configuration)
+    gangs = Gangs(api, configuration, reports.staged)
+    keepers = Keepers(gangs, configuration, usage_cache.gpus_of_new)
     replacements = Replacements(
         usage_cache,
-        Keepers(gangs, configuration, usage_cache.gpus_of_new),
+        keepers,
         line_spec_of=informers.line_spec,
         lets_wait=enforcement.lets_wait,
         reconcile_later=manager.queue.add,
@@ -183,6 +185,7 @@ def _add_reconcilers(
         usage_cache=usage_cache,
         gangs=gangs,
         replacements=replacements,
+        kueue=KueueAdmissions(api, configuration, keepers, enforcement.respects_kueue),
         reports=reports,
         line_spec_of=informers.line_spec,
         lets_wait=enforcement.lets_wait,

@@ -381,7 +381,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             check = held[0].rule.check_reservation if held is not None else None
             if quota is not None and held is not None and check is not None:
                 bound, mode = held
-                request = replace(request, is_enforced=mode is Mode.ENFORCE)
+                may_exceed = bound.options.respects_kueue
+                request = replace(request, is_enforced=mode is Mode.ENFORCE, may_exceed=may_exceed)
                 answer: ReservationOutcome | LedgerError
                 try:
                     answer = outcome = quota.reserve(request)
@@ -413,12 +414,16 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         request: QuotaRequest,
         ledger: QuotaLedger | None,
         edits: Edits,
-        once_unused: bool,
+        once_unused: bool | None,
     ) -> bool:
-        """Whether a new pod, denied by the quota, would be admitted with the edits, now or once the quota is unused."""
+        """Whether a new pod, denied by the quota, would be admitted with the edits, now or once the quota is unused.
+
+        once_unused: None for whatever the quota grants.
+        """
         if not self.tries_choices or request.pod is None or request.before is not None:
             return True
-        quota = self._tried_quota(policy, ledger, is_unused=once_unused)
+        counted = None if once_unused is None else ledger
+        quota = self._tried_quota(policy, counted, is_unused=bool(once_unused))
         return not denials_with(edits, request.pod, self._found_within(policy, request, quota))
 
     def _found_within(

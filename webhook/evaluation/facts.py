@@ -13,6 +13,7 @@ from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.pod import OwnerReference, Pod
 from policies.policy import Labels
 from webhook.configuration.workload_kinds import WorkloadKind
+from webhook.workloads.references import ObjectName
 
 
 class OwnerUnread(Exception):  # noqa: N818 - no bug
@@ -37,8 +38,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     owner_deadline: OwnerLookup | None = None
     budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
-    referred: Callable[[str, str, str, str], Any] = lambda _namespace, _version, _kind, _name: None
-    """The object of an API version and kind that another one names (`refers`), as plain data; None if it cannot be read."""
+    referred: Callable[[ObjectName], Any] = lambda _name: None
+    """An object that another one names (`refers`), as plain data; None if it cannot be read."""
     config_maps: Callable[[str], Mapping[str, Mapping[str, str]]] = lambda _namespace: {}
     """The data of the ConfigMaps in a namespace, by name, as far as they are known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None

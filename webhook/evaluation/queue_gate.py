@@ -8,7 +8,7 @@ from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
 from policies.quota.line_findings import queued
-from policies.quota.waiting import names_kueue, never_waits
+from policies.quota.waiting import kueue_holds, names_kueue, never_waits
 from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from webhook.evaluation.decision import Decision
@@ -28,7 +28,10 @@ def queue(by: Evaluator, decision: Decision, pod: Pod, uid: str, *, by_daemonset
     if line_of(by, decision.policy, pod, by_daemonset=by_daemonset) is Line.NEVER_WAITS:
         return decision
     in_gang = may_be_in_gang(pod, by.configuration.workload_kinds)
-    outcome = by.queues(replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang))
+    held = decision.policy.in_force(QUOTA_RULE.id, by.now)
+    by_kueue = bool(held and held[0].options.respects_kueue) and (names_kueue(pod) or kueue_holds(pod))
+    request = replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang, by_kueue=by_kueue)
+    outcome = by.queues(request)
     if outcome is None:
         return decision
     finding = queued(decision.policy.namespace, outcome, by.now)
@@ -39,7 +42,8 @@ def line_of(by: Evaluator, policy: EffectivePolicy, pod: Pod, *, by_daemonset: b
     """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
     held = policy.in_force(QUOTA_RULE.id, by.now)
     options: Any = held[0].options if held else None
-    may_be_kueues = options and options.trust_kueue and names_kueue(pod)
+    is_trusted = options and options.trust_kueue and not options.respects_kueue
+    may_be_kueues = is_trusted and names_kueue(pod)
     may_be_reserved = may_be_kueues and by.configuration.resource_mapping.pod_requests_gpus(pod)
     by_kueue = bool(may_be_reserved) and by.facts.has_quota_reserved(policy.namespace, pod)
     reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)

@@ -27,6 +27,7 @@ from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.creation import evaluate_template
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.referred import ReferredObjects
 from webhook.evaluation.tried_choices import MOST_BYTES
 from webhook.workloads import references
 from webhook.workloads.autoscalers import ScaleTarget
@@ -35,6 +36,7 @@ from webhook.workloads.gang_sources import starts_together
 from webhook.workloads.owners import first_deadline, leader_edit
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.serve_config import serve_config
+from webhook.workloads.train_jobs import TRAIN_JOB, with_runtime
 from webhook.workloads.unread import quota_findings, unread_gpus
 
 MAX_TRIED = 4
@@ -86,8 +88,8 @@ def evaluate_workload(
     data, places = workload_pods(configuration.workload_kinds, *key, document)
     pods = _templates(by, policy, kind, places)
     workload_kind = configuration.workload_kinds.get(key)
-    whole, counted, unknown = with_referred(by, policy, key, data, pods)
-    workload = as_workload(configuration.workload_kinds, key, policy.namespace, whole, counted)
+    whole = with_referred(by, policy, key, data, pods)
+    workload = as_workload(configuration.workload_kinds, key, policy.namespace, whole)
     advice = [by.check_workload(policy, workload, is_update=is_update)]
     if by.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MOST_BYTES:
         tried = partial(templates_of, by.trial(), policy, key)
@@ -95,26 +97,48 @@ def evaluate_workload(
     mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
     unread = unread_gpus(*key, data, places, mapping, kinds)
     quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
-    advice.append(Decision.of_findings(policy, (*unread, *quotas, *unknown), Mode.WARN))
+    advice.append(Decision.of_findings(policy, (*unread, *quotas, *whole.findings), Mode.WARN))
     return pods, advice
+
+
+class CompletedWorkload(msgspec.Struct, frozen=True):
+    """An object, as plain data, and its pods, with what the objects say that it names, and warnings of what stands only there.
+
+    completed_by: as in Workload.
+    """
+
+    data: Any
+    pods: Sequence[EvaluatedPod]
+    findings: Sequence[Finding] = ()
+    completed_by: str = ""
 
 
 def with_referred(
     by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any, pods: Sequence[EvaluatedPod]
-) -> tuple[Any, Sequence[EvaluatedPod], list[Finding]]:
-    """Return the object and its pods, completed by the object that it refers to, or a warning if that is not known."""
-    row = by.configuration.workload_kinds.get(key)
-    reference = row.refers if row else None
-    name = references.name_of(reference, data) if reference else ""
-    if reference is None or not name:
-        return data, pods, []
-    other = by.facts.referred(policy.namespace, str(data.get("apiVersion")), reference.kind, name)
-    if other is None:
-        return data, pods, [references.unknown(reference.kind, reference.name, name)]
-    with suppress(msgspec.ValidationError):  # said of that object itself
-        whole = references.completed(reference, data, other)
-        return whole, templates_of(by.trial(), policy, key, whole), []
-    return data, pods, []
+) -> CompletedWorkload:
+    """Return the object and its pods with what is known of the objects that it names."""
+    configuration = by.configuration
+    names = list(references.named(configuration.workload_kinds, key, policy.namespace, data))
+    if not names:
+        return CompletedWorkload(data, pods)
+    others = ReferredObjects(by.facts, configuration, policy.namespace)
+    whole, completed_by = data, ""
+    for name in names:
+        if key == TRAIN_JOB and (runtime := others.find(name)):
+            whole, completed_by = with_runtime(whole, runtime), f"{name.kind} {name.name}"
+        elif name.reference.gives and (other := others.find(name)):
+            whole = references.completed(name.reference, whole, other)
+    try:
+        pods = templates_of(by.trial(), policy, key, whole) if whole is not data else pods
+    except msgspec.ValidationError:  # said of that object itself
+        whole, completed_by = data, ""
+    requests = any(configuration.resource_mapping.pod_requests_gpus(pod.submitted) for pod in pods)
+    unanswered = (
+        name
+        for name in names
+        if name.reference.further or not requests or (name.reference.gives and others.find(name) is None)
+    )
+    return CompletedWorkload(whole, pods, tuple(others.findings(unanswered)), completed_by)
 
 
 def templates_of(
@@ -214,18 +238,18 @@ def as_workload(
     kinds: WorkloadKinds,
     key: tuple[str, str],
     namespace: str,
-    data: Any,
-    pods: Iterable[EvaluatedPod],
+    whole: CompletedWorkload,
     target: Workload | None = None,
 ) -> Workload:
     """Return an object for rules, with its readable pods."""
-    kind = kinds.get(key)
+    kind, data = kinds.get(key), whole.data
     return Workload(
         *key,
         namespace,
         data,
-        tuple(readable(pods)),
+        tuple(readable(whole.pods)),
         target,
+        completed_by=whole.completed_by,
         is_one_gang=kind is not None and starts_together(kind, data),
         serve_config=serve_config(*key, data),
         deadline=first_deadline(kind, data) if kind else "",

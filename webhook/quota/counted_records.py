@@ -60,11 +60,15 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority."""
+    """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority.
+
+    `names_kueue`: it claims that Kueue admitted it.
+    """
 
     gate: int
     has_other_gate: bool
     priority: int
+    names_kueue: bool = False
 
 
 class PodRecord(CountedRecord, frozen=True, kw_only=True):
@@ -412,7 +416,8 @@ _WAITING = msgspec.json.Decoder(_Waiting)
 
 def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
     names = [gate.name for gate in pod.spec.scheduling_gates or ()]
-    return WaitingPod(names.index(GATE), len(names) > 1, _WAITING.decode(raw).spec.priority or 0)
+    priority = _WAITING.decode(raw).spec.priority or 0
+    return WaitingPod(names.index(GATE), len(names) > 1, priority, names_kueue(pod))
 
 
 def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:

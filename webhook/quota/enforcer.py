@@ -79,8 +79,10 @@ class ReviewQuota(msgspec.Struct, dict=True):
         except LedgerError:
             return None  # the review of /validate says what is wrong
         verdict = outcome.verdict
-        must_wait = verdict and (verdict.must_wait or (outcome.is_reserved and quota_request.in_gang))
-        return outcome if must_wait and self.has_controller else None
+        if verdict is None or not self.has_controller:
+            return None
+        waits = verdict.must_wait or (quota_request.by_kueue and verdict.reason is VerdictReason.EXCEEDED)
+        return outcome if waits or (outcome.is_reserved and quota_request.in_gang) else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         counts = quota_request.is_enforced and not (self.dry_run or quota_request.is_free)

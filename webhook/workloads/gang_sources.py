@@ -1,5 +1,6 @@
 """Where the gang of a pod is looked up: by a PodGroup that its metadata names, or by its controller."""
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -9,6 +10,7 @@ from policies.pods.field_paths import value_at
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
+from policies.quota.waiting import GROUP_SIZE, KUEUE, POD_GROUP
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
 from webhook.workloads.counts import is_staged
 
@@ -24,6 +26,8 @@ POD_GROUPS = (
     ("annotations", "pod-group-name", "scheduling.run.ai/v2alpha2"),
 )
 """Where a pod names its PodGroup: of Volcano, of the coscheduling plugin, of KAI. All of them have `spec.minMember`."""
+SIZE = re.compile("[1-9][0-9]{0,5}")
+"""The pods of a group of Kueue, which has no object of its own. A controller may make them one after another."""
 SCHEDULING = "scheduling.k8s.io"
 """The API group of Kubernetes' own. A pod names a PodGroup in `schedulingGroup` since 1.36 (feature gate GenericWorkload)."""
 
@@ -95,7 +99,8 @@ def gang_source(pod: Pod) -> GangSource | None:
             return _source(api_version, "PodGroup", name)
     owner = metadata.controller
     if owner is None:
-        return None
+        group, size = fields["labels"].get(POD_GROUP, ""), fields["annotations"].get(GROUP_SIZE, "")
+        return _source(KUEUE, "PodGroup", group, size) if SIZE.fullmatch(size) else None
     part = fields["labels"].get(GROUP_INDEX, "")
     source = _source(owner.api_version, owner.kind, owner.name, part, owner.uid)
     marks = LINKS.get(source.type) if source is not None else None

@@ -1,24 +1,96 @@
-"""An object with the numbers of another one, which it names (`refers` of a kind): the Model of an InferenceService."""
+"""Other objects that an object names (`refers` of a kind): a Model with its number of GPUs, or a runtime with its pods."""
 
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import chain, islice
 from time import monotonic
 from typing import Any
 
 import msgspec
 
-from policies.finding import UNREAD_GPUS, Finding, warning
-from policies.pods.field_paths import value_at, with_edits
+from policies.finding import UNREAD_GPUS, warning
+from policies.pods.field_paths import field_path, value_at, with_edits
 from webhook.cluster import errors
-from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path
-from webhook.configuration.workload_kinds import Reference, plural, steps
+from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient
+from webhook.cluster.informer import Resource
+from webhook.configuration.workload_kinds import Reference, WorkloadKinds, plural, steps
+from webhook.workloads.counts import values
+
+ID = "workloads"
+"""Rule id of the findings about GPUs that are not read."""
+
+MAX_NAMES = 100
+"""Names of one reference of an object that are followed, as many as the pods that are checked."""
 
 IN_ITS_PODS = "the GPUs of {} are read only in the pods that the controller creates".format
+unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
 
 
-def name_of(reference: Reference, data: Any) -> str:
-    """Return the name of the other object; "" without one."""
-    name = value_at(data, steps(reference.name))
-    return name if isinstance(name, str) else ""
+class ObjectName(msgspec.Struct, frozen=True):
+    """An object of the API, where it has it. `namespace` is "" for a cluster-scoped kind."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Raises errors.NotFound for a name that no object has."""
+        prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return Resource(prefix, self.plural).path(self.namespace, self.name)
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A field that names another object, which is the first that exists of `candidates`. `kind` is that of the first."""
+
+    reference: Reference
+    path: str
+    kind: str
+    name: str
+    candidates: tuple[ObjectName, ...]
+
+
+def named(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: Any) -> Iterator[Named]:
+    """Yield the names of other objects in an object of that API group and kind."""
+    row = kinds.get(key)
+    for reference in row.refers if row else ():
+        found = chain.from_iterable(values(data, steps(field)) for field in reference.fields)
+        for at, name in islice(found, MAX_NAMES):
+            if isinstance(name, str) and name:
+                written = value_at(data, (*at[:-1], "kind"))
+                said = written if isinstance(written, str) and written else ""
+                candidates = [
+                    _object_name(kinds, each, str(data.get("apiVersion")), namespace, name)
+                    for each in reference.kinds
+                ]
+                if said:
+                    candidates = [each for each in candidates if each.kind.lower() == said.lower()]
+                kind = candidates[0].kind if candidates else said
+                yield Named(reference, field_path(at), kind, name, tuple(candidates))
+
+
+def referred_kinds(kinds: WorkloadKinds) -> set[tuple[str, str]]:
+    """Return API group and resource of the kinds that the rows refer to."""
+    found = (
+        _object_name(kinds, text, f"{row.group}/", "", "")
+        for row in kinds.values()
+        for reference in row.refers
+        for text in reference.kinds
+    )
+    return {(each.group, each.plural) for each in found}
+
+
+def _object_name(kinds: WorkloadKinds, text: str, own_version: str, namespace: str, name: str) -> ObjectName:
+    """`text`: one of `kinds` of a Reference. `own_version`: the API version of the object that has it."""
+    api_version, _, kind = text.rpartition("/")
+    group, _, version = (api_version or own_version).rpartition("/")
+    row = kinds.get((group, kind))
+    resource = row.plural if row else plural(kind)
+    return ObjectName(group, version, kind, resource, "" if row and row.cluster_scoped else namespace, name)
 
 
 def completed(reference: Reference, data: Any, other: Any) -> Any:
@@ -32,24 +104,9 @@ def completed(reference: Reference, data: Any, other: Any) -> Any:
     return with_edits(data, edits)
 
 
-def unknown(kind: str, path: str, name: str) -> Finding:
-    """Return a warning that the object of that kind, which the field names, is not known."""
-    return warning(
-        rule="workloads",
-        reason=UNREAD_GPUS,
-        path=path,
-        value=name,
-        message=f"names a {kind} that is not known here, nor are its GPUs",
-        remedy=f"apply the {kind} first, or check both together",
-    )
-
-
-def read_reference(
-    api: ApiClient, namespace: str, api_version: str, kind: str, name: str, deadline: float
-) -> Any:
-    """Return the object of that kind, read before a `monotonic` deadline, or None."""
+def read_object(api: ApiClient, name: ObjectName, deadline: float) -> Any:
+    """Return the object, read before a `monotonic` deadline, or None."""
     if (seconds := min(deadline - monotonic(), REVIEW_READ_SECONDS)) > 0:
         with suppress(errors.ApiError, msgspec.MsgspecError):
-            path = api_path(f"/apis/{api_version}", "namespaces", namespace, plural(kind), name)
-            return msgspec.json.decode(api.get(path, timeout=seconds))
+            return msgspec.json.decode(api.get(name.path, timeout=seconds))
     return None

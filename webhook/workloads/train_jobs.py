@@ -9,15 +9,8 @@ from typing import Any
 from policies.pods.field_paths import path_parts, value_at, with_value
 
 TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
-CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _NODE, _ANCESTOR = "node", "trainer.kubeflow.org/trainjob-ancestor-step"
 _JOBS, _CONTAINERS = "spec.template.spec.replicatedJobs", "template.spec.template.spec.containers"
-
-
-def runtime_of(data: Any) -> tuple[str, str]:
-    """Return kind and name of the runtime of a TrainJob."""
-    reference = value_at(data, ("spec", "runtimeRef")) or {}
-    return str(value_at(reference, ("kind",)) or CLUSTER_RUNTIME), str(value_at(reference, ("name",)))
 
 
 def with_runtime(data: Any, runtime: Any) -> Any:

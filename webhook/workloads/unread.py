@@ -7,14 +7,12 @@ from itertools import chain, islice, takewhile
 from typing import Any
 
 from policies.finding import (
-    UNREAD_GPUS,
     ContactEdit,
     Edit,
     Finding,
     short_path,
     together,
     truncate,
-    warning,
 )
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, path_parts, value_at
@@ -28,10 +26,7 @@ from webhook.workloads.counts import values
 from webhook.workloads.gpu_amounts import Form, gpu_amounts
 from webhook.workloads.misplaced import CONTAINER_LISTS, MAX_MISPLACED
 from webhook.workloads.places import PodPlace
-from webhook.workloads.references import IN_ITS_PODS
-
-ID = "workloads"
-"""Rule id of the findings of this module."""
+from webhook.workloads.references import IN_ITS_PODS, unread
 
 MAX_NAMED = 3
 """Paths of one object that a sentence names."""
@@ -80,7 +75,6 @@ def unread_gpus(
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
-    unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
     lowered = kind.lower()[:LONGEST_NAME]
     near = [] if row else get_close_matches(lowered, alike, n=1, cutoff=_ALIKE)
     # With a word more it is another kind: DynamoGraphDeploymentRequest.
@@ -99,7 +93,9 @@ def unread_gpus(
         value = value_at(data, found[0])
         named = truncate(value) if isinstance(value, str) else short_path(field_path(found[0]))
         return [of_first(message=IN_ITS_PODS(named))]
-    forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row else []
+    # A text of lines may be an object itself, whose pods are not those of this one.
+    is_text = "\n" in str(value_at(data, found[0]))
+    forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row and not is_text else []
     words = str(found[0][-1]).split(".")  # spark.executor.resource.gpu.amount is one of spec.executor
     nearest = max(
         forms,

@@ -56,6 +56,8 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The controller that recreates an object that never waits. None: the object is admitted in any case."""
     is_served: bool = True
     """Whether a controller runs that starts the pods in line. If not, only pods of its own namespace are before it."""
+    may_exceed: bool = False
+    """Whether the controller may hold more than the GPUQuota grants, for pods that Kueue has admitted (`kueue: respect`)."""
 
     @property
     def demand(self) -> Vector:
@@ -195,7 +197,7 @@ class _Batch:
         reason = self._early_reason(request)
         if reason is None:
             if request.line is Line.LIFTS:
-                reason, shortfalls = self._lift(reservation)
+                reason, shortfalls = self._lift(reservation, may_exceed=request.may_exceed)
             elif self._spent and not self._spent.isdisjoint((*request.demand, *request.will_need)):
                 reason = VerdictReason.BUDGET_SPENT
             elif request.line is Line.NEVER_WAITS:
@@ -274,7 +276,9 @@ class _Batch:
             return VerdictReason.OTHERS_WAIT
         return VerdictReason.NOT_STORED if self._leaves_too_little(reservation) else None
 
-    def _lift(self, reservation: Reservation) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
+    def _lift(
+        self, reservation: Reservation, *, may_exceed: bool
+    ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         """Take over what is held for the pod, if that is enough, and `hard` was not lowered meanwhile.
 
         The controller may have stopped during an earlier removal of the gate. A removal on the same resourceVersion may replace
@@ -290,7 +294,10 @@ class _Batch:
         taken_over = msgspec.structs.replace(reservation, demand=held.demand)
         if self._has_uncounted(taken_over):
             return VerdictReason.UNCOUNTED, ()
-        if shortfalls := self._shortfalls(taken_over, {}):
+        shortfalls = self._shortfalls(taken_over, {})
+        if may_exceed:
+            shortfalls = tuple(each for each in shortfalls if each.team)
+        if shortfalls:
             return VerdictReason.EXCEEDED, shortfalls
         self.lifted.add(held.id)
         self.added[reservation.id] = taken_over

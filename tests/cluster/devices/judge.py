@@ -7,7 +7,8 @@ It finds
 - what was allocated above its bound;
 - charges that differ: two seconds after the last change, `used` of the ledger must be the sum of the charges;
 - what is left: after the last object has gone, `used` must be 0, and no reservation may stand;
-- what was denied although it fits beside all that was charged in the last seconds.
+- what was denied although it fits beside all that was charged in the last seconds, and beside claims that were admitted then and
+  stored after it.
 
 What a namespace is charged is only compared as a sum; charges are fractions of 5,040, so two errors hardly ever make up for
 another. Where a device that was published later is allocated, or makes a bound larger, the excess is counted apart:
@@ -38,8 +39,9 @@ WITHIN = 2.0
 """Seconds after which a charge must be exact."""
 AFTER_CHANGES = 4.0
 """Seconds more after slices have changed: kinds are published once a second, and ledgers move to them."""
-LAG, RESERVED = 4.0, 16.0
-"""Seconds for which what is gone may be held: a charge until it is exact, and a reservation for what was never counted."""
+LAG, RESERVED, LATE = 4.0, 16.0, 1.0
+"""Seconds for which what is gone may be held: a charge until it is exact, and a reservation for what was never counted. The last:
+by which the history may show a ledger late."""
 GPU, MARK = "nvidia.com/gpu", "resource.kubernetes.io/extended-resource-claim"
 _ENTRY = re.compile(r"^(.*) \| (.*)$", re.MULTILINE)
 
@@ -80,6 +82,16 @@ class Denial(NamedTuple):
     at: float
     spec: Mapping[str, Any]
     message: str
+
+
+class _OpenDenial(NamedTuple):
+    """A claim that was denied although it fits beside what was `held`. `stored`: the uids of the claims that were stored then."""
+
+    denial: Denial
+    held: Fraction
+    wanted: Fraction
+    hard: Fraction
+    stored: frozenset[str]
 
 
 class _Change(NamedTuple):
@@ -128,6 +140,7 @@ class Judge:
         self._bounds: dict[str, tuple[int, Charge]] = {}
         self._at_creation: dict[str, tuple[int, Fraction]] = {}
         """By uid of a claim: the version of the devices when it was stored, and its bound by these."""
+        self._open: list[_OpenDenial] = []
         self._had: dict[str, Fraction] = {}
         """By uid of a claim: what it was charged last for its devices."""
         self._changes: list[float] = []
@@ -157,6 +170,8 @@ class Judge:
                 judges[next(filter(None, found.groups()))](event, at)
         for denial in due:
             self._judge_denial(denial)
+        for open_denial in self._open:
+            self._judge_beside_coming(open_denial)
         self._compare(until)
         return self.verdict
 
@@ -230,7 +245,18 @@ class Judge:
         before = [each.charge.most for each in self._charges if each.at <= since][-1:]
         held, wanted = max(before + known, default=NOTHING), self.devices.bound(denial.spec).most
         if held + wanted <= hard:
-            self.verdict.needless.append(f"{wanted} beside {held} of {hard}: {denial.message[:300]}")
+            self._open.append(_OpenDenial(denial, held, wanted, hard, frozenset(self._claims)))
+
+    def _judge_beside_coming(self, found: _OpenDenial) -> None:
+        began = found.denial.at
+        around = [row for at, row in self._rows if began - LAG < at < began + LATE]
+        reserved = {entry.split(" | ")[1].split(":")[0] for row in around for entry in row.entries}
+        coming = (self._at_creation[uid][1] for uid in reserved - found.stored if uid in self._at_creation)
+        held = sum(coming, found.held)
+        if held + found.wanted <= found.hard:
+            self.verdict.needless.append(
+                f"{found.wanted} beside {held} of {found.hard}: {found.denial.message[:300]}"
+            )
 
     def _judge_allocation(self, event: Event, uid: str, results: list[Any]) -> None:
         exact, bound = self.devices.exact(results), self._bound(uid).most

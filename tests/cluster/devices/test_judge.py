@@ -278,6 +278,20 @@ def test_a_denial_is_needless_if_all_fits(wanted: JSON, at: float, want: list[st
     assert judge.replay(events, 10, [Denial(at + 3, wanted, "no")]).needless == want
 
 
+@cases(
+    ("reserved", "want"),
+    by_a_claim_that_is_stored_after_it=("c:resourceclaims/c", []),
+    by_what_is_never_stored=("other:resourceclaims/c", ["1 beside 0 of 1: no"]),
+    by_nothing=("", ["1 beside 0 of 1: no"]),
+)
+def test_a_denial_beside_a_claim_that_is_being_created(reserved: str, want: list[str]) -> None:
+    entry = row(0.9, "0", entries=f"gpus=1 | {reserved}" if reserved else "")
+    ordered = sorted([*START, entry, UNBOUND], key=lambda each: each[0])
+    events = [(Event(number, key, value), at) for number, (at, key, value) in enumerate(ordered, 1)]
+
+    assert Judge("a", CLASSES, MEANINGS).replay(events, 2, [Denial(1.0, ONE_CARD, "no")]).needless == want
+
+
 def of(*parts: slices.Slice) -> list[Device]:
     return list(devices_of(each["spec"] for each in slices.pool(slices.NVIDIA, "n", parts)))
 

@@ -45,6 +45,10 @@ GIVEN = (
     "metadata.ownerReferences: set controller of the Pod to false, or name a ResourceClaimTemplate in the pod; must not have a "
     "Pod as controller: only Kubernetes makes claims for pods, from templates"
 )
+TAKEN = (
+    "metadata.ownerReferences: delete the pod without --cascade=orphan, and create a ResourceClaim for pods that share devices; "
+    "must keep the Pod that is its controller: the claim counts the devices of this pod, and ends with it"
+)
 SLICE_OR_CARD: JSON = {"firstAvailable": [{"name": "slice", **SLICE}, {"name": "card", **CARD}]}
 
 
@@ -136,12 +140,31 @@ def test_a_tenant_gives_no_claim_to_a_pod(team: Namespace) -> None:
     patch = {"metadata": {"ownerReferences": [owner], "annotations": annotations}}
     own = {**body, "metadata": {"name": "own", **patch["metadata"]}}
 
-    answers = [team.client.patch(f"{claims(team)}/shared", patch), team.client.post(claims(team), own)]
+    of_no_kind = {"metadata": {"ownerReferences": [{**owner, "apiVersion": "x/v1"}]}}
 
-    assert [(status, GIVEN in answer["message"]) for status, answer in answers] == [(403, True)] * 2
+    answers = [team.client.patch(f"{claims(team)}/shared", patch), team.client.post(claims(team), own)]
+    accepted(team.client.patch(f"{claims(team)}/shared", of_no_kind))
+    answers.append(team.client.patch(f"{claims(team)}/shared", patch))
+
+    assert [(status, GIVEN in answer.get("message", "")) for status, answer in answers] == [(403, True)] * 3
     assert "resourceClaimStatuses" not in team.client.get(f"{PODS.format(team.name)}/first")[1].get(
         "status", {}
     )
+
+
+def test_a_tenant_takes_no_claim_from_its_pod(team: Namespace) -> None:
+    """Also not by an owner of a kind that Kubernetes does not know: then other pods could name the claim."""
+    bind_and_count(team, "train", SLICE_OR_CARD)
+    (made,) = team.client.get(claims(team))[1]["items"]
+    (owner,) = made["metadata"]["ownerReferences"]
+    path = f"{claims(team)}/{made['metadata']['name']}"
+
+    answers = [
+        team.client.patch(path, {"metadata": {"ownerReferences": owners}})
+        for owners in ([], [{**owner, "apiVersion": "x/v1"}])
+    ]
+
+    assert [(status, TAKEN in answer.get("message", "")) for status, answer in answers] == [(403, True)] * 2
 
 
 def test_a_claim_is_gone_from_the_count_once_its_pod_has_ended(team: Namespace) -> None:

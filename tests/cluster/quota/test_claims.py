@@ -92,11 +92,14 @@ def test_a_claim_made_again_is_charged_whatever_its_name_says(
     remade = claim_of(pod, name, "remade.example", 3)
     refused = tenant.post(claims, remade)
     del remade["metadata"]["annotations"]
+    owned = tenant.post(claims, remade)
+    del remade["metadata"]["ownerReferences"]
     honest = tenant.post(claims, remade)
     marked = tenant.patch(one, {"metadata": {"annotations": {MARK: "true"}}})
     labelled = tenant.patch(one, {"metadata": {"labels": {"team": "ml"}}})
 
-    assert [refused[0], honest[0], marked[0], labelled[0]] == [403, 201, 403, 200]
+    assert [refused[0], owned[0], honest[0], marked[0], labelled[0]] == [403, 403, 201, 403, 200]
+    assert "must not have a Pod as controller: only Kubernetes makes claims for pods" in owned[1]["message"]
     for _, answer in (refused, marked):
         want = f'metadata.annotations[{MARK}] = "true": remove the annotation; must be omitted'
         assert want in answer["message"]

@@ -204,6 +204,7 @@ def shown(plane: ControlPlane, user: str) -> dict[str, str]:
         "status": run(plane, user, "status", "-n", TEAM),
         "why": " ".join(run(plane, user, "why", f"pod/{name}", "-n", TEAM) for name in ("stuck", "second")),
         "classes": run(plane, user, "classes", "-n", TEAM),
+        "scan": run(plane, user, "scan", "-n", TEAM),
     }
     pods = [
         {"apiVersion": "v1", "kind": "Pod", **gpu_pod(f"new-{gpus}", gpus, **ON_L40S)} for gpus in (4, 13)
@@ -280,6 +281,7 @@ SHOWN: dict[str, dict[str, str]] = {
         "check": r"requested 4 GPUs, (\d+) of 12 used",
         "apply": r"requested 4 GPUs, (\d+) of 12 used",
         "columns": r"default (\d+) 2 12",
+        "scan": rf"changed warned {TEAM} (\d+)",
         "overview": r"GPUs of quotas (\S+) of",
         "quota's page": r"GPUs (\d+) of 12 used",
         "Why?": r"GPUs of the quota (\d+) of 12 requests",
@@ -336,6 +338,7 @@ LOST: dict[str, Lost] = {
     "list gpuresourcemappings": lost(["check"]),
     "list gpuquotas": lost(["quota", "status", "columns", "overview", "quota's page"]) - OF_CLASS,
     "get gpuquotas": lost(["why", "check", "conditions", "Why?"]) - OF_CLASS - BY_POD_AND_EVENTS,
+    "list pods": lost(["scan"]),
     "list events": lost(["Events"]),
     "get the capacity": OF_CLASS,
 }

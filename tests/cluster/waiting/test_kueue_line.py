@@ -6,14 +6,13 @@ have the label `kueue.x-k8s.io/podset`, and no gate. Its webhook gives all other
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.quota.quotas import gpu_pod, in_force
 from tests.cluster.waiting.conftest import queueing
+from tests.cluster.waiting.kueue_objects import KUEUE_GATE, UID, kinds_of_kueue, pod_of_job, workload
 from tests.cluster.waiting.line import POLICY, Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
@@ -32,61 +31,15 @@ spec:
     gpu-quota: {mode: enforce, onExceeded: Queue, trustKueue: false}
 """
 SECOND = 1.1
-UID = "0f9c1f60-1111-4222-8333-44445555666{}"
-KUEUE_GATE = {"name": "kueue.x-k8s.io/admission"}
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-def definition() -> JSON:
-    """Return the kind of Workloads, with the versions and the scope of Kueue's own, and without its schema."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    versions: list[JSON] = [
-        {
-            "name": name,
-            "served": True,
-            "storage": name == "v1beta2",
-            "schema": {"openAPIV3Schema": schema},
-            "subresources": {"status": {}},
-        }
-        for name in ("v1beta1", "v1beta2")
-    ]
-    names = {"kind": "Workload", "listKind": "WorkloadList", "plural": "workloads", "singular": "workload"}
-    spec = {"group": "kueue.x-k8s.io", "scope": "Namespaced", "names": names, "versions": versions}
-    annotations = {"api-approved.kubernetes.io": "unapproved, for a test"}
-    return {"metadata": {"name": "workloads.kueue.x-k8s.io", "annotations": annotations}, "spec": spec}
 
 
 @pytest.fixture(scope="module")
 def running(plane: ControlPlane) -> Iterator[Running]:
-    client = plane.client()
-    accepted(client.post(DEFINITIONS, definition()))
-    assert eventually(lambda: client.get("/apis/kueue.x-k8s.io/v1beta2/workloads")[0] == 200)
-    with queueing(plane, POLICY + DISTRUST) as running:
+    with kinds_of_kueue(plane), queueing(plane, POLICY + DISTRUST) as running:
         yield running
-    client.delete(f"{DEFINITIONS}/workloads.kueue.x-k8s.io")
 
 
 pytestmark = pytest.mark.usefixtures("running")
-
-
-def workload(line: Line, name: str, uid: str, *conditions: str) -> None:
-    """Do what Kueue does for a Job: make its Workload, and say what has come true of it."""
-    path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{line.name}/workloads"
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
-    metadata = {"name": name, "labels": {"kueue.x-k8s.io/job-uid": uid}, "ownerReferences": [owner]}
-    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata}
-    accepted(line.client.post(path, body))
-    if conditions:
-        status = {"conditions": [{"type": each, "status": "True"} for each in conditions]}
-        accepted(line.client.patch(f"{path}/{name}/status", {"status": status}))
-
-
-def pod_of_job(line: Line, name: str, uid: str = "", gpus: int = 1, **labels: str) -> tuple[int, Any]:
-    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}]
-    metadata = {"name": name, "labels": {"kueue.x-k8s.io/podset": "main", **labels}}
-    return line.create(
-        gpu_pod(name, gpus) | {"metadata": metadata | ({"ownerReferences": owners} if uid else {})}
-    )
 
 
 def full(line: Line, hard: int = 2) -> None:
@@ -186,3 +139,24 @@ def test_a_workload_that_comes_later_is_believed_soon(plane: ControlPlane) -> No
     status, answer = pod_of_job(line, "train-1", UID.format(6))
     assert status == 403
     assert "a pod that Kueue has admitted does not wait in line for quota" in answer["message"]
+
+
+def test_a_pod_group_starts_whole(plane: ControlPlane) -> None:
+    """It holds no quota before, so that no part of it waits for the rest."""
+    line = Line(plane)
+    in_force(line, {"gpus": "2"})
+    metadata = {
+        "labels": {"kueue.x-k8s.io/pod-group-name": "group"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"},
+    }
+    for name in ("one-0", "one-1"):
+        body = gpu_pod(name, 1, schedulingGates=[KUEUE_GATE])
+        accepted(line.create(body | {"metadata": {"name": name, **metadata}}))
+        assert line.waits(name)
+    assert line.is_counted()
+    assert uses(line, 0)
+    for name, starts in (("one-0", False), ("one-1", True)):
+        gates = [each for each in line.get(name)["spec"]["schedulingGates"] if each != KUEUE_GATE]
+        accepted(line.client.patch(line.path("pods", name), {"spec": {"schedulingGates": gates}}))
+        assert line.starts("one-0", "one-1", seconds=10 if starts else 3) is starts
+    assert uses(line, 2)

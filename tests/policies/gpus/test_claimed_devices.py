@@ -9,7 +9,10 @@ from policies.gpus.claimed_devices import (
     TEMPLATE,
     ClaimName,
     ClaimRecord,
+    ClaimSpec,
     DeviceChoice,
+    DeviceRequest,
+    Devices,
     RequestedDevices,
     claim_record,
     decode_claim,
@@ -19,7 +22,7 @@ from policies.gpus.claimed_devices import (
 )
 from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec, UnknownDeviceClasses
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Pod
+from policies.pods.pod import Pod, Toleration
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 
@@ -115,6 +118,25 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": requests}}}))
 
     assert requested_devices(claim.spec) == (None if named is None else classes(*named))
+
+
+def tolerating(number: int, length: int = 63) -> tuple[Toleration, ...]:
+    return tuple(Toleration(key=f"example.com/{index}".ljust(length, "x")) for index in range(number))
+
+
+@cases(
+    ("tolerations", "kept"),
+    few=(tolerating(16, 20), tolerating(16, 20)),
+    more_than_are_kept=(tolerating(16, 300), (Toleration(operator="Exists"),)),
+)
+def test_a_claim_is_kept_with_few_tolerations(
+    tolerations: tuple[Toleration, ...], kept: tuple[Toleration, ...]
+) -> None:
+    """Each process keeps the claims of all namespaces."""
+    request = DeviceRequest(device_class_name=GPU_CLASS, tolerations=tolerations)
+    claim = ClaimSpec(devices=Devices(requests=(request,)))
+
+    assert requested_devices(claim) == frozenset({DeviceChoice(GPU_CLASS, tolerations=kept)})
 
 
 @cases(

@@ -83,6 +83,15 @@ ALL = {A100, H100, SLICE, AMD}
         pytest.param(
             "!('family' in device.attributes['gpu.amd.com'])", {A100, H100, SLICE}, id="in-of-another-domain"
         ),
+        pytest.param(
+            f"'gpu.nvidia.com' in device.attributes && 'profile' in {ATTRIBUTES} && {ATTRIBUTES}['profile'] == '1g.10gb'",
+            {SLICE},
+            id="guarded-by-the-domain",
+        ),
+        pytest.param("!('gpu.amd.com' in device.attributes)", {A100, H100, SLICE}, id="without-a-domain"),
+        pytest.param(
+            "!('resource.kubernetes.io' in device.attributes)", ALL, id="without-a-domain-of-identities"
+        ),
         pytest.param(f"'a' in {ATTRIBUTES} ['uuid']", ALL, id="in-of-a-value"),
         pytest.param(
             '!has(device.attributes["gpu.amd.com"].family)', {A100, H100, SLICE}, id="has-of-another-domain"

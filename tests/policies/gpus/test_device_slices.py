@@ -320,6 +320,15 @@ def test_what_one_node_reaches(slices: list[JSON], nodes: list[list[int]]) -> No
     assert sorted(sorted(node.values()) for node in kinds_of(slices).nodes) == nodes
 
 
+def test_combinations_of_too_many_numbers_are_left_out(monkeypatch: Any) -> None:
+    slices = [*node_slices("a", cards=4, partitions=False), *node_slices("b", product=("T4", 40, 15360))]
+    numbers = sum(map(len, kinds_of(slices).nodes))
+    monkeypatch.setattr(device_slices, "MOST_NUMBERS", numbers)
+    assert kinds_of(slices).nodes
+    monkeypatch.setattr(device_slices, "MOST_NUMBERS", numbers - 1)
+    assert kinds_of(slices).nodes == ()
+
+
 def test_values_that_tell_devices_apart_are_left_out() -> None:
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
 

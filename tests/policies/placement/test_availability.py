@@ -7,6 +7,7 @@ from policies.placement.availability import Availability
 from policies.placement.bounds import Bounds
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
+from policies.placement.named_nodes import Labels
 from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
@@ -181,6 +182,28 @@ def test_what_nodes_have_instead_of_whole_gpus(selector: dict[str, str], want: S
     has = NodeState(resources=frozenset({"nvidia.com/gpu.shared", "amd.com/gpu", "example.com/dongle"}))
     nodes = NodeFacts(keys=(), states={(): frozenset({has})})
     found = Availability(view(pod(nodeSelector=selector)), CLASSES, nodes=nodes)
+
+    assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
+
+
+WITHOUT_DEVICES: dict[Labels, frozenset[NodeState]] = {
+    (("accelerator", "nvidia-t4"),): frozenset({NodeState()})
+}
+
+
+@cases(
+    ("nodes", "want"),
+    of_a_gpu_node=(
+        NodeFacts(keys=(), states=WITHOUT_DEVICES),
+        warning("no schedulable node has nvidia.com/gpu now: the pod stays pending", ""),
+    ),
+    of_a_gpu_node_beside_a_pool=(NodeFacts(keys=(), states=WITHOUT_DEVICES, pools=POOLS), None),
+    of_no_gpu_node=(NodeFacts(keys=(), states={(): frozenset({NodeState()})}), None),
+    of_nodes_whose_devices_are_not_known=(NodeFacts(keys=(), label_sets=frozenset(WITHOUT_DEVICES)), None),
+)
+def test_no_node_has_any_device(nodes: NodeFacts, want: Said | None) -> None:
+    """A cluster without GPU nodes may get them; where they exist, their device plugin does not run."""
+    found = Availability(view(pod()), CLASSES, nodes=nodes)
 
     assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
 

@@ -10,7 +10,7 @@ from policies.pods.workload import PodCount, PodNumber, Workload, WorkloadPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode, Phase
-from policies.rules.gpu_quota import GPUQuotaOptions, check_workload, requests_gpus
+from policies.rules.gpu_quota import GPUQuotaOptions, Kueue, check_workload, requests_gpus
 from tests.builders import JSON, context, gpu_container, pod, quota_ledger, view
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
@@ -81,11 +81,12 @@ def said(
     *,
     mode: Mode = Mode.ENFORCE,
     on_exceeded: OnExceeded = OnExceeded.DENY,
+    kueue: Kueue = Kueue.LIMIT,
     **around: Any,
 ) -> list[str]:
     lets_wait = mode is Mode.ENFORCE and on_exceeded is OnExceeded.QUEUE
     held = context(Phase.TEMPLATE, ledger=ledger, lets_wait=lets_wait, **around)
-    options = GPUQuotaOptions(mode=mode, on_exceeded=on_exceeded)
+    options = GPUQuotaOptions(mode=mode, on_exceeded=on_exceeded, kueue=kueue)
     is_checked = requests_gpus(subject, held.resource_mapping)
     return [finding.sentence() for finding in check_workload(subject, options, held) if is_checked]
 

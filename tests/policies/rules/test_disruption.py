@@ -179,7 +179,12 @@ INSTEAD = "remove minAvailable and set maxUnavailable: 1"
         blocks("minAvailable", "2", 2, f"at the least, by {SCALER}", INSTEAD),
     ),
     fewer_than_its_least=({"minAvailable": 1}, 2, []),
-    scaled_to_none=({"minAvailable": 1}, 0, []),
+    scaled_to_none_the_first_must_stay=(
+        {"minAvailable": 1},
+        0,
+        blocks("minAvailable", "1", 1, f"at the least, by {SCALER}", INSTEAD),
+    ),
+    scaled_to_none_no_pod_may_go=({"maxUnavailable": 0}, 0, blocks("maxUnavailable", "0", 1)),
     neither=({}, None, []),
     no_number=({"minAvailable": "some"}, None, []),
     a_number_as_text=({"minAvailable": "300"}, None, []),

@@ -134,8 +134,8 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
     requested_what_cannot_hold_the_weights=(
         modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
         ANY,
-        f'{PARAMS} = "70b": should fit on nvidia-t4 (16.0 GiB usable): the weights of 70b bf16 serving take '
-        "130.4 GiB; ask the platform team for larger cards",
+        f'{PARAMS} = "70b": set gpu-admission.dev/gpu-class: nvidia-a100-80gb and set nvidia.com/gpu: 4; should fit on '
+        "nvidia-t4 (16.0 GiB usable): the weights of 70b bf16 serving take 130.4 GiB",
     ),
     known_cache_leaves_a_tenth_to_the_server=(
         modelled({"family": "llama-3.1-8b"}),

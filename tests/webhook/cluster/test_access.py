@@ -47,6 +47,10 @@ YAML, FILES = "must be a kubeconfig in YAML", "a certificate, key or token of it
         "{current-context: a, contexts: [{name: a, context: {cluster: c}}]}",
         'cluster not found: "c": it has none',
     ),
+    a_context_that_names_no_cluster=(
+        kubeconfig().replace("cluster: it", "namespace: it"),
+        'cluster not found: "": must be one of it',
+    ),
     a_user_that_is_not_there=(
         kubeconfig().replace("users:\n- name: it", "users:\n- name: me"),
         'user not found: "it": must be one of me',
@@ -56,6 +60,18 @@ YAML, FILES = "must be a kubeconfig in YAML", "a certificate, key or token of it
     no_address=(kubeconfig(server="ftp://it"), "the server of the cluster must be an https:// address"),
     an_address_that_is_a_number=(
         kubeconfig(server=7),
+        "the server of the cluster must be an https:// address",
+    ),
+    an_address_without_a_host=(
+        kubeconfig(server="https://"),
+        "the server of the cluster must be an https:// address",
+    ),
+    an_address_that_does_not_end=(
+        kubeconfig(server="https://[::"),
+        "the server of the cluster must be an https:// address",
+    ),
+    an_address_with_a_port_above_65535=(
+        kubeconfig(server="https://it:99999"),
         "the server of the cluster must be an https:// address",
     ),
     no_authority=(

@@ -23,6 +23,7 @@ MODEL = "https://models.example/llama.bin"
         (MODEL, "/"),
         f"failed: {MODEL}: Invalid value for 'DIRECTORY': must be an absolute directory other than /",
     ),
+    nothing=((), "failed: fetch-model: Missing argument 'URI'."),
     no_directory=((MODEL,), f"failed: {MODEL}: Missing argument 'DIRECTORY'."),
     a_uri_of_no_source=(
         ("ftp://models.example/llama.bin", "/models/llama"),

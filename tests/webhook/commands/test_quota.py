@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from policies.quota.amounts import Hard
 from policies.quota.spec import QuotaSpec
+from policies.times import utc
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, group
 from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, cluster
@@ -29,7 +30,7 @@ from webhook.quota.documents import (
     QuotaStatus,
     WaitingPods,
 )
-from webhook.tools.kueue import QueueState, Reserved
+from webhook.tools.status.kueue import KueueState, QueueState, Reserved
 from webhook.tools.status.quotas import HolderOfQuota
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 
@@ -279,16 +280,37 @@ def test_the_queues_of_kueue(capsys: pytest.CaptureFixture[str]) -> None:
     used = Reserved(flavor="h100", resource="nvidia.com/gpu", reserved="6", nominal="8")
     queues = (
         QueueState(
-            name="batch", cluster_queue="gpus", pending=2, admitted=1, is_stopped=False, reserved=(used,)
+            namespace="a",
+            name="batch",
+            cluster_queue="gpus",
+            pending=2,
+            admitted=1,
+            is_stopped=False,
+            reserved=(used,),
+            objects=(
+                KueueState("w", "batch", "Job/one", admitted_at=AT),
+                KueueState("v", "batch", "Job/two", place=1, pending=2, message="2 more needed"),
+                *11 * [KueueState("u", "batch", "Job/off", is_active=False)],
+            ),
         ),
-        QueueState(name="night", cluster_queue="other", pending=3, admitted=0, is_stopped=True),
+        QueueState(
+            namespace="a", name="night", cluster_queue="other", pending=3, admitted=0, is_stopped=True
+        ),
+        QueueState(
+            namespace="a", name="no", cluster_queue="", pending=1, admitted=0, is_stopped=False, exists=False
+        ),
     )
     reports = QuotaReports([QuotaReport(record, summary("a"), None)], None, [], queues=queues)
     command.print_text(Screen(), reports, AT)
-    assert capsys.readouterr().out.splitlines()[-3:] == [
+    assert capsys.readouterr().out.splitlines()[-15:] == [
         "  Kueue: LocalQueue batch: 1 admitted, 2 pending; ClusterQueue gpus has reserved",
         "    6 of 8 nvidia.com/gpu of flavor h100",
+        f"    Job/one: admitted at {utc(AT, AT)}",
+        "    Job/two: place 1 of 2: 2 more needed",
+        *8 * ["    Job/off: deactivated"],
+        "    and 3 more",
         "  Kueue: LocalQueue night: 0 admitted, 3 pending, stopped",
+        "  Kueue: LocalQueue no: 0 admitted, 1 pending, does not exist",
     ]
     document = command.document(reports)["queues"][0]
     assert (document["clusterQueue"], document["reserved"][0]["nominal"]) == ("gpus", "8")

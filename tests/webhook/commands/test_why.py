@@ -150,6 +150,7 @@ REFUSED = explanation(
     nodes=(
         node("a", "nvidia-t4", 1, ("it is cordoned", "1 GPU is missing")),
         node("b", "", 4),
+        node("c", "nvidia-l4", 0, ("has 0 of 4 nvidia.com/gpu free, and the pod requests 2",)),
         node("", "nvidia-l4", None, number=3),
     ),
     pods=(
@@ -193,11 +194,12 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
         "  quota      Ready; the pod itself requests nothing that it limits\n"
         "  nodes      a (nvidia-t4) 1 of 4 nvidia.com/gpu free: it is cordoned, and 1 GPU is missing\n"
         "             b (unknown class) 4 of 4 nvidia.com/gpu free\n"
+        "             c (nvidia-l4) has 0 of 4 nvidia.com/gpu free, and the pod requests 2\n"
         "             3 nodes of nvidia-l4, at most ? of 4 nvidia.com/gpu free\n"
         "  pods       train-0 Pending on a: ImagePullBackOff\n"
         "             train-1 Pending\n"
         "             and 2 more\n"
-        "  events     Job/train FailedCreate, 3 times, last at 12:00 UTC: denied it\n"
+        "  events     12:00 UTC Job/train FailedCreate, 3 times: denied it\n"
         "             Pod/train-0 Failed, 1 time: no image\n"
         "\n"
         "nodes are those that the controller published\n"

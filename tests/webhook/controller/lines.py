@@ -13,6 +13,7 @@ from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.waiting import GATE, QueueSpec
 from tests.builders import JSON, gpu_container
 from webhook.configuration.loader import load_directory
+from webhook.controller.kueue_admissions import Admitted
 from webhook.controller.replacements import Replacements
 from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import WaitingLine
@@ -72,4 +73,5 @@ def a_line(
     )
     given: Any = (lambda _: queue or QueueSpec(), lambda _: queues, lambda *_: None)
     replacements = Replacements(found, keepers or NO_KEEPERS, *given)
-    return WaitingLine(nothing, found, nothing, replacements, nothing, *given)
+    kueue: Any = SimpleNamespace(of=lambda *_: Admitted())
+    return WaitingLine(nothing, found, nothing, replacements, kueue, nothing, *given)

@@ -20,6 +20,7 @@ from webhook.configuration.published_devices import (
     PublishedNodes,
     decode,
 )
+from webhook.controller import device_kinds
 from webhook.controller.device_kinds import DeviceKindsWriter, to_publish
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -148,7 +149,7 @@ class Api:
         self.stored = body
 
 
-def test_it_is_written_when_it_differs_and_by_swap() -> None:
+def test_it_is_written_when_it_differs_and_by_swap(monkeypatch: Any) -> None:
     api, slices = Api(), SimpleNamespace(inventory=None)
     writer = DeviceKindsWriter(cast("Any", api), "ours", cast("Any", slices))
     writer.sync()
@@ -163,12 +164,16 @@ def test_it_is_written_when_it_differs_and_by_swap() -> None:
     path = "/api/v1/namespaces/ours/configmaps/gpu-admission-devices"
     assert (api.reads, api.writes) == (2, [(path, {"resourceVersion": "7"})])
     assert decode(api.stored).published.device_kinds.kinds == (A,)
-    slices.inventory = inventory({"a": 8})
+    slices.inventory = msgspec.structs.replace(inventory({"a": 8}), taints={kind_key(A): (SICK,)})
     writer.sync()
-    assert (api.reads, len(api.writes)) == (3, 1), "nothing differs"
+    assert (api.reads, len(api.writes)) == (2, 1), "taints come and go"
+    monkeypatch.setattr(device_kinds, "datetime", SimpleNamespace(now=lambda _zone: datetime.now(UTC) + HOUR))
+    writer.sync()
+    assert (api.reads, len(api.writes)) == (3, 2)
+    assert decode(api.stored).published.with_classes(()).taints == {kind_key(A): (SICK,)}
     slices.inventory = inventory({"a": 8}, {"b": 4})
     writer.sync()
-    assert len(api.writes) == 2
+    assert len(api.writes) == 3
 
 
 LATER = '"data":{"devices":"{\\"kinds\\":[{\\"kind\\":{\\"driver\\":\\"x\\",\\"new\\":1}}]}"}'

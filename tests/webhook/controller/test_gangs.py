@@ -165,6 +165,8 @@ def group(api_version: str = VOLCANO) -> GangSource:
         made({"schedulingPolicy": {"gang": {"minCount": 4}}})}, 4),
     kubernetes_of_a_job=(group("scheduling.k8s.io"), {**GROUPS, at("scheduling.k8s.io/v1beta1", "podgroups", "gang"):
         made({"schedulingPolicy": {"gang": {"minCount": 4}}}, ("batch/v1", "Job", "train")), JOB: job(3)}, 3),
+    of_kueue=(GangSource("kueue.x-k8s.io/", "PodGroup", "gang", "4"), {}, 4),
+    of_kueue_with_one_pod=(GangSource("kueue.x-k8s.io/", "PodGroup", "gang", "1"), {}, None),
     nonsense=(group(), {at(VOLCANO, "podgroups", "gang"): made({"minMember": "many"})}, None),
     owners_in_a_loop=(GangSource("apps/v1", "StatefulSet", "serve", "0"),
         {at("apps/v1", "statefulsets", "serve"): made({}, ("apps/v1", "StatefulSet", "serve"))}, None),
@@ -182,6 +184,23 @@ def gangs_of(server: ApiServer) -> Gangs:
 
 def find(gangs: Gangs, source: GangSource) -> KnownGang | None:
     return gangs.find("team", [source]).get(source)
+
+
+@cases(
+    ("objects", "want"),
+    leaders_first=({JOB: job(4, owner=OF_JOBSET, annotations=EXCLUSIVE), JOBSET: jobset((2, 4, GPU))}, ["Job/train"]),
+    of_one_pod=({JOB: job(1, owner=OF_JOBSET, annotations=EXCLUSIVE), JOBSET: jobset((1, 1, GPU))}, []),
+    all_at_once=({JOB: job(4, owner=OF_JOBSET), JOBSET: jobset((2, 4, GPU))}, []),
+)  # fmt: skip
+def test_which_objects_start_in_stages(tmp_path: Path, objects: JSON, want: list[str]) -> None:
+    said: list[str] = []
+    configuration = load_directory(None)
+    with ApiServer(tmp_path, answering(objects)) as server:
+        gangs = Gangs(
+            server.client(), lambda: configuration, lambda each: said.append(f"{each.kind}/{each.name}")
+        )
+        find(gangs, JOB_SOURCE)
+    assert said == want
 
 
 @pytest.fixture

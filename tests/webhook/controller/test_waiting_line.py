@@ -44,6 +44,7 @@ class World:
             usage_cache,
             nothing,
             NO_REPLACEMENTS,
+            nothing,
             reports,
             lambda _: QueueSpec(),
             lambda _: True,
@@ -129,7 +130,7 @@ def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: in
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
     nothing: Any = None
-    line = WaitingLine(nothing, cache, gangs, NO_REPLACEMENTS, nothing, nothing, nothing, nothing)
+    line = WaitingLine(nothing, cache, gangs, NO_REPLACEMENTS, nothing, nothing, nothing, nothing, nothing)
     waiting = [each for each in pods if each.waits]
     keys, found = line._known_gangs("team", waiting)
     assert {keys[each.uid] for each in waiting} == {"Job/train"}

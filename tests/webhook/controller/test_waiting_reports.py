@@ -14,6 +14,7 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
+from policies.quota.line_findings import IN_STAGES
 from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
 from policies.quota.team_line import next_to_start_in_team
 from policies.quota.waiting import QueueSpec
@@ -22,7 +23,7 @@ from tests.builders import quota_ledger, uid
 from tests.cases import cases
 from tests.policies.quota.turns import next_to_start
 from tests.webhook.controller.clock import Clock
-from webhook.cluster.events import EventQueue, EventRecord
+from webhook.cluster.events import EventQueue, EventRecord, Regarding
 from webhook.cluster.objects import timestamp
 from webhook.controller import waiting_reports
 from webhook.controller.metrics import ControllerMetrics
@@ -417,3 +418,10 @@ def test_a_pod_that_waits_for_the_team_reads_so(
     world.reports.turn("team", [pod("first")], {"first": first.demand}, found.turns["team"])
 
     assert [message for *_, message in world.said()] == [f"waiting for quota: {want.removeprefix('next ')}"]
+
+
+def test_an_object_whose_pods_start_in_stages_has_one_event(world: World) -> None:
+    one, other = (Regarding("v1", "JobSet", name, uid(name), "team") for name in ("one", "other"))
+    for each in (one, one, other, one):
+        world.reports.staged(each)
+    assert world.said() == [(name, "QuotaQueued", IN_STAGES) for name in ("one", "other")]

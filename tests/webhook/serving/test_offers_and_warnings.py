@@ -151,6 +151,26 @@ UNTOLERATED = (
             "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu now, so the pod stays pending [gpu-class]"
         ],
     ),
+    a_class_whose_nodes_have_neither_of_two_devices=(
+        pod(
+            gpu_container(),
+            gpu_container(resource="nvidia.com/gpu.shared"),
+            annotations={CLASS: "nvidia-a100-80gb"},
+        ),
+        [(A100, NodeState())],
+        [
+            "class nvidia-a100-80gb: no schedulable node of it has nvidia.com/gpu and nvidia.com/gpu.shared together now, so the "
+            "pod stays pending [gpu-class]"
+        ],
+    ),
+    gpu_nodes_on_which_no_device_plugin_runs=(
+        pod(gpu_container(resource="amd.com/gpu")),
+        [node(T4, "vpc.amazonaws.com/pod-eni")],
+        [
+            LIMIT.format("amd.com/gpu")
+            + "no schedulable node has amd.com/gpu now: the pod stays pending [gpu-requests]"
+        ],
+    ),
     a_pod_that_names_its_node=(
         pod(gpu_container(resource="nvidia.com/gpu.shared"), affinity=ON_NODE_1),
         [node(T4)],
@@ -189,7 +209,7 @@ def test_a_warning_says_why_no_node_takes_the_pod_now(
     ),
     one_node_has_no_such_taint=(pod(gpu_container()), [node(T4, taints=(RESERVED,)), node(A100)]),
     the_state_of_a_node_is_not_known=(pod(gpu_container(resource="amd.com/gpu")), [node(T4), (A100, None)]),
-    no_device_plugin_runs_yet=(pod(gpu_container(resource="amd.com/gpu")), [node(T4, "vpc.amazonaws.com/pod-eni")]),
+    no_gpu_node_is_there_yet=(pod(gpu_container(resource="amd.com/gpu")), [node((), "vpc.amazonaws.com/pod-eni")]),
     memory_that_only_a_scheduler_counts=(
         pod({"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}}}),
         [node(T4)],
@@ -358,8 +378,8 @@ def test_a_policy_s_tolerations_count_for_the_classes_that_are_named() -> None:
     all_are_cordoned=(
         on("nvidia-x"),
         [node(H100, cordoned=True), node(L4)],
-        "no class that namespace team may use has a node that takes the pod now; ask the platform team for nodes of "
-        f"nvidia-h100-80gb, then set {CLASS}: nvidia-h100-80gb",
+        "must be a GPU class or a family of classes; no class that namespace team may use has a node that takes the pod now; "
+        f"ask the platform team for nodes of nvidia-h100-80gb, then set {CLASS}: nvidia-h100-80gb",
     ),
 )
 def test_where_no_class_takes_the_pod_the_denial_says_what_is_missing(
@@ -412,6 +432,17 @@ def test_three_gpus_where_a_class_grants_two() -> None:
     assert edit == Edit(annotation_path(CLASS), "nvidia-a10"), denied.finding.sentence()
     fixed = with_edit(document, path_parts(edit.path), edit.value)
     assert not seen(fixed, {}, (), ledger=ledger), "the class that is named takes the pod"
+
+
+def test_no_class_is_named_whose_nodes_have_fewer_gpus_though_the_quota_has_room_for_none() -> None:
+    ledger = quota_ledger(hard={GPUS: Fraction(8)}, unclassified_pods=UnclassifiedPods.DENY)
+    found = seen(pod(gpu_container("12"), gpu_container("12")), {}, (), ledger=ledger)
+    (denied,) = (each.finding for each in found if each.outcome is Outcome.DENIED)
+
+    named = [edit.value for (edit,) in denied.choices]
+    assert named
+    per_node = [gpu_class.gpus_per_node for gpu_class in load_objects([]).classes.named(named)]
+    assert all(most is None or most >= 24 for most in per_node), denied.sentence()
 
 
 def test_a_model_on_too_few_cards_is_told_how_many_of_those_there_are_hold_it() -> None:

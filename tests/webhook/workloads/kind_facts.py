@@ -52,14 +52,23 @@ _PODS = re.compile(
     r"(replica|node|worker|instance|pod)s?(count|num|number|groupsize)|(parallel\w*size|parallelism|completions|groupsize|size)",
     re.IGNORECASE,
 )
+_NAMES = re.compile(
+    r"\w*[rR]ef(erence)?s?|runtime|instance[tT]ype|serverConfig|(\w*(Template|Runtime|Model|Task|Pipeline|Workload)|template|model)Name"
+)
+"""Fields that may name another object with pods."""
+_NAMES_OF_OTHERS = re.compile(
+    r"\w*([sS]ecret|Claim|[gG]ateway|VirtualNode)\w*|configMapKeyRef|(dataSource|authentication|plugin|extension|resource|filter)Ref|"
+    r"(parent|backend)Refs?|ownerReferences|ref"
+)
+"""Fields that name secrets, addresses and plugins."""
 _COUNT_BELOW_GPUS = re.compile(r"count|quantity|limit|number", re.IGNORECASE)
 
 Schema = dict[str, Any]
 
 
 def places(schema: Schema, at: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each path of the schema that has a shape: template, podSpec, container, resources, amounts, gpus, pods or opaque."""
-    shape = _shape(schema) or _number(schema, at)
+    """Yield each path with its shape: template, podSpec, container, resources, amounts, gpus, pods, names or opaque."""
+    shape = _shape(schema) or _number(schema, at) or _name(schema, at)
     if shape:
         yield at, shape
     properties: Schema = schema.get("properties") or {}
@@ -75,7 +84,7 @@ def places(schema: Schema, at: str = "") -> Iterator[tuple[str, str]]:
         yield from places(items, f"{at}[]")
 
 
-_WHOLE = {"opaque", "resources", "amounts", "template"}
+_WHOLE = {"opaque", "resources", "amounts", "template", "names"}
 """Shapes of which nothing below is of interest."""
 
 
@@ -118,6 +127,13 @@ def _number(schema: Schema, at: str) -> str:
         return "gpus"
     is_count = schema.get("type") == "integer" or "replicas" in name.lower()
     return "pods" if is_number and is_count and _PODS.fullmatch(name) else ""
+
+
+def _name(schema: Schema, at: str) -> str:
+    name = at.rpartition(".")[2].removesuffix("[]")
+    is_name = schema.get("type") == "string" or "name" in (schema.get("properties") or {})
+    is_of_pods = _NAMES.fullmatch(name) and not _NAMES_OF_OTHERS.fullmatch(name)
+    return "names" if is_name and is_of_pods else ""
 
 
 def _is_amounts(schema: Schema) -> bool:

@@ -13,6 +13,8 @@ INDEX = {"batch.kubernetes.io/job-completion-index": "0"}
 GROUP = {"leaderworkerset.sigs.k8s.io/group-index": "2"}
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "train"}
 LAUNCHER = {"training.kubeflow.org/job-role": "launcher"}
+SIZE = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_GROUP: JSON = {"labels": {"kueue.x-k8s.io/pod-group-name": "gang"}, "annotations": {SIZE: "4"}}
 VOLCANO, COSCHEDULING = "scheduling.volcano.sh/v1beta1", "scheduling.x-k8s.io/v1alpha1"
 
 
@@ -43,6 +45,10 @@ def controller(api_version: str, kind: str, part: str = "") -> GangSource:
     volcano_before=(made({"annotations": {"scheduling.volcano.sh/group-name": "gang"}}), group(VOLCANO)),
     coscheduling=(made({"labels": {"scheduling.x-k8s.io/pod-group": "gang"}}), group(COSCHEDULING)),
     kai=(made({"annotations": {"pod-group-name": "gang"}}), group("scheduling.run.ai/v2alpha2")),
+    kueue=(made(KUEUE_GROUP), GangSource("kueue.x-k8s.io/", "PodGroup", "gang", "4")),
+    kueue_of_a_statefulset=(owned("apps/v1", "StatefulSet", **KUEUE_GROUP), None),
+    kueue_without_a_size=(made({"labels": KUEUE_GROUP["labels"]}), None),
+    kueue_with_a_size_that_is_none=(made(KUEUE_GROUP | {"annotations": {SIZE: "many"}}), None),
     a_pod_group_before_the_controller=(
         owned("batch.volcano.sh/v1alpha1", "Job", annotations={"scheduling.k8s.io/group-name": "gang"}),
         group(VOLCANO),

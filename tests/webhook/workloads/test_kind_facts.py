@@ -1,4 +1,4 @@
-"""Each place for GPUs, and each number of pods, that the schema of a kind has: it is read, or known not to be."""
+"""Each place for GPUs, name of an object with pods, and number of pods in the schema of a kind is read, or known not to be."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -65,6 +65,11 @@ def unknown(kind: str, path: str, shape: str) -> str:
         return ""
     if shape == "opaque":
         return "" if any(way[: len(steps(path))] == steps(path) for way in paths_of(row)) else "is unchecked"
+    if shape == "names":
+        fields = [*row.unread, *(field for each in row.refers for field in each.fields)]
+        return (
+            "" if any(steps(each)[: len(steps(path))] == steps(path) for each in fields) else "is not named"
+        )
     if shape == "pods":
         return "" if row.templates_only or steps(path) in numbers_of(row) else "is not counted"
     if shape == "podSpec" and any(way[:-1] == steps(path) for way in paths_of(row)):
@@ -126,6 +131,7 @@ def test_a_field_that_is_not_read_is_found() -> None:
     assert unknown("RayCluster.ray.io", "spec.inventedGroupSpecs[].template", "template") == "is not read"
     assert unknown("RayCluster.ray.io", "spec.workerGroupSpecs[].invented", "pods") == "is not counted"
     assert unknown("RayCluster.ray.io", "spec.invented", "opaque") == "is unchecked"
+    assert unknown("RayCluster.ray.io", "spec.inventedRef", "names") == "is not named"
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -187,6 +193,17 @@ INTEGER = {"type": "integer"}
     pods=(
         {"properties": {"replicas": INTEGER, "numNodes": INTEGER, "nodeCount": INTEGER, "port": INTEGER}},
         {"a.replicas": "pods", "a.numNodes": "pods", "a.nodeCount": "pods"},
+    ),
+    names_of_others=(
+        {
+            "properties": {
+                "pipelineRef": {"properties": {"name": {}}},
+                "baseRefs": {"type": "array", "items": {"properties": {"name": {}}}},
+                "instanceType": {"type": "string"},
+                "hfTokenSecretRef": {"properties": {"name": {}}},
+            }
+        },
+        {"a.pipelineRef": "names", "a.baseRefs[]": "names", "a.instanceType": "names"},
     ),
     anything=({"x-kubernetes-preserve-unknown-fields": True}, {"a": "opaque"}),
     a_volume_claim=({"properties": {"accessModes": {}, "storageClassName": {}, "resources": RESOURCES}}, {}),

@@ -62,6 +62,12 @@ ASK = "ask the platform team to name their paths in workloadKinds of a GPUResour
         {"baseRefs": [{"name": "llama"}]},
         f"spec.baseRefs[0].name: the GPUs of llama {CREATED}",
     ),
+    of_a_set_of_a_model_on_nodes_of_ones_own=(
+        "kaito.sh",
+        "InferenceSet",
+        {"template": {"inference": {"preset": {"name": "phi-4"}}}},
+        f"spec.template.inference.preset.name: the GPUs of phi-4 {CREATED}",
+    ),
     of_a_runtime_of_ome=(
         "ome.io",
         "InferenceService",

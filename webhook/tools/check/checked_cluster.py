@@ -23,10 +23,12 @@ from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.dynamic_resources import DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
+from webhook.tools.status.kueue import QueueState, has_kueue, read_cohorts, read_queues
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
 from webhook.tools.why.discovery import ServedKinds
+from webhook.workloads.references import ObjectName
 
 
 class CheckedCluster:
@@ -45,13 +47,17 @@ class CheckedCluster:
         self.schemas = partial(read_schemas, api)
         self.unread_documents: Sequence[str] = ()
         """The missing rights, once the configuration was read."""
-        self.configuration = cache(self._configuration)
+        self._configurations: list[tuple[ClusterDevices, Configuration]] = []
         self.labels_of = cache(self._labels_of)
         self.quota = cache(self._quota)
         self.teams = cache(lambda: read_teams(self._reader) or ())
         self.note_uncounted = cache(self._note_uncounted)
         self.budgets = cache(self._budgets)
         self.stored = cache(self._stored)
+        self.queues = cache(self._queues)
+        self.cohorts = cache(partial(read_cohorts, api))
+        self.note = self._notes.append
+        self.referred = cache(self._referred)
         self._claims = cache(self._read_claims)
 
     @property
@@ -66,11 +72,15 @@ class CheckedCluster:
             yield self._reader.nodes_from
         yield from self._notes
 
-    def _configuration(self, *, devices: ClusterDevices = NO_DEVICES) -> Configuration:
+    def configuration(self, *, devices: ClusterDevices = NO_DEVICES) -> Configuration:
         """Return the documents in force, with the devices that the manifests add. Raises ConfigurationError."""
+        known = next((read for of, read in self._configurations if of == devices), None)  # devices have no hash
+        if known is not None:
+            return known
         before = len(self._reader.omitted)
         configuration = self._reader.configuration(self._config, devices)
         self.unread_documents = self._reader.omitted[before:]
+        self._configurations.append((devices, configuration))
         return configuration
 
     @cached_property
@@ -124,6 +134,12 @@ class CheckedCluster:
         note = f"GPU pods of namespace {namespace} are denied until {team_title(team)} is counted"
         self._notes.append(f"{note}: kubectl get cgpuq {team} says whether it is")
 
+    def _queues(self, namespace: str) -> tuple[QueueState, ...] | None:
+        """Return the LocalQueues of Kueue; None where it is not installed, or they may not be read."""
+        before = len(self._reader.omitted)
+        states = read_queues(self._reader, namespace, self.configuration().resource_mapping)
+        return states if has_kueue(self._api) and len(self._reader.omitted) == before else None
+
     def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
         right = f"list poddisruptionbudgets.policy -n {namespace}"
         return self._reader.attempt(right, partial(read_budgets, self._api, namespace))
@@ -137,6 +153,15 @@ class CheckedCluster:
         served = self._kinds.of_reference(f"{group}/v1" if group else "v1", kind)
         if served is None or not name:
             return None
-        right = f"get {f'{served.plural}.{group}'.rstrip('.')} -n {namespace}"
-        stored = self._reader.get(right, served.resource.path(namespace, name))
+        version = served.version
+        return self._referred(ObjectName(group, version, kind, served.plural, namespace, name))
+
+    def _referred(self, name: ObjectName) -> dict[str, Any] | None:
+        """Return the object as the cluster has it; None where there is none, or it may not be read."""
+        where = f" -n {name.namespace}" if name.namespace else ""
+        right = f"get {f'{name.plural}.{name.group}'.rstrip('.')}{where}"
+        try:
+            stored = self._reader.get(right, name.path)
+        except errors.NotFound:  # no object has such a name
+            return None
         return None if stored is None else msgspec.json.decode(stored, type=dict[str, Any])

@@ -5,7 +5,6 @@ never changed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from enum import Enum
 from functools import reduce
@@ -32,10 +31,9 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import ADVISED, CLAIM, CLAIM_TEMPLATE, DISRUPTION_BUDGET, VALIDATED_ITSELF
 from webhook.evaluation.workloads import (
-    EvaluatedPod,
+    CompletedWorkload,
     as_workload,
     evaluate_autoscaler,
-    templates_of,
     with_default_amounts,
     with_referred,
 )
@@ -48,14 +46,13 @@ from webhook.tools.check.run_decisions import (
     advice,
     as_known,
     counted_claim,
-    naming,
     without_placeholders,
 )
-from webhook.tools.check.run_references import described_elsewhere
+from webhook.tools.check.run_kueue import RunKueue
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus
 from webhook.workloads.places import workload_pods
-from webhook.workloads.train_jobs import CLUSTER_RUNTIME, TRAIN_JOB, runtime_of, with_runtime
+from webhook.workloads.references import ObjectName
 from webhook.workloads.unread import quota_findings, unread_gpus
 
 
@@ -162,6 +159,7 @@ class Run:
             manifests, cache.configuration, cluster, self._by.facts.labels_of
         )
         self._teams = run_quotas.teams_in(manifests)
+        self._kueue = RunKueue(manifests, cache.configuration, cluster)
         kinds = cache.configuration.workload_kinds
         scoped = {key for key, row in kinds.items() if row.cluster_scoped}
         self._named = {
@@ -192,7 +190,8 @@ class Run:
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
         known = {violation.finding.path for pod in pods for violation in pod.violations}
         misplaced = (each for each in self._misplaced(manifest, policy) if each.finding.path not in known)
-        return ManifestResult(manifest, pods, (*warnings, *misplaced))
+        by_kueue = Decision.of_findings(policy, self._kueue.findings(manifest), Mode.WARN).violations
+        return ManifestResult(manifest, pods, (*warnings, *misplaced, *by_kueue))
 
     def _misplaced(self, manifest: Manifest, policy: EffectivePolicy) -> tuple[Violation, ...]:
         """Return what stands where no rule reads it, and the API server knows no field."""
@@ -215,13 +214,12 @@ class Run:
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         stored = self._stored(manifest, quota)
-        data, evaluated, unknown = with_referred(self._by, policy, kind, manifest.data, tuple(pods))
-        data, evaluated, runtime = self._with_runtime(manifest, data, evaluated, policy)
-        workload = self._workload(manifest, data, evaluated, target, stored or {})
+        whole = with_referred(self._by, policy, kind, manifest.data, tuple(pods))
+        workload = self._workload(manifest, whole, target, stored or {})
         by = replace(self._by, quota_of=lambda _namespace: quota)
         decision = None if target else self._autoscaler(manifest, policy, by)
         decision = decision or by.check_workload(policy, workload, is_update=stored is not None)
-        decisions = [naming(decision, runtime) if runtime else decision]
+        decisions = [decision]
         if quota is not None and target is None and not workload.metadata.controlled_by:
             requested = demands(workload, configuration, quota.stored.unclassified_pods)
             held = {} if stored is None else existing(workload, requested)
@@ -233,8 +231,7 @@ class Run:
         if workload_kind is not None:
             quotas = quota_findings(workload_kind, manifest.data, configuration.resource_mapping)
             decisions.append(Decision.of_findings(policy, quotas, Mode.WARN))
-        described = described_elsewhere(manifest, data, configuration, self._referred)
-        decisions.append(Decision.of_findings(policy, (*unknown, *described), Mode.WARN))
+        decisions.append(Decision.of_findings(policy, whole.findings, Mode.WARN))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
@@ -281,44 +278,22 @@ class Run:
             by, policy, manifest.group_kind, manifest.data, scales, stored, is_update=False
         )
 
-    def _with_runtime(
-        self, manifest: Manifest, data: Any, pods: Sequence[EvaluatedPod], policy: EffectivePolicy
-    ) -> tuple[Any, Sequence[EvaluatedPod], str]:
-        """Return a TrainJob and its pods with what its runtime among the documents says, and the name of that one."""
-        if manifest.group_kind == TRAIN_JOB:
-            kind, name = runtime_of(data)
-            namespace = "" if kind == CLUSTER_RUNTIME else manifest.namespace
-            runtime = self._named.get(((manifest.group, kind), namespace, name))
-            with suppress(msgspec.ValidationError):  # said of the runtime itself
-                whole = None if runtime is None else with_runtime(data, runtime)
-                if whole is not None:
-                    return (
-                        whole,
-                        templates_of(self._by.trial(), policy, manifest.group_kind, whole),
-                        f"{kind} {name}",
-                    )
-        return data, pods, ""
-
-    def _referred(self, namespace: str, api_version: str, kind: str, name: str) -> Any:
-        key = api_version.rpartition("/")[0], kind
-        row = self._configuration.workload_kinds.get(key)
-        namespace = "" if row and row.cluster_scoped else namespace
-        found = self._named.get((key, namespace, name))
-        return self._cluster.stored(*key, namespace, name) if found is None and self._cluster else found
+    def _referred(self, name: ObjectName) -> Any:
+        found = self._named.get(((name.group, name.kind), name.namespace, name.name))
+        return self._cluster.referred(name) if found is None and self._cluster else found
 
     def _workload(
         self,
         manifest: Manifest,
-        data: Any,
-        pods: Iterable[EvaluatedPod],
+        whole: CompletedWorkload,
         target: Workload | None,
         stored: dict[str, Any],
     ) -> Workload:
         # As in an update, where the API server sends the status that is stored.
         status = {"status": stored["status"]} if "status" in stored else {}
-        data = {**data, **status}
+        whole = replace(whole, data={**whole.data, **status})
         kinds = self._configuration.workload_kinds
-        workload = as_workload(kinds, manifest.group_kind, manifest.namespace, data, pods, target)
+        workload = as_workload(kinds, manifest.group_kind, manifest.namespace, whole, target)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 

@@ -11,7 +11,6 @@ from policies.pods.pod import Metadata
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_claim
 from policies.registry import QUOTA_RULE
-from policies.rules.parallelism import ID as PARALLELISM
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
@@ -35,18 +34,6 @@ class PodResult(EvaluatedPod, frozen=True):
         operations = msgspec.json.encode(self.decisions[0].operations)
         changed: dict[str, Any] = jsonpatch.apply_patch(self.place.data, msgspec.json.decode(operations))
         return changed
-
-
-def naming(decision: Decision, runtime: str) -> Decision:
-    """Return the decision, whose sentences about processes name the runtime that states some of the numbers."""
-
-    def named(violation: Violation) -> Violation:
-        finding = violation.finding
-        if finding.rule != PARALLELISM:
-            return violation
-        return replace(violation, finding=replace(finding, message=f"{finding.message}, with {runtime}"))
-
-    return replace(decision, violations=tuple(map(named, decision.violations)))
 
 
 def advice(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:

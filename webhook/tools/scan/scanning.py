@@ -61,14 +61,13 @@ from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.why.discovery import ServedKinds
-from webhook.workloads.references import read_reference
+from webhook.workloads.references import ObjectName, read_object
 from webhook.workloads.servers import server_of
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
 MAX_TRIALS = 4
 """Trials of the proposal: each may show another rule that must be relaxed."""
-JOB = ("batch", "Job")
 
 
 class _BudgetStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -144,9 +143,8 @@ class ClusterFacts:
             quota_of=self._quota_of(configuration),
         )
 
-    def _referred(self, namespace: str, api_version: str, kind: str, name: str) -> Any:
-        read = partial(read_reference, self._api, namespace, api_version, kind, name)
-        return read(monotonic() + REVIEW_READ_SECONDS)
+    def _referred(self, name: ObjectName) -> Any:
+        return read_object(self._api, name, monotonic() + REVIEW_READ_SECONDS)
 
     def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
         if self.quotas is None:
@@ -274,13 +272,18 @@ class Scan:
                 continue
             self._progress(served.plural)
 
-            def read(raw: msgspec.Raw, group: str = group, kind: str = kind) -> None:
+            def read(
+                raw: msgspec.Raw,
+                group: str = group,
+                kind: str = kind,
+                ends: bool = row.runs_to_completion or not row.replaces_pods,
+            ) -> None:
                 metadata = decode_owned(raw).metadata
                 owner, namespace = metadata.controller, metadata.namespace or ""
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
                     # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
-                elif (group, kind) != JOB or not has_ended(raw):
+                elif not (ends and has_ended(raw)):
                     tally.add_workload(evaluate(group, kind, namespace, raw, evaluator))
                     if (group, kind) in SERVERS:
                         with suppress(msgspec.ValidationError):  # unreadable, as the tally says

@@ -32,6 +32,7 @@ from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.pending_pods import PENDING_AFTER, PendingOwner, pending_owners
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, LoggedPods, denials_in_events
 from webhook.tools.status.freshness import figures_until
+from webhook.tools.status.kueue import read_queues
 from webhook.tools.status.listed_capacity import node_index
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
@@ -99,6 +100,8 @@ def read_status(
     alone = [each for each, of_namespace in zip(shown, quotas, strict=False) if of_namespace == []]
     teams = _teams(reader, alone) if shown else read_teams(reader)
     capacities = None if nodes is None else capacity_by_class(nodes)
+    of_kueue = (read_queues(reader, each, configuration.resource_mapping) for each in shown or ("",))
+    queues = tuple(chain.from_iterable(of_kueue))  # before what is omitted is named
     return ClusterStatus(
         at=now,
         version=VERSION,
@@ -118,6 +121,7 @@ def read_status(
         audited=logged and logged.audited,
         omitted=tuple(reader.omitted),
         nodes_from=reader.nodes_from,
+        queues=queues,
     )
 
 

@@ -17,6 +17,7 @@ from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
 from webhook.tools.status import summaries
+from webhook.tools.status.kueue import QueueState
 
 
 class ClassStatus(JsonStruct, frozen=True):
@@ -143,6 +144,8 @@ class ClusterStatus(JsonStruct, frozen=True):
     teams: tuple[summaries.TeamSummary, ...] | None = None
     nodes_from: str = ""
     audited: summaries.AuditedPods | None = None
+    queues: tuple[QueueState, ...] = ()
+    """Kueue's LocalQueues; none where it is not installed."""
 
     @property
     def denied_since(self) -> datetime | None:
@@ -190,6 +193,7 @@ def only_problems(status: ClusterStatus) -> ClusterStatus:
         quotas=tuple(quota for quota in status.quotas if quota.has_problem),
         teams=status.teams and tuple(team for team in status.teams if team.has_problem),
         classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
+        queues=tuple(each for each in status.queues if each.is_stopped or not each.exists),
     )
 
 

@@ -43,9 +43,9 @@ from webhook.evaluation.tried_choices import edited_pod
 from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.tools.kueue import read_kueue
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
+from webhook.tools.status.kueue import read_kueue
 from webhook.tools.status.listed_capacity import node_index
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from policies.finding import Change, ContactEdit, Edit, Edits, Finding, Wait
 from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.json_struct import JsonStruct
-from webhook.tools.kueue import KueueState
+from webhook.tools.status.kueue import KueueState
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
 from webhook.tools.stored_objects import Evaluation
 from webhook.tools.stored_pod import StoredPod
@@ -257,8 +257,9 @@ class Explanation(JsonStruct, frozen=True):
         return "" if self.pods_wanted == 1 else self.summary.partition(":")[0]
 
     def says(self, text: str) -> bool:
-        """Whether a reason has this text of another program, so that it need not be shown again."""
-        return any(text in reason.message for reason in self.reasons)
+        """Whether a reason has this text of another program, or is in it, so that it need not be shown again."""
+        said = (reason.message.partition(" [")[0] for reason in self.reasons)
+        return any(text in each or each in text for each in said)
 
 
 def rule_sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 from policies.finding import ContactEdit, Edit
-from webhook.cluster.kueue import QUEUE_NAME
+from policies.quota.waiting import QUEUE_NAME
 from webhook.cluster.objects import decode_owned
-from webhook.tools.kueue import KueueState
+from webhook.tools.status.kueue import KueueState
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, Cause, Source, Way
 
@@ -20,28 +20,19 @@ def family_uids(document: bytes, pods: Sequence[StoredPod]) -> frozenset[str]:
 
 def kueue_cause(state: KueueState, contact: str) -> Cause | None:
     """Return why Kueue does not start the object yet, without its name. None once Kueue has admitted it."""
-    if state.admitted_at is not None:
-        return None
-    words = f": {state.message}" if state.message else ""
-    queue, label = f"LocalQueue {state.local_queue}", f"metadata.labels[{QUEUE_NAME}]"
+    label = f"metadata.labels[{QUEUE_NAME}]"
     remedy, ways = "wait until Kueue admits it", tuple[Way, ...]([Way(awaits=(Awaited.KUEUE,))])
+    if not state.waits_for:
+        return None
     if not state.is_active:
-        message = f"is deactivated: spec.active of Workload {state.workload} is false{words}"
         remedy = f"set spec.active: true of Workload {state.workload}"
         ways = (Way(contact_edits=(ContactEdit("Workload", "spec.active", "true"),)),)
     elif state.others is not None:
-        message = f"waits for {queue}, which does not exist" if state.local_queue else "names no LocalQueue"
         remedy = f"set label {QUEUE_NAME}: {' or '.join(state.others)}"
         ways = tuple(Way(edits=(Edit(label, name),)) for name in state.others)
         if not state.others:
             remedy = f"ask {contact} for a LocalQueue of the namespace"
             ways = (Way(contact_edits=(ContactEdit("LocalQueue"),)),)
     elif state.stopped:
-        message = f"waits in {queue}: stopPolicy of {state.stopped} is set"
         remedy = f"wait until it is None, or ask {contact} why it is set"
-    elif state.reserved_at is not None:
-        message = f"waits in {queue}: Kueue has reserved quota, and has not admitted it{words}"
-    else:
-        reserved = f"; {state.amounts}" if state.amounts else ""
-        message = f"waits in {queue} of Kueue, place {state.place} of {state.pending}{words}{reserved}"
-    return Cause(source=Source.KUEUE, message=message, remedy=remedy, ways=ways)
+    return Cause(source=Source.KUEUE, message=state.waits_for, remedy=remedy, ways=ways)

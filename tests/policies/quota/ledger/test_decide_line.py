@@ -20,6 +20,10 @@ def lifts(uid: str, amount: int = 1, request_uid: str = "request") -> Reservatio
     return request(Reservation(lift_id(uid, request_uid), gpus(amount), 7), Line.LIFTS)
 
 
+def of_kueue(uid: str, amount: int = 1) -> ReservationRequest:
+    return replace(lifts(uid, amount), may_exceed=True)
+
+
 def held(uid: str, amount: int = 1, **fields: str) -> Reservation:
     return Reservation(lift_id(uid), gpus(amount), catalogue=fields.get("catalogue", ""))
 
@@ -101,6 +105,10 @@ def test_nobody_passes_the_line(
         ledger(held("a"), waiting=1), [lifts("a"), lifts("a")], [R.RESERVED, R.ALREADY_RESERVED]
     ),
     hard_was_lowered=(ledger(held("a"), hard=1, used=1, waiting=1), [lifts("a")], [R.EXCEEDED]),
+    beyond_it_for_what_kueue_has_admitted=(
+        ledger(held("a"), hard=1, used=1, waiting=1), [of_kueue("a")], [R.RESERVED]
+    ),
+    not_even_for_kueue_more_than_is_held=(ledger(held("a"), waiting=1), [of_kueue("a", 2)], [R.NOT_HELD]),
     hard_is_reached=(ledger(held("a"), held("b"), hard=2, waiting=2), [lifts("a")], [R.RESERVED]),
     beside_a_creation_of_its_batch=(
         ledger(held("a"), hard=1), [behind("b"), lifts("a")], [R.EXCEEDED, R.RESERVED]

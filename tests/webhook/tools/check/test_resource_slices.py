@@ -92,6 +92,13 @@ def test_kinds_that_the_cluster_publishes(config_map: JSON | None, fit: int, tmp
     assert fitting(result) == fit
 
 
+def test_slices_of_the_input_beside_a_cluster(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, answering(of_cluster(None))) as server:
+        named = ("--kubeconfig", str(server.kubeconfig()))
+        result = check(*SLICES, device_class(), QUOTA, *claims(9), arguments=named)
+    assert fitting(result) == 8
+
+
 def test_without_the_right_to_read_the_kinds_nothing_is_evaluated(tmp_path: Path) -> None:
     with ApiServer(tmp_path, answering(of_cluster(FORBIDDEN))) as server:
         result = check(QUOTA, *claims(1), arguments=("--kubeconfig", str(server.kubeconfig())))

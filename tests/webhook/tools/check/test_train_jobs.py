@@ -88,7 +88,11 @@ CLUSTER = "ClusterTrainingRuntime"
         OF_CLUSTER.replace("{limits: {nvidia.com/gpu: 4}}", "{limits: [4]}"),
         [UNKNOWN % (CLUSTER, CLUSTER)],
     ),
-    a_policy_that_cannot_be_read=(JOB % ("", ""), RUNTIME.replace("{numNodes: 2, %s}", "torch") % (CLUSTER, ""), []),
+    a_policy_that_cannot_be_read=(
+        JOB % ("", ""),
+        RUNTIME.replace("{numNodes: 2, %s}", "torch") % (CLUSTER, ""),
+        ["spec.runtimeRef.name: the GPUs of torch are read only in the pods that the controller creates [workloads]"],
+    ),
     nodes_beyond_a_quota=(
         JOB % ("", ""),
         stream(OF_CLUSTER, QUOTA),

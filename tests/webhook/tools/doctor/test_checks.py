@@ -72,7 +72,7 @@ def test_the_checks_in_their_order() -> None:
         ("kueue-flavors", "Flavors of Kueue have the tolerations that GPU pods get"),
         (
             "kueue-quotas",
-            "No queue of Kueue grants more GPUs than the GPUQuota of a namespace that uses it",
+            "No queue of Kueue admits more GPUs than the GPUQuota of a namespace that uses it",
         ),
         ("references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist"),
         (

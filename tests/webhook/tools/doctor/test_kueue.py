@@ -48,10 +48,13 @@ API = "/apis/kueue.x-k8s.io/v1beta2"
 OURS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
 LOCAL = {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"clusterQueue": "gpus"}}
 ABOVE = (
-    "queue-above-quota: ClusterQueue/gpus grants 12 GPUs, and the GPUQuota of namespace ml 8: Kueue shows workloads as "
+    "queue-above-quota: ClusterQueue/gpus admits 12 GPUs, and the GPUQuota of namespace ml grants 8: Kueue shows workloads as "
     "admitted whose pods are denied\n"
     "set hard.gpus of the GPUQuota to 12 or more, or waitForPodsReady in Kueue's configuration"
 )
+
+
+BORROWS = ABOVE.replace("12 GPUs,", "12 GPUs, 4 of them by borrowing,")
 
 
 def flavor(name: str, **quotas: str) -> JSON:
@@ -82,12 +85,69 @@ def test_queues_beside_quotas(tmp_path: Path, flavors: list[JSON], hard: JSON, w
         f"{API}/clusterqueues": [
             {"metadata": {"name": "gpus"}, "spec": {"resourceGroups": [{"flavors": flavors}]}}
         ],
+        f"{API}/cohorts": [],
         f"{API}/localqueues": [LOCAL, {**LOCAL, "metadata": {"name": "train", "namespace": "without-quota"}}],
         OURS: [
             {
                 "metadata": {"name": "default", "namespace": "ml", "uid": "q"},
                 "spec": {"hard": hard},
             }
+        ],
+    }
+    assert_found("kueue-quotas", objects, want, tmp_path)
+
+
+def of_h100(nominal: int, **limits: int) -> JSON:
+    quota = {"name": "nvidia.com/gpu", "nominalQuota": nominal, **limits}
+    return {"resourceGroups": [{"flavors": [{"name": "h100", "resources": [quota]}]}]}
+
+
+def in_cohort(name: str, spec: JSON, cohort: str = "lab", field: str = "cohortName") -> JSON:
+    return {"metadata": {"name": name}, "spec": {**spec, field: cohort}}
+
+
+OWN = in_cohort("gpus", of_h100(8))
+
+
+@cases(
+    ("queues", "cohorts", "want"),
+    what_another_queue_does_not_use=([OWN, in_cohort("other", of_h100(4))], [], [BORROWS]),
+    under_v1beta1=(
+        [in_cohort("gpus", of_h100(8), field="cohort"), in_cohort("other", of_h100(4), field="cohort")],
+        [],
+        [BORROWS],
+    ),
+    no_more_than_it_may_borrow=(
+        [in_cohort("gpus", of_h100(8, borrowingLimit=0)), in_cohort("other", of_h100(4))],
+        [],
+        [],
+    ),
+    no_more_than_the_other_lends=([OWN, in_cohort("other", of_h100(9, lendingLimit=4))], [], [BORROWS]),
+    what_the_cohort_itself_has=([OWN], [in_cohort("lab", of_h100(4), "")], [BORROWS]),
+    what_a_cohort_above_has=(
+        [OWN],
+        [in_cohort("lab", {}, "house", "parentName"), in_cohort("house", of_h100(4), "")],
+        [BORROWS],
+    ),
+    what_a_cohort_beside_lends=(
+        [OWN, in_cohort("far", of_h100(9), "hall")],
+        [
+            in_cohort("lab", {}, "house", "parentName"),
+            in_cohort("hall", of_h100(0, lendingLimit=4), "house", "parentName"),
+        ],
+        [BORROWS],
+    ),
+    of_another_cohort=([OWN, in_cohort("other", of_h100(4), "hall")], [], []),
+    a_cycle=([OWN], [in_cohort("lab", {}, "lab", "parentName")], []),
+)
+def test_what_queues_borrow(tmp_path: Path, queues: list[JSON], cohorts: list[JSON], want: list[str]) -> None:
+    objects = {
+        "/apis/kueue.x-k8s.io": {"versions": [{"version": "v1beta2"}]},
+        f"{API}/clusterqueues": queues,
+        f"{API}/cohorts": cohorts,
+        f"{API}/localqueues": [LOCAL],
+        OURS: [
+            {"metadata": {"name": "default", "namespace": "ml", "uid": "q"}, "spec": {"hard": {"gpus": "8"}}}
         ],
     }
     assert_found("kueue-quotas", objects, want, tmp_path)

@@ -293,3 +293,46 @@ def test_budgets_beside_servers(tmp_path: Path, stored: dict[str, Any], want: st
     assert [(each.owner, each.sentence.partition(" ")[0].rstrip(":")) for each in said] == (
         [("PodDisruptionBudget/a", want)] if want else []
     )
+
+
+RUN = {
+    "apiVersion": "tekton.dev/v1",
+    "kind": "TaskRun",
+    "metadata": {"name": "a", "namespace": "ml"},
+    "spec": {"taskRef": {"name": "train"}},
+}
+STEP = {"name": "train", "computeResources": {"limits": {"nvidia.com/gpu": 1}}}
+TASK = {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"steps": [STEP]}}
+
+
+@cases(
+    ("run", "task", "want"),
+    of_a_task_with_gpus=(
+        RUN, TASK,
+        ["spec.taskRef.name: the GPUs of train are read only in the pods that the controller creates [workloads]"],
+    ),
+    of_a_task_without_gpus=(RUN, {**TASK, "spec": {"steps": [{"name": "train"}]}}, []),
+    of_a_task_that_may_not_be_read=(
+        RUN, status(403, "no", "Forbidden"),
+        [
+            'spec.taskRef.name = "train": apply the Task first, or check both together; names a Task that is not known here, nor '
+            "are its GPUs [workloads]"
+        ],
+    ),
+    that_has_ended=({**RUN, "status": {"completionTime": "2026-11-20T00:00:00Z"}}, TASK, []),
+)  # fmt: skip
+def test_a_run_and_the_task_that_it_names(
+    tmp_path: Path, run: dict[str, Any], task: Any, want: list[str]
+) -> None:
+    objects: dict[str, Any] = {
+        **LISTED,
+        "/apis": [served("tekton.dev", TaskRun="taskruns")],
+        "/apis/tekton.dev/v1/namespaces/ml/taskruns": [run],
+        "/apis/tekton.dev/v1/namespaces/ml/tasks/train": task,
+    }
+    with ApiServer(tmp_path, answering(objects)) as server:
+        found = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml").report(
+            with_trial=False
+        )
+
+    assert [each.sentence for each in found.problems] == want

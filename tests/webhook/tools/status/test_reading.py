@@ -14,6 +14,7 @@ from tests.webhook.tools.doctor.nodes import node
 from webhook.configuration.loader import load_directory
 from webhook.tools.status import reading
 from webhook.tools.status.denials import LoggedPods
+from webhook.tools.status.kueue import read_kueue, read_queues
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.reading import read_status
 from webhook.tools.status.report import ClusterStatus, InstallationStatus
@@ -123,3 +124,75 @@ def test_where_denials_are_from(tmp_path: Path) -> None:
 )
 def test_an_exemption(fields: dict[str, Any], want: str) -> None:
     assert reading._exemption(Exemption(namespaces=("legacy",), reason="old", **fields)) == want
+
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+def queue(namespace: str, name: str = "main") -> JSON:
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": "gpus"}}
+
+
+def workload(namespace: str, name: str, of_queue: str = "main") -> JSON:
+    owner = {"kind": "Job", "name": name, "uid": name}
+    metadata = {
+        "name": name,
+        "uid": f"{namespace}/{name}",
+        "namespace": namespace,
+        "ownerReferences": [owner],
+    }
+    return {"metadata": metadata, "spec": {"queueName": of_queue}}
+
+
+def of_namespace(namespace: str, **more: Any) -> dict[str, Any]:
+    path = f"{KUEUE}/namespaces/{namespace}" if namespace else KUEUE
+    return {
+        "/apis/kueue.x-k8s.io": group("v1beta2"),
+        f"{path}/localqueues": [queue("ml"), queue("web")] if not namespace else [queue(namespace)],
+        f"{path}/workloads": [workload("ml", "a"), workload("ml", "b"), workload("web", "c", "lost")],
+        f"{KUEUE}/clusterqueues/gpus": {"metadata": {"name": "gpus"}, "spec": {"stopPolicy": "Hold"}},
+        **more,
+    }
+
+
+@cases(
+    ("namespaces", "objects", "want"),
+    of_all=(
+        (),
+        of_namespace(""),
+        ["ml/main: Job/a: place 1 of 2, Job/b: place 2 of 2", "web/lost: Job/c: place 1 of 1", "web/main: "],
+    ),
+    of_one=(
+        ("ml",),
+        of_namespace("ml", **{f"{KUEUE}/namespaces/ml/workloads": [workload("ml", "a")]}),
+        ["ml/main: Job/a: place 1 of 1"],
+    ),
+    where_kueue_is_not_installed=((), {}, []),
+)
+def test_the_queues_of_kueue(
+    tmp_path: Path, namespaces: tuple[str, ...], objects: dict[str, Any], want: list[str]
+) -> None:
+    quotas: dict[str, Any] = {f"{GROUP}/namespaces/ml/gpuquotas": [], "/api/v1/namespaces/ml/events": []}
+    found = read(tmp_path, {**objects, **quotas}, *namespaces)
+    shown = [f"{each.namespace}/{each.name}: {', '.join(each.lines(NOW))}" for each in found.queues]
+
+    assert shown == want
+    assert all(each.is_stopped for each in found.queues if each.exists)
+    assert [each.name for each in found.queues if not each.exists] == ["lost"] * (len(want) > 1)
+
+
+def test_queues_that_may_not_be_read_are_named(tmp_path: Path) -> None:
+    path = f"{KUEUE}/localqueues"
+    found = read(tmp_path, of_namespace("", **{path: status(403, "no", "Forbidden")}))
+
+    assert found.omitted == ("list localqueues.kueue.x-k8s.io in all namespaces",)
+    assert [each.exists for each in found.queues] == [True, True]
+
+
+def test_whether_kueue_is_installed_is_asked_once(tmp_path: Path) -> None:
+    with ApiServer(tmp_path, answering({})) as server:
+        api, mapping = server.client(), load_directory(None).resource_mapping
+        for _ in range(2):
+            assert not read_queues(Permitted(api), "ml", mapping)
+            assert read_kueue(Permitted(api), "ml", ["u"], mapping) is None
+        assert [each.path for each in server.requests] == ["/apis/kueue.x-k8s.io"]

@@ -72,7 +72,13 @@ SICK = {
 
 
 def causes(
-    folder: Path, own: JSON, *others: JSON, rules: tuple[JSON, ...] = (), pod: JSON = POD, **lists: Any
+    folder: Path,
+    own: JSON,
+    *others: JSON,
+    rules: tuple[JSON, ...] = (),
+    pod: JSON = POD,
+    may_get: bool = True,
+    **lists: Any,
 ) -> list[tuple[str, str]]:
     cluster = Collections(
         resourceslices=listed(*node_slices("n1", cards=3, partitions=False)),
@@ -85,6 +91,8 @@ def causes(
     for each in (own, *others):
         name = each["metadata"]["name"]
         cluster.answers[f"{ROOT}/namespaces/ml/resourceclaims/{name}"] = Answer(json.dumps(each).encode())
+        if not may_get:
+            cluster.answers[f"{ROOT}/namespaces/ml/resourceclaims/{name}"] = status(403, "may not")
     with ApiServer(folder, cluster) as server:
         reader = Permitted(server.client())
         found = device_causes(reader, load_directory(None), decode_stored(msgspec.json.encode(pod)), NOW)
@@ -219,3 +227,9 @@ def test_a_pod_that_the_scheduler_has_not_considered_says_nothing_of_devices(tmp
         "status": {"phase": "Running", "resourceClaimStatuses": POD["status"]["resourceClaimStatuses"]},
     }
     assert causes(tmp_path, claim("train-gpu", requests=[gpu(IS_A100)]), pod=running) == []
+
+
+def test_a_claim_that_may_not_be_read_is_said(tmp_path: Path) -> None:
+    omitted = causes(tmp_path, claim("train-gpu"), may_get=False)
+
+    assert omitted[0] == ("may not", "get resourceclaims.resource.k8s.io -n ml")

@@ -20,6 +20,7 @@ from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, fa
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
 from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, Permission, Unknown
 from webhook.workloads.autoscalers import SCALED_RESOURCES
+from webhook.workloads.references import referred_kinds
 from webhook.workloads.servers import READ_SERVERS
 
 OLDEST = (1, 35)
@@ -175,18 +176,19 @@ def needed(
 def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
     entries = cluster.webhooks("validatingwebhookconfigurations")
     configuration = cluster.usable_configuration
-    kinds = configuration.workload_kinds.values()
+    kinds = configuration.workload_kinds
     reads_owners = Need.OWNER in configuration.policies.needs
     permissions_of = needed(
         cluster.names,
         karpenter=cluster.get("/apis/karpenter.sh") is not None,
         cert_manager=has_cert_manager(cluster),
         autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
-        referred=[(each.group, plural(each.refers.kind)) for each in kinds if each.refers],
-        owners=[each for each in kinds if each.ends_pods and reads_owners],
+        referred=sorted(referred_kinds(kinds)),
+        owners=[each for each in kinds.values() if each.ends_pods and reads_owners],
     )
     for account, permissions in permissions_of.items():
-        missing = [each.words for each in permissions if not cluster.is_allowed(each, account)]
+        lacking = (each.words for each in permissions if not cluster.is_allowed(each, account))
+        missing = list(dict.fromkeys(lacking))
         if missing:
             where = f"ServiceAccount/{account} in {cluster.names.namespace}"
             more = len(missing) - MAX_RIGHTS

@@ -4,24 +4,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policies.pods.pod import Toleration, View
+from policies.gpus.mapping_spec import Measure
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.tolerations import describe_toleration, tolerated, toleration_of
 from policies.quota.amounts import GPUS, NOTHING, format_amount
-from webhook.cluster.kueue import GROUP, VERSIONS, Queue, nominal_gpus
+from policies.registry import QUOTA_RULE
+from webhook.cluster.kueue import GROUP, VERSIONS, Cohorts, FlavorSpec, Queue
 from webhook.cluster.taints import is_lasting
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.control_plane import OURS
 from webhook.tools.doctor.checks.nodes import READ, tolerations_by_document
 from webhook.tools.installed_cluster import InstalledCluster, Permission
-
-
-class _Flavor(View, frozen=True):
-    """The spec of a ResourceFlavor (Kueue)."""
-
-    node_labels: dict[str, str] = msgspec.field(default_factory=dict)
-    node_taints: tuple[Toleration, ...] | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    topology_name: str = ""
 
 
 @doctor_check(
@@ -35,7 +28,7 @@ def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
     version = cluster.api.served_version(GROUP, VERSIONS)
     given = [toleration for of_owner in tolerations_by_document(cluster).values() for toleration in of_owner]
     for flavor in cluster.items(f"/apis/{GROUP}/{version}/resourceflavors") if version else ():
-        spec = msgspec.convert(flavor.get("spec") or {}, _Flavor)
+        spec = msgspec.convert(flavor.get("spec") or {}, FlavorSpec)
         taints = list(spec.node_taints or ())
         if spec.topology_name:
             nodes = (each for each in cluster.gpu_nodes if spec.node_labels.items() <= each.labels.items())
@@ -59,9 +52,10 @@ def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
 
 @doctor_check(
     "kueue-quotas",
-    "No queue of Kueue grants more GPUs than the GPUQuota of a namespace that uses it",
+    "No queue of Kueue admits more GPUs than the GPUQuota of a namespace that uses it",
     Permission("list", "localqueues", GROUP),
     Permission("list", "clusterqueues", GROUP),
+    Permission("list", "cohorts", GROUP),
     Permission("list", "gpuquotas", OURS),
 )
 def _quotas(cluster: InstalledCluster) -> Iterator[Observation]:
@@ -69,24 +63,38 @@ def _quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     version = cluster.api.served_version(GROUP, VERSIONS)
     if version is None:
         return
-    listed, mapping = (
-        cluster.items(f"/apis/{GROUP}/{version}/clusterqueues"),
-        cluster.configuration.resource_mapping,
+    read = (
+        [msgspec.convert(each, Queue) for each in cluster.items(f"/apis/{GROUP}/{version}/{plural}")]
+        for plural in ("localqueues", "clusterqueues", "cohorts")
     )
-    whole = {each["metadata"]["name"]: msgspec.convert(each, Queue) for each in listed}
+    local, whole, cohorts = read
+    granting, mapping = Cohorts(whole, cohorts), cluster.configuration.resource_mapping
     hard = {quota.namespace: quota.hard.get(GPUS) for quota in cluster.quotas if quota.spec is not None}
-    for each in cluster.items(f"/apis/{GROUP}/{version}/localqueues"):
-        namespace, name = each["metadata"]["namespace"], msgspec.convert(each, Queue).spec.cluster_queue
-        granted = hard.get(namespace)
-        nominal = nominal_gpus(whole[name], mapping) if name in whole else NOTHING
-        if granted is not None and nominal > granted:
-            amount, most = format_amount(nominal), format_amount(granted)
+    for each in local:
+        namespace, name = each.metadata.namespace or "", each.spec.cluster_queue
+        granted, queue = hard.get(namespace), granting.queues.get(name)
+        held = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
+        if granted is None or queue is None or (held and held[0].options.respects_kueue):
+            continue
+        most = granting.most(queue, mapping)
+        whole_cards = {key: amount for key, amount in most.items() if _is_of_cards(key[1], mapping)}
+        admitted = sum(whole_cards.values(), NOTHING)
+        own = sum((queue.nominal(*key) for key in whole_cards), NOTHING)
+        if admitted > granted:
+            amount, limit = format_amount(admitted), format_amount(granted)
+            borrowed = f", {format_amount(admitted - own)} of them by borrowing" if admitted > own else ""
             message = (
-                f"grants {amount} GPUs, and the GPUQuota of namespace {namespace} {most}: Kueue shows workloads as admitted "
-                "whose pods are denied"
+                f"admits {amount} GPUs{borrowed}, and the GPUQuota of namespace {namespace} grants {limit}: Kueue shows "
+                "workloads as admitted whose pods are denied"
             )
             remedy = f"set hard.gpus of the GPUQuota to {amount} or more, or waitForPodsReady in Kueue's configuration"
             yield warning("queue-above-quota", f"ClusterQueue/{name}", message, remedy)
+
+
+def _is_of_cards(resource: str, mapping: ResourceMapping) -> bool:
+    """Whether an amount of the resource is a number of whole cards."""
+    found = mapping.resource(resource)
+    return found is not None and found.measure is Measure.DEVICES
 
 
 CHECKS = (_flavors, _quotas)

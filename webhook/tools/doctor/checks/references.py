@@ -44,9 +44,12 @@ class _Stored(msgspec.Struct):
 
 
 def has_ended(workload: msgspec.Raw) -> bool:
-    """Whether the workload is a Job that is complete or has failed."""
-    conditions = msgspec.json.decode(workload, type=_Stored).status.get("conditions") or ()
-    return any(each["type"] in {"Complete", "Failed"} and each["status"] == "True" for each in conditions)
+    """Whether the workload is a Job that is complete or has failed, or a run that has ended (Tekton, Argo)."""
+    status = msgspec.json.decode(workload, type=_Stored).status
+    conditions = status.get("conditions") or ()
+    return bool(status.get("completionTime") or status.get("finishedAt")) or any(
+        each.get("type") in {"Complete", "Failed"} and each.get("status") == "True" for each in conditions
+    )
 
 
 def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:

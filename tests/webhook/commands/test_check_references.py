@@ -2,14 +2,11 @@
 
 import re
 
-import pytest
 from click.testing import CliRunner
 
 from tests.cases import cases
 from tests.webhook.commands.checking import stream
 from webhook.commands import main
-from webhook.configuration.loader import load_directory
-from webhook.tools.check.run_references import DESCRIBED
 
 GPU = "resources: {limits: {nvidia.com/gpu: 2}}"
 SERVICE = """\
@@ -55,10 +52,8 @@ metadata: {name: run, namespace: ml}
 spec: {%s}
 """
 IN_ITS_PODS = "%s: the GPUs of %s are read only in the pods that the controller creates [workloads]"
-UNKNOWN = (
-    'spec.predictor.model.runtime = "vllm": apply the ServingRuntime first, or check both together; names a ServingRuntime that '
-    "is not known here, nor are its GPUs [workloads]"
-)
+UNKNOWN = '%s = "%s": apply the %s first, or check both together; names a %s that is not known here, nor are its GPUs [workloads]'
+UNKNOWN_RUNTIME = UNKNOWN % ("spec.predictor.model.runtime", "vllm", "ServingRuntime", "ServingRuntime")
 STEPS = "computeResources: {limits: {nvidia.com/gpu: 2}}"
 OF_A_RUNTIME = [IN_ITS_PODS % ("spec.predictor.model.runtime", "vllm")]
 OF_A_TASK = TASK % f", {STEPS}"
@@ -69,15 +64,21 @@ OF_A_TASK = TASK % f", {STEPS}"
     a_runtime=(SERVICE % "", RUNTIME % ("ServingRuntime", ", namespace: ml", f", {GPU}"), OF_A_RUNTIME),
     a_runtime_of_the_cluster=(SERVICE % "", RUNTIME % ("ClusterServingRuntime", "", f", {GPU}"), OF_A_RUNTIME),
     a_runtime_without_gpus=(SERVICE % "", RUNTIME % ("ServingRuntime", ", namespace: ml", ""), []),
-    a_runtime_that_is_not_known=(SERVICE % "", "", [UNKNOWN]),
+    a_runtime_that_is_not_known=(SERVICE % "", "", [UNKNOWN_RUNTIME]),
     a_runtime_of_another_namespace=(
-        SERVICE % "", RUNTIME % ("ServingRuntime", ", namespace: web", f", {GPU}"), [UNKNOWN],
+        SERVICE % "", RUNTIME % ("ServingRuntime", ", namespace: web", f", {GPU}"), [UNKNOWN_RUNTIME],
     ),
     gpus_of_its_own=(SERVICE % f", {GPU}", "", []),
     a_task=(RUN % ("TaskRun", "taskRef: {name: train}"), OF_A_TASK, [IN_ITS_PODS % ("spec.taskRef.name", "train")]),
     a_task_without_gpus=(RUN % ("TaskRun", "taskRef: {name: train}"), TASK % "", []),
-    a_task_that_is_not_known=(RUN % ("TaskRun", "taskRef: {name: train}"), "", []),
-    a_task_of_another_kind=(RUN % ("TaskRun", "taskRef: {name: train, kind: ClusterTask}"), OF_A_TASK, []),
+    a_task_that_is_not_known=(
+        RUN % ("TaskRun", "taskRef: {name: train}"), "", [UNKNOWN % ("spec.taskRef.name", "train", "Task", "Task")],
+    ),
+    a_task_of_another_kind=(
+        RUN % ("TaskRun", "taskRef: {name: train, kind: ClusterTask}"),
+        OF_A_TASK,
+        [UNKNOWN % ("spec.taskRef.name", "train", "ClusterTask", "ClusterTask")],
+    ),
     a_task_of_a_pipeline=(
         RUN % ("PipelineRun", "pipelineRef: {name: all}"),
         stream(PIPELINE % "tasks", OF_A_TASK),
@@ -115,11 +116,3 @@ def test_gpus_of_what_it_names(text: str, other: str, want: list[str]) -> None:
 
     said = re.findall(r"stdin:(\d+): warning: (.*)", shown.stdout)
     assert [sentence for line, sentence in said if int(line) <= text.count("\n")] == want
-
-
-@pytest.mark.parametrize("key", DESCRIBED, ids=lambda key: key[1])
-def test_what_is_named_has_a_row_in_the_table_of_kinds(key: tuple[str, str]) -> None:
-    kinds = load_directory(None).workload_kinds
-    named = {(key[0], kind) for listed in DESCRIBED[key].values() for kind in listed}
-
-    assert {key, *named} <= kinds.keys()

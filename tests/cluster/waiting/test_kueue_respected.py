@@ -1,0 +1,110 @@
+"""A policy with `kueue: respect`, on a real API server: what Kueue has admitted starts beyond the quota, and nothing else does.
+
+Kueue itself does not run: a second client makes its API calls. With the real Kueue: tests/neighbours/test_kueue.py.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.controllers import Running, eventually, uses
+from tests.cluster.quota.quotas import gpu_pod, in_force
+from tests.cluster.waiting.conftest import queueing
+from tests.cluster.waiting.kueue_objects import API, KUEUE_GATE, UID, kinds_of_kueue, pod_of_job, workload
+from tests.cluster.waiting.line import POLICY, Line
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import accepted
+
+RESPECT = POLICY.replace("onExceeded: Queue", "onExceeded: Queue, kueue: respect")
+TRAIN = UID.format(1)
+WHILE = 5
+"""Seconds in which a pod that Kueue has admitted would have started: the controller looks every 2."""
+
+
+@pytest.fixture(scope="module")
+def running(plane: ControlPlane) -> Iterator[Running]:
+    with kinds_of_kueue(plane), queueing(plane, RESPECT) as running:
+        yield running
+
+
+@pytest.fixture
+def line(running: Running, plane: ControlPlane) -> Line:
+    """Return a namespace whose quota of 2 GPUs is used, and where a pod waits."""
+    assert not running.unready()
+    line = Line(plane)
+    in_force(line, {"gpus": "2"})
+    line.pod("holder", 2)
+    line.pod("first", 1)
+    assert line.waits("first")
+    return line
+
+
+def test_it_starts_beyond_the_quota_and_is_charged(line: Line) -> None:
+    workload(line, "train", TRAIN, "QuotaReserved", "Admitted", gpus=2)
+    for name in ("train-0", "train-1"):
+        accepted(pod_of_job(line, name, TRAIN))
+    assert line.starts("train-0", "train-1", seconds=10)
+    assert uses(line, 4)
+    assert line.waits("first"), "others wait for the quota"
+    line.delete_pod("train-0")
+    line.delete_pod("train-1")
+    assert uses(line, 2)
+    line.delete_pod("holder")
+    assert line.starts("first", seconds=10)
+
+
+def test_it_waits_until_kueue_says_so(line: Line) -> None:
+    accepted(pod_of_job(line, "train-0", TRAIN, 3))
+    time.sleep(WHILE)
+    assert line.waits("train-0")
+    workload(line, "train", TRAIN, "QuotaReserved", "Admitted", gpus=3)
+    assert line.starts("train-0", seconds=10)
+    assert uses(line, 5)
+
+
+def test_a_pod_under_its_gate_starts_when_kueue_has_removed_that(line: Line) -> None:
+    body = gpu_pod("own", 4, schedulingGates=[KUEUE_GATE])
+    accepted(line.create(body | {"metadata": {"name": "own", "labels": {"kueue.x-k8s.io/managed": "true"}}}))
+    assert line.waits("own"), "also a pod that is larger than the quota"
+    workload(line, "own", line.get("own")["metadata"]["uid"], "Admitted", kind="Pod", gpus=4)
+    time.sleep(WHILE)
+    assert line.waits("own")
+    gates = [each for each in line.get("own")["spec"]["schedulingGates"] if each != KUEUE_GATE]
+    accepted(line.client.patch(line.path("pods", "own"), {"spec": {"schedulingGates": gates}}))
+    assert line.starts("own", seconds=10)
+    assert uses(line, 6)
+
+
+def test_a_tenant_starts_no_more_than_kueue_has_admitted(line: Line) -> None:
+    """By labels, by ownerReferences, by pods that leave their Job, and by a Workload that another one admitted."""
+    workload(line, "train", TRAIN, "QuotaReserved", "Admitted", gpus=2)
+    workload(line, "waits", UID.format(2), "QuotaReserved", gpus=8)
+    for name in ("train-0", "train-1"):
+        accepted(pod_of_job(line, name, TRAIN))
+    assert line.starts("train-0", "train-1", seconds=10)
+    accepted(pod_of_job(line, "more-of-the-job", TRAIN))
+    accepted(pod_of_job(line, "label-alone"))
+    accepted(pod_of_job(line, "of-one-that-waits", UID.format(2)))
+    accepted(pod_of_job(line, "of-nothing", UID.format(3)))
+    accepted(line.client.patch(line.path("pods", "train-0"), {"metadata": {"ownerReferences": None}}))
+    accepted(pod_of_job(line, "instead-of-train-0", TRAIN))
+    time.sleep(WHILE)
+    attempts = {"more-of-the-job", "label-alone", "of-one-that-waits", "of-nothing", "instead-of-train-0"}
+    assert line.waiting() == {"first", *attempts}
+    accepted(line.remove_gates("more-of-the-job"))
+    assert line.waits("more-of-the-job"), "only our controller removes it"
+    assert uses(line, 4)
+
+
+def test_what_kueue_takes_back_starts_nothing_any_more(line: Line) -> None:
+    workload(line, "train", TRAIN, "QuotaReserved", "Admitted", gpus=1)
+    path = f"{API}/namespaces/{line.name}/workloads/train"
+    condition = {"type": "Admitted", "status": "False", "reason": "Evicted", "message": ""}
+    condition["lastTransitionTime"] = "2026-11-22T08:03:00Z"
+    accepted(line.client.patch(f"{path}/status", {"status": {"conditions": [condition]}}))
+    accepted(pod_of_job(line, "train-0", TRAIN))
+    time.sleep(WHILE)
+    assert line.waits("train-0")
+    assert eventually(lambda: line.ledger_object().waiting == 2)
+    assert uses(line, 2)

@@ -1,0 +1,119 @@
+"""What Kueue does with the objects of one run of `check` that name a LocalQueue, by its documents and by the cluster."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from policies.finding import NOT_STARTED_BY_KUEUE, ContactEdit, Edit, Finding, Severity, either
+from policies.pods.field_paths import value_at
+from policies.pods.quantity import QuantityError
+from policies.quota.amounts import NOTHING, RESOURCES, format_amount
+from policies.quota.demand import UnclassifiedPods, pod_demand
+from policies.quota.waiting import QUEUE_NAME
+from webhook.cluster.kueue import GROUP, RUNS, Cohorts, Queue
+from webhook.configuration.loader import Configuration
+from webhook.tools.check.checked_cluster import CheckedCluster
+from webhook.tools.check.manifests import Manifest
+from webhook.tools.status.kueue import QueueState
+
+LABEL = f"metadata.labels[{QUEUE_NAME}]"
+
+
+class RunKueue:
+    """Documents of the run count in place of those of the cluster."""
+
+    def __init__(
+        self, manifests: Sequence[Manifest], configuration: Configuration, cluster: CheckedCluster | None
+    ) -> None:
+        self._configuration, self._cluster = configuration, cluster
+        self._written: dict[str, dict[tuple[str, str], Queue]] = {}
+        for each in manifests:
+            if each.group == GROUP:
+                with suppress(msgspec.ValidationError):  # the API server rejects it
+                    namespace = each.namespace if each.kind == "LocalQueue" else ""
+                    read = msgspec.convert(each.data, Queue)
+                    self._written.setdefault(each.kind, {})[namespace, each.name] = read
+
+    def findings(self, manifest: Manifest) -> Iterator[Finding]:
+        """Yield why Kueue does not start the object. What it says of a stored one is a note of the cluster."""
+        name = value_at(manifest.data, ("metadata", "labels", QUEUE_NAME))
+        namespace, cluster = manifest.namespace, self._cluster
+        stored = cluster.queues(namespace) if cluster and name else None
+        written = {at[1]: each for at, each in self._of("LocalQueue").items() if at[0] == namespace}
+        if not isinstance(name, str) or (stored is None and not written):
+            return
+        states = {each.name: each for each in stored or () if each.exists}
+        local, state = written.get(name), states.get(name)
+        warning = partial(Finding, rule="workloads", reason=NOT_STARTED_BY_KUEUE, severity=Severity.WARNING)
+        if local is None and state is None:
+            yield warning(
+                path=LABEL,
+                value=name,
+                message=f"must be a LocalQueue of namespace {namespace}: Kueue does not start the object",
+                choices=either(*(Edit(LABEL, each) for each in sorted({*written, *states}))),
+                ask_contact="for a LocalQueue of the namespace",
+                contact_choices=((ContactEdit("LocalQueue"),),),
+            )
+            return
+        whole = local.spec.cluster_queue if local else state.cluster_queue if state else ""
+        cohorts = self._cohorts()
+        queue = cohorts.queues.get(whole)
+        stopped = {f"LocalQueue {name}": local, f"ClusterQueue {whole}": queue}
+        titles = [title for title, each in stopped.items() if each and each.spec.stop_policy != RUNS]
+        if titles or (local is None and state and state.is_stopped):
+            unknown = f" or ClusterQueue {whole}" if queue is None else ""  # tenants can seldom read one
+            of = " and ".join(titles) or f"LocalQueue {name}{unknown}"
+            message = f"stopPolicy of {of} is set: Kueue does not start the object until it is None"
+            yield warning(path=LABEL, message=message, ask_contact="why it is set")
+        if queue is not None:
+            for path, message in self._too_large(manifest, queue, cohorts):
+                yield warning(path=path, message=message)
+        if cluster is not None and state is not None:
+            cluster.note(_told(manifest, state))
+
+    def _of(self, kind: str) -> dict[tuple[str, str], Queue]:
+        return self._written.get(kind, {})
+
+    def _cohorts(self) -> Cohorts:
+        stored = self._cluster.cohorts() if self._cluster else ((), ())
+        kinds = zip(("ClusterQueue", "Cohort"), stored, strict=True)
+        both = [
+            {
+                **{each.metadata.name: each for each in listed},
+                **{at[1]: own for at, own in self._of(kind).items()},
+            }
+            for kind, listed in kinds
+        ]
+        return Cohorts(*(each.values() for each in both))
+
+    def _too_large(self, manifest: Manifest, queue: Queue, cohorts: Cohorts) -> Iterator[tuple[str, str]]:
+        """Yield path and problem of pods that need more than a flavor has: Kueue gives those of one template the same."""
+        try:
+            most = cohorts.most(queue, self._configuration.resource_mapping)
+        except QuantityError:  # the API server rejects it
+            return
+        for written, pod in manifest.pods:
+            count = (written.count.resumed or written.count).running or 0
+            vector = pod_demand(pod, self._configuration, UnclassifiedPods.TOTAL_ONLY).vector
+            for key, amount in vector.items():
+                resource, needed = key.removeprefix(RESOURCES), amount * count
+                can_have = max(
+                    (each for (_, name), each in most.items() if name == resource), default=NOTHING
+                )
+                if key.startswith(RESOURCES) and needed > can_have:
+                    message = (
+                        f"need {format_amount(needed)} {resource} for {count} pods, and ClusterQueue {queue.metadata.name} can "
+                        f"admit {format_amount(can_have)} of one flavor: Kueue never starts the object"
+                    )
+                    yield written.path, message
+
+
+def _told(manifest: Manifest, queue: QueueState) -> str:
+    """Return what Kueue says of the object, or of its LocalQueue if it does not know the object yet."""
+    title = f"{manifest.kind}/{manifest.name}"
+    known = next((each for each in queue.objects if each.owner == title), None)
+    if known is None:
+        return f"{title} would be behind {queue.pending} pending: {queue.in_words}"
+    return f"{title} {known.waits_for or f'was admitted by Kueue, in LocalQueue {queue.name}'}"
