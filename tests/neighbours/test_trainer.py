@@ -100,7 +100,7 @@ def is_failed(tenant: Tenant, name: str) -> bool:
 def test_a_denial_is_an_event_on_its_job(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it runs
     denying = Tenant(plane, 1, name="deny-trainer")
     warnings = denying.apply(trainjob("one", 2))
-    assert any("needs 2 GPUs, which can never fit" in each for each in warnings), warnings
+    assert any("need 2 GPUs, which can never fit" in each for each in warnings), warnings
     assert denying.tells("Job", "[gpu-quota]")
     assert not any("gpu-quota" in each for each in denying.messages("TrainJob"))
 
