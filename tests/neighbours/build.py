@@ -1,8 +1,8 @@
 """Where the controllers of others come from: a Go module each, or packages of Python, built once into one cache.
 
-Their CustomResourceDefinitions, roles and webhooks are read from where Go or pip unpacked them. JobSet, KubeRay and
-LeaderWorkerSet name the versions of libraries that Kueue does, except of controller-runtime: what they share is compiled once,
-and each of them takes some 10 s more.
+Their CustomResourceDefinitions, roles and webhooks are read from where Go or pip unpacked them. JobSet, KubeRay,
+LeaderWorkerSet and Trainer name the versions of libraries that Kueue does, except of controller-runtime: what they share is
+compiled once, and each of them takes some 10 s more.
 """
 
 import shutil
@@ -28,8 +28,8 @@ class Neighbour:
     for kustomize, or charts, and `namespace` where those are put that name none. `configuration` is laid over its configuration
     file; `flags` are of a command that reads none. In both `{address}` is that of its Service, and `{certificates}` the folder of
     its webhooks' certificate. `port` is where these are served: what listens on all addresses needs a port of its own. `health`
-    is where it says that it is ready, and `reconciled` what its log says of each reconcile if its metrics count none. `secret` is
-    where it keeps a certificate that it issues itself.
+    is where it says that it is ready, `watches` what its role lets it watch, and `reconciled` what its log says of each reconcile
+    if its metrics count none. `secret` is where it keeps a certificate that it issues itself.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Neighbour:
     flags: tuple[str, ...] = ()
     configuration: Mapping[str, object] = field(default_factory=dict, hash=False)
     secure_metrics: bool = True
+    watches: str = "pods"
     health: tuple[int, str] = (8081, "/readyz")
     reconciled: str = ""
     port: int = 443
@@ -59,13 +60,16 @@ class Neighbour:
         return HERE / self.folder / "constraints.txt"
 
 
-OF_SIGS = {
-    "webhook": {"host": "{address}", "port": 443, "certDir": "{certificates}"},
+MANAGER = {
     "health": {"healthProbeBindAddress": "{address}:8081"},
     "metrics": {"bindAddress": "{address}:8080"},
     "leaderElection": {"leaderElect": False},
-    "internalCertManagement": {"enable": False},
     "clientConnection": {"qps": 500, "burst": 500},
+}
+OF_SIGS = {
+    **MANAGER,
+    "webhook": {"host": "{address}", "port": 443, "certDir": "{certificates}"},
+    "internalCertManagement": {"enable": False},
 }
 JOBSET = Neighbour(
     name="jobset",
@@ -122,6 +126,20 @@ TRAINING_OPERATOR = Neighbour(
     port=29443,
     secret="training-operator-webhook-cert",
 )
+TRAINER = Neighbour(
+    name="trainer",
+    version="2.2.0",
+    module="github.com/kubeflow/trainer/v2",
+    package="github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+    manifests=tuple(f"manifests/base/{each}" for each in ("crds", "manager", "rbac", "webhook")),
+    namespace="kubeflow-system",
+    configuration={
+        **MANAGER,
+        "webhook": {"host": "{address}", "port": 443},
+        "certManagement": {"enable": False},
+    },
+    watches="configmaps",
+)
 DASK = Neighbour(
     name="dask-kubernetes",
     version="2026.3.0",
@@ -142,6 +160,7 @@ NEIGHBOURS = (
     KUEUE,
     LEADER_WORKER_SET,
     TRAINING_OPERATOR,
+    TRAINER,
     DASK,
     KUBESPAWNER,
 )

@@ -218,7 +218,7 @@ class Installation:
         review = {
             "spec": {
                 "user": f"system:serviceaccount:{namespace}:{account}",
-                "resourceAttributes": {"verb": "watch", "resource": "pods"},
+                "resourceAttributes": {"verb": "watch", "resource": self.neighbour.watches},
             }
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
