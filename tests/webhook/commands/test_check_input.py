@@ -148,3 +148,13 @@ def test_json_lists_everything_apart(tmp_path: Path) -> None:
     path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
     assert pod["placeholders"] == [{"path": path, "line": 9, "column": 16, "value": "$GPUS"}]
     assert (shown["summary"]["unknown"], shown["summary"]["otherDocuments"]) == (1, 1)
+
+
+@cases("chosen", no_numbers="first", choice_zero="1:0", no_finding=":1", no_choice="1:")
+def test_a_choice_that_is_no_pair_of_numbers(tmp_path: Path, chosen: str) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+
+    result = check("-f", str(tmp_path / "pod.yaml"), f"--fix={chosen}")
+
+    message = f"Error: --fix={chosen} must be FINDING:CHOICE, two numbers such as --fix=1:2"
+    assert (result.exit_code, " ".join(result.stderr.split()).endswith(message)) == (2, True), result.output

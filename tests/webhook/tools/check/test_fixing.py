@@ -147,8 +147,6 @@ def test_no_choice_of_several_is_taken_unasked(tmp_path: Path) -> None:
 
 @cases(
     ("chosen", "want"),
-    no_numbers=("first", "Error: --fix=first must be FINDING:CHOICE, two numbers such as --fix=1:2"),
-    choice_zero=("1:0", "Error: --fix=1:0 must be FINDING:CHOICE, two numbers such as --fix=1:2"),
     another_choice=("1:3", "Error: --fix=1:3: no finding has such a choice"),
     another_finding=("2:1", "Error: --fix=2:1: no finding has such a choice"),
 )
