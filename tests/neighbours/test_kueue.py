@@ -283,7 +283,7 @@ def test_kueue_admits_by_what_export_proposes(stage: Stage, plane: ControlPlane)
     assert [each["spec"]["nodeSelector"] for each in tenant.pods()] == [LABELS, LABELS]
 
 
-class Told:
+class Surfaces:
     """What each surface says of the Jobs of a namespace."""
 
     def __init__(self, plane: ControlPlane, tenant: Queueing, folder: Path) -> None:
@@ -336,75 +336,79 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_five_situations_are_told_on_each_surface(stage: Stage, plane: ControlPlane, tmp_path: Path) -> None:  # noqa: ARG001
+def test_five_situations_are_shown_on_each_surface(stage: Stage, plane: ControlPlane, tmp_path: Path) -> None:  # noqa: ARG001
     """In a held queue, behind another, admitted, in no queue, and admitted but denied by the GPUQuota."""
-    tenant = Queueing(plane, 1, name="deny-kueue-told")
-    told = Told(plane, tenant, tmp_path)
+    tenant = Queueing(plane, 1, name="deny-kueue-surfaces")
+    surfaces = Surfaces(plane, tenant, tmp_path)
 
     tenant.hold("Hold")
     tenant.apply(job("first", 1))
     stopped = "waits in LocalQueue queue: stopPolicy of LocalQueue queue is set"
-    assert eventually(lambda: told.why("first") == stopped), told.why("first")
+    assert eventually(lambda: surfaces.why("first") == stopped), surfaces.why("first")
     assert (
         "stopPolicy of LocalQueue queue is set: Kueue does not start the object until it is None; ask the platform team why it "
         "is set [workloads]"
-    ) in told.check("first")
-    assert f"note: Job/first {stopped}" in told.check("first")
+    ) in surfaces.check("first")
+    assert f"note: Job/first {stopped}" in surfaces.check("first")
     assert (
-        "LocalQueue queue: 0 admitted, 1 pending, stopped; ClusterQueue queue has reserved " in told.status()
+        "LocalQueue queue: 0 admitted, 1 pending, stopped; ClusterQueue queue has reserved "
+        in surfaces.status()
     )
-    assert "Job/first: place 1 of 1" in told.status()
-    assert eventually(lambda: "Job/first: place 1 of 1" in told.console())
-    assert "LocalQueue queue, place 1 of 1" in told.console("first")
+    assert "Job/first: place 1 of 1" in surfaces.status()
+    assert eventually(lambda: "Job/first: place 1 of 1" in surfaces.console())
+    assert "LocalQueue queue, place 1 of 1" in surfaces.console("first")
 
     tenant.apply(job("second", 1))
 
     def places() -> list[tuple[int, int]]:
-        found = [told.in_kueue(name) for name in ("first", "second")]
+        found = [surfaces.in_kueue(name) for name in ("first", "second")]
         return sorted((each.place, each.pending) for each in found)
 
     # Of two Workloads of one second, the lower uid is before the other.
     assert eventually(lambda: places() == [(1, 2), (2, 2)]), places()
-    behind = "first" if told.in_kueue("first").place == 2 else "second"
-    assert f"Job/{behind}: place 2 of 2" in told.status()
-    assert eventually(lambda: f"Job/{behind}: place 2 of 2" in told.console())
-    assert "note: Job/third would be behind 2 pending: LocalQueue queue: 0 admitted, 2 pending" in told.check(
-        "third"
+    behind = "first" if surfaces.in_kueue("first").place == 2 else "second"
+    assert f"Job/{behind}: place 2 of 2" in surfaces.status()
+    assert eventually(lambda: f"Job/{behind}: place 2 of 2" in surfaces.console())
+    assert (
+        "note: Job/third would be behind 2 pending: LocalQueue queue: 0 admitted, 2 pending"
+        in surfaces.check("third")
     )
 
     elsewhere = {"kueue.x-k8s.io/queue-name": "nowhere"}
     tenant.apply(job("lost", 1, labels=elsewhere))
     missing = "waits for LocalQueue nowhere, which does not exist"
-    assert eventually(lambda: told.why("lost") == missing), told.why("lost")
+    assert eventually(lambda: surfaces.why("lost") == missing), surfaces.why("lost")
     assert (
         'metadata.labels[kueue.x-k8s.io/queue-name] = "nowhere": set label kueue.x-k8s.io/queue-name: queue; must be a '
         f"LocalQueue of namespace {tenant.name}: Kueue does not start the object; or ask the platform team for a LocalQueue of "
         "the namespace [workloads]"
-    ) in told.check("lost", "nowhere")
-    assert "LocalQueue nowhere: 0 admitted, 1 pending, does not exist" in told.status()
-    assert eventually(lambda: "LocalQueue nowhere: 0 admitted, 1 pending, does not exist" in told.console())
-    assert missing in told.console("lost")
+    ) in surfaces.check("lost", "nowhere")
+    assert "LocalQueue nowhere: 0 admitted, 1 pending, does not exist" in surfaces.status()
+    assert eventually(
+        lambda: "LocalQueue nowhere: 0 admitted, 1 pending, does not exist" in surfaces.console()
+    )
+    assert missing in surfaces.console("lost")
 
     tenant.hold("None")
     assert tenant.runs(1)
     assert tenant.tells("Job", "[gpu-quota]")
     running, denied = ("first", "second") if tenant.running("first") else ("second", "first")
     for name in (running, denied):
-        assert ", admitted at " in told.in_kueue(name).in_words(datetime.now(UTC))
-        assert f"Job/{name}: admitted at " in told.status()
+        assert ", admitted at " in surfaces.in_kueue(name).in_words(datetime.now(UTC))
+        assert f"Job/{name}: admitted at " in surfaces.status()
         line = f"Job/{name}: admitted at "
-        assert eventually(partial(told.shows, line))
-        assert f"note: Job/{name} was admitted by Kueue, in LocalQueue queue" in told.check(name)
-    assert "[gpu-quota]" not in told.check(running)
+        assert eventually(partial(surfaces.shows, line))
+        assert f"note: Job/{name} was admitted by Kueue, in LocalQueue queue" in surfaces.check(name)
+    assert "[gpu-quota]" not in surfaces.check(running)
     # The status of the GPUQuota has the pod some tenths of a second after its creation.
     full = f"exceeded quota: {tenant.name}/default, requested 1 GPU, 1 of 1 used"
-    assert eventually(lambda: full in told.why(denied)), told.why(denied)
+    assert eventually(lambda: full in surfaces.why(denied)), surfaces.why(denied)
     assert (
         f"needs 1 GPU; {tenant.name} has 0 of 1 free: 0 of 1 pods will start; Kueue may admit it by LocalQueue queue all the "
         "same: pods that do not fit are then denied [gpu-quota]"
-    ) in told.check(denied)
-    assert f"{tenant.name} Job/{denied}: QuotaExceeded, " in told.status()
-    assert full in told.console(denied)
+    ) in surfaces.check(denied)
+    assert f"{tenant.name} Job/{denied}: QuotaExceeded, " in surfaces.status()
+    assert full in surfaces.console(denied)
 
 
 def test_what_kueue_would_admit_and_the_quota_deny_is_warned_at_apply(

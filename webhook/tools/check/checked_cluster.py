@@ -74,7 +74,9 @@ class CheckedCluster:
 
     def configuration(self, *, devices: ClusterDevices = NO_DEVICES) -> Configuration:
         """Return the documents in force, with the devices that the manifests add. Raises ConfigurationError."""
-        known = next((read for of, read in self._configurations if of == devices), None)  # devices have no hash
+        known = next(
+            (read for of, read in self._configurations if of == devices), None
+        )  # devices have no hash
         if known is not None:
             return known
         before = len(self._reader.omitted)

@@ -71,7 +71,7 @@ class RunKueue:
             for path, message in self._too_large(manifest, queue, cohorts):
                 yield warning(path=path, message=message)
         if cluster is not None and state is not None:
-            cluster.note(_told(manifest, state))
+            cluster.note(_in_words(manifest, state))
 
     def _of(self, kind: str) -> dict[tuple[str, str], Queue]:
         return self._written.get(kind, {})
@@ -110,7 +110,7 @@ class RunKueue:
                     yield written.path, message
 
 
-def _told(manifest: Manifest, queue: QueueState) -> str:
+def _in_words(manifest: Manifest, queue: QueueState) -> str:
     """Return what Kueue says of the object, or of its LocalQueue if it does not know the object yet."""
     title = f"{manifest.kind}/{manifest.name}"
     known = next((each for each in queue.objects if each.owner == title), None)
