@@ -1,6 +1,6 @@
 """What people see of the pods that wait in line: the status of the GPUQuota, Events, metrics, and a line of the audit log."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
@@ -44,6 +44,7 @@ LEDGER = quota_ledger(
     waiting=1,
 )
 AT = "2026-11-26T15:00:{:02}Z"
+IDLE_SINCE, NOW = "2026-11-26T08:30:00Z", datetime(2026, 11, 26, 15, tzinfo=UTC)
 
 
 def pod(name: str, second: int = 0) -> PodRecord:
@@ -69,10 +70,17 @@ def waiter(name: str, gpus: int = 8, second: int = 0, **fields: Any) -> Waiter:
 AT_ONCE = QueueSpec()
 
 
+class StoppedDate(datetime):
+    @classmethod
+    def now(cls, _zone: tzinfo | None = None) -> datetime:
+        return NOW
+
+
 class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
         monkeypatch.setattr(waiting_reports, "monotonic", self.clock)
+        monkeypatch.setattr(waiting_reports, "datetime", StoppedDate)
         self.events: list[EventRecord] = []
         self.started: list[PodRecord] = []
         self.changed: list[str] = []
@@ -174,9 +182,8 @@ def test_the_status_has_ten_places(world: World) -> None:
 
 
 ONE = waiter("one")
-SINCE = timestamp(datetime.now(UTC) - timedelta(hours=6, minutes=30))
 IDLE = tuple(
-    Holder(f"Notebook/{name}", amount, SINCE) for name, amount in (("ana", "2"), ("bob", "1"), ("eve", "1"))
+    Holder(f"Notebook/{name}", amount, IDLE_SINCE) for name, amount in (("ana", "2"), ("bob", "1"), ("eve", "1"))
 )
 CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fraction(3)})
 
@@ -339,7 +346,7 @@ def test_a_status_is_due_when_it_differs(world: World) -> None:
 
 
 def test_a_removed_gate_is_an_event_a_wait_and_a_line_of_the_audit_log(world: World) -> None:
-    created = datetime.now(UTC) - timedelta(hours=2, minutes=5)
+    created = NOW - timedelta(hours=2, minutes=5)
     world.reports.started(replace(pod("train"), since=timestamp(created)))
 
     assert world.said() == [
