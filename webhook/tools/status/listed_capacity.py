@@ -66,7 +66,7 @@ def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fractio
 
 
 def other_amounts(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
-    """Return what the pod requests besides GPUs, as the scheduler adds it up; it is one of the `pods` of a node.
+    """Return what the pod requests besides GPUs, as the scheduler adds it up.
 
     Limits of a card's memory and compute are among it. What a DeviceClass offers is left out, as no node has it; empty if an
     amount cannot be read.
@@ -81,7 +81,7 @@ def other_amounts(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
         {name: Fraction(amount.nano, NANO) for name, amount in amounts.items()}
         for amounts in (requested, overhead)
     )
-    others = combined(({"pods": Fraction(1)}, *parts), operator.add)
+    others = combined(parts, operator.add)
     return {
         name: amount
         for name, amount in others.items()

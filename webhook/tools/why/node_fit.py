@@ -185,7 +185,7 @@ def _lacking_others(pod: Pod, node: GPUNode, others: Mapping[str, Fraction]) -> 
 
 
 def _may_lack(name: str) -> bool:
-    """Whether nodes may be without the resource: every kubelet reports cpu, memory and pods."""
+    """Whether nodes may be without the resource: every kubelet reports cpu and memory."""
     return "/" in name or name.startswith(HUGE_PAGES)
 
 

@@ -11,7 +11,7 @@ from policies.finding import ContactEdit, Edit
 from policies.pods.pod import Pod
 from webhook.tools.why.explanation import Awaited, Cause, Source, Way
 
-_INSUFFICIENT = re.compile(r"Insufficient ([\w./-]+)")
+_INSUFFICIENT = re.compile(r"Insufficient ([\w./-]*\w)")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _AFFINITY = f"spec.affinity.podAffinity.{_REQUIRED}"
 _ANTI_AFFINITY = f"spec.affinity.podAntiAffinity.{_REQUIRED}"
@@ -56,7 +56,7 @@ OF_NODES = (
     Filter(
         "didn't match pod topology spread constraints",
         f"{_SPREAD} count nodes without free GPUs, too",
-        f"select the nodes with GPUs, by a GPU class or spec.nodeSelector, or remove {_SPREAD}, or set whenUnsatisfiable: "
+        f"select the nodes with GPUs in spec.nodeSelector, or remove {_SPREAD}, or set whenUnsatisfiable: "
         "ScheduleAnyway in it",
         Way(edits=(Edit(_SPREAD),)),
     ),
