@@ -15,17 +15,14 @@ from webhook.commands import main
 
 NAMESPACE, PODS = "unscheduled", "/api/v1/namespaces/unscheduled/pods"
 ZONE = "topology.kubernetes.io/zone"
-BESIDE, APART = (
-    {
-        kind: {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
-            ]
-        }
+APART: JSON = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
     }
-    for kind in ("podAffinity", "podAntiAffinity")
-)
-SPREAD = {
+}
+SPREAD: JSON = {
     "topologySpreadConstraints": [
         {
             "maxSkew": 1,
@@ -58,12 +55,12 @@ def cluster(nodes_plane: ControlPlane) -> Iterator[ControlPlane]:
     create_gpu_node(client, "gpu-b", labels={ZONE: "b"})
     create_gpu_node(client, "cpu-a", labels={ZONE: "a"}, resources={})
     of_zone = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]}]
-    bound = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "home"}
-    claim = {
+    bound: JSON = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "home"}
+    claim: JSON = {
         "metadata": {"name": "home", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": bound,
     }
-    unbound = {"metadata": {"name": "new"}, "spec": {**bound, "volumeName": ""}}
+    unbound: JSON = {"metadata": {"name": "new"}, "spec": {**bound, "volumeName": ""}}
     claims = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
     for each in (claim, unbound):
         each["spec"]["resources"] = {"requests": {"storage": "1Gi"}}
@@ -80,8 +77,8 @@ def cluster(nodes_plane: ControlPlane) -> Iterator[ControlPlane]:
         },
     }
     assert client.post("/api/v1/persistentvolumes", volume)[0] == 201
-    on_host = {"hostNetwork": True, "container": {"ports": [{"containerPort": 8000, "hostPort": 8000}]}}
-    there = {"affinity": APART, **on_host}
+    on_host: JSON = {"hostNetwork": True, "container": {"ports": [{"containerPort": 8000, "hostPort": 8000}]}}
+    there: JSON = {"affinity": APART, **on_host}
     for each in (
         pod("web", 0, "web", nodeName="cpu-a"),
         pod("server", 1, "web", nodeName="gpu-b", **there),
