@@ -33,9 +33,9 @@ from webhook.commands.output import (
 from webhook.configuration.loader import load_directory
 from webhook.prometheus.client import Prometheus
 from webhook.tools import gpu_hours
-from webhook.tools.average_use import read_use, use_of
 from webhook.tools.coverage import Coverage, Interval
 from webhook.tools.prices import Prices, in_cents, money, read_prices
+from webhook.tools.recorded_use import read_use, use_of
 
 WIDEST_NAME = 56
 MAX_SHOWN = 40

@@ -15,7 +15,7 @@ from tests.webhook.tools.gpu_hours.lines import LINE, count, counting, written
 from webhook.commands import main
 from webhook.commands.usage import usage
 from webhook.prometheus.client import Prometheus, Sample
-from webhook.tools.average_use import read_use
+from webhook.tools.recorded_use import read_use
 
 L4, T4 = {"class": "nvidia-l4"}, {"class": "nvidia-t4"}
 PRICES = "currency: EUR\nclasses:\n  nvidia-l4: 0.333333\n  nvidia-t4: 0.10\n"
