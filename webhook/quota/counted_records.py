@@ -240,7 +240,7 @@ class RecordReader:
             gang_source=gang_source(pod),
             owner=owner_source(pod.metadata or Metadata()),
             waiting=waiting,
-            never_waits=bool(pod.spec.resource_claims) or names_kueue(pod),
+            never_waits=bool(pod.spec.resource_claims),
         )
         if has_claim or waiting is not None:
             return record

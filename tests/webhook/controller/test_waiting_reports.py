@@ -72,8 +72,8 @@ AT_ONCE = QueueSpec()
 
 class StoppedDate(datetime):
     @classmethod
-    def now(cls, _zone: tzinfo | None = None) -> datetime:
-        return NOW
+    def now(cls, tz: tzinfo | None = None) -> "StoppedDate":
+        return cls.fromtimestamp(NOW.timestamp(), tz)
 
 
 class World:
@@ -183,7 +183,8 @@ def test_the_status_has_ten_places(world: World) -> None:
 
 ONE = waiter("one")
 IDLE = tuple(
-    Holder(f"Notebook/{name}", amount, IDLE_SINCE) for name, amount in (("ana", "2"), ("bob", "1"), ("eve", "1"))
+    Holder(f"Notebook/{name}", amount, IDLE_SINCE)
+    for name, amount in (("ana", "2"), ("bob", "1"), ("eve", "1"))
 )
 CLASS = replace(ONE, demand={"gpus": Fraction(3), "classes/nvidia-a100": Fraction(3)})
 
