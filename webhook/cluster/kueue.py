@@ -107,12 +107,12 @@ class Workload(_View, frozen=True):
         return self.is_admitted and not is_gone
 
     @property
-    def assignments(self) -> Iterator[tuple[PodSetAssignment, Fraction]]:
-        """Yield each assignment, with the part of its amount that Kueue has not given back for pods that have succeeded."""
+    def assignments(self) -> Iterator[tuple[PodSetAssignment, int]]:
+        """Yield each assignment, with the number of its pods for which Kueue has not taken back the amount: they succeeded."""
         ended = {each.name: each.count for each in self.status.reclaimable_pods}
         for each in self.status.admission.pod_set_assignments:
             if each.count > 0:
-                yield each, Fraction(max(each.count - ended.get(each.name, 0), 0), each.count)
+                yield each, max(each.count - ended.get(each.name, 0), 0)
 
     @property
     def order(self) -> tuple[int, str, str]:

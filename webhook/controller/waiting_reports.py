@@ -13,7 +13,6 @@ from policies.quota.amounts import (
     NOTHING,
     Vector,
     format_amount,
-    positive_difference,
     total_of_shared,
     unit,
 )
@@ -215,7 +214,7 @@ class WaitingReports:
         elif place.standing is Standing.BUDGET_SPENT:
             detail = _spent(place.needed, ledger)
         else:
-            detail = _too_large(needed, ledger)
+            detail = _too_large(place, ledger)
         return _MESSAGES[place.standing].format(detail)
 
     def _event(self, pod: PodRecord, reason: str, message: str, kind: str = "Warning") -> None:
@@ -232,17 +231,14 @@ def _limited(needed: Vector, ledger: QuotaLedger) -> Vector:
     return {key: amount for key, amount in needed.items() if key in ledger.limited}
 
 
-def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
-    over = positive_difference(needed, ledger.hard)
-    limits = {key: ledger.hard[key] for key in over if key in ledger.hard}
-    whose = "the quota grants"
-    if not limits and ledger.team_state is not None:
-        maximum, whose = (
-            ledger.team_state.reachable,
-            f"{team_title(ledger.team_state.team.name)} grants its namespace at most",
-        )
-        limits = {key: maximum[key] for key in needed if key in maximum and needed[key] > maximum[key]}
-    return amounts_in_words(needed) + (f", {whose} {amounts_in_words(limits)}" if limits else "")
+def _too_large(place: Place, ledger: QuotaLedger) -> str:
+    """Return `8 GPUs, the quota grants 4`; or what the team grants, if only that is exceeded."""
+    own = {key: amount for key, amount in place.granted.items() if ledger.hard.get(key) == amount}
+    state, whose = ledger.team_state, "the quota grants"
+    if state is not None and not own:
+        whose = f"{team_title(state.team.name)} grants its namespace at most"
+    granted = f", {whose} {amounts_in_words(own or place.granted)}" if place.granted else ""
+    return amounts_in_words(_limited(place.needed, ledger)) + granted
 
 
 def _spent(needed: Vector, ledger: QuotaLedger) -> str:

@@ -414,6 +414,12 @@ OTHER = quota_ledger(used={"gpus": Fraction(40)}, class_catalogue="c")
         (),
         "it exceeds the whole quota: it needs 11 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
     ),
+    never_whatever_kueue_admits_beyond_its_own_quota=(
+        10,
+        waiter("first", 65, beyond={"gpus": Fraction(65)}),
+        (),
+        "it exceeds the whole quota: it needs 65 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
+    ),
 )
 def test_a_pod_that_waits_for_the_team_reads_so(
     hard: int, first: Waiter, ahead: tuple[Waiter, ...], want: str, world: World
