@@ -37,7 +37,6 @@ PLACES_SHOWN = 10
 """Places in line that the status has."""
 HOLDERS_NAMED, IDLE_NAMED = 3, 2
 LONGEST_DENIAL = 256
-STAGED_REMEMBERED = 1024
 
 QUEUED, GRANTED, NOT_STARTED = "QuotaQueued", "QuotaGranted", "QuotaNotStarted"
 """Reasons of Events: a pod waits, its gate was removed, its gate could not be removed."""
@@ -78,8 +77,8 @@ class WaitingReports:
         """By uid: why the gate of a pod could not be removed."""
         self._shown: dict[str, tuple[WaitingPods, Sequence[Sequence[PodRecord]], Turn]] = {}
         """By namespace: what the status says after a turn, the first places, and the turn."""
-        self._staged: set[str] = set()
-        """The uids of objects that have an Event because their pods start in stages."""
+        self._staged: dict[str, float] = {}
+        """By uid: when an object whose pods start in stages was last read (monotonic). It has an Event."""
 
     def shown(self, namespace: str, ledger: QuotaLedger) -> WaitingPods | None:
         """Return what the status says of the pods that wait, with what is free in this ledger; None if none does."""
@@ -91,14 +90,17 @@ class WaitingReports:
         return replace(shown, next=tuple(self._place(unit, turn, ledger) for unit in first))
 
     def staged(self, regarding: Regarding) -> None:
-        """Say once of an object that its pods start in stages."""
+        """Say once of an object that its pods start in stages. It is read again and again while it has pods."""
+        now = monotonic()
         with self._lock:
-            if regarding.uid in self._staged:
-                return
-            if len(self._staged) >= STAGED_REMEMBERED:
-                self._staged.clear()
-            self._staged.add(regarding.uid)
-        self._events.put(EventRecord(regarding=regarding, reason=QUEUED, message=IN_STAGES))
+            is_new = self._staged.pop(regarding.uid, None) is None
+            self._staged[regarding.uid] = (
+                now  # it moves to the end: the dict is in the order of the last reads
+            )
+            while self._staged[oldest := next(iter(self._staged))] < now - REPEAT_SECONDS:
+                del self._staged[oldest]
+        if is_new:
+            self._events.put(EventRecord(regarding=regarding, reason=QUEUED, message=IN_STAGES))
 
     def turn(
         self, namespace: str, waiting: Iterable[PodRecord], demands: Mapping[str, Vector], turn: Turn

@@ -439,3 +439,16 @@ def test_an_object_whose_pods_start_in_stages_has_one_event(world: World) -> Non
     for each in (one, one, other, one):
         world.reports.staged(each)
     assert world.said() == [(name, "QuotaQueued", IN_STAGES) for name in ("one", "other")]
+
+
+def test_no_number_of_objects_that_start_in_stages_repeats_their_events(world: World) -> None:
+    """All that have pods are read within REPEAT_SECONDS. What was not is forgotten."""
+    objects = [Regarding("v1", "JobSet", f"set-{number}", f"{number}", "team") for number in range(2000)]
+    for _ in range(3):
+        for each in objects:
+            world.reports.staged(each)
+        world.clock.now += REPEAT_SECONDS / 2
+    assert len(world.events) == len(objects)
+    world.clock.now += REPEAT_SECONDS
+    world.reports.staged(objects[-1])
+    assert len(world.reports._staged) == 1
