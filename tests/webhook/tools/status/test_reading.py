@@ -192,7 +192,7 @@ def test_queues_that_may_not_be_read_are_named(tmp_path: Path) -> None:
 def test_kueue_is_seen_once_it_is_installed(tmp_path: Path) -> None:
     """A console runs for long."""
     objects: dict[str, Any] = {}
-    with ApiServer(tmp_path, lambda request: answering(objects)(request)) as server:
+    with ApiServer(tmp_path, answering(objects)) as server:
         reader, mapping = Permitted(server.client()), load_directory(None).resource_mapping
         assert read_queues(reader, "", mapping) is None
         assert read_kueue(reader, "ml", ["u"], mapping) is None
