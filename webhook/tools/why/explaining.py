@@ -1,6 +1,6 @@
 """Explains why an object's pods are refused, or do not run: reads the object, its pods, Events, the quota and the nodes."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -325,15 +325,7 @@ class _Case:
             other_kinds=self._other_kinds(nodes, classes, tried) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
             new_nodes=ask_for_nodes(pod, classes, self._class_options.label_key, configuration.classes),
-            unscheduled=tuple(
-                self._causes_of_scheduler(
-                    pod,
-                    requested,
-                    fits,
-                    contact,
-                    has_siblings=any(each.spec.node_name for each in situation.counted_on),
-                )
-            ),
+            unscheduled=Unscheduled(self.unscheduled, pod, requested, contact, self._path_of),
             contact=contact,
         )
         answer, summary, reasons = answer_of(situation)
@@ -379,24 +371,11 @@ class _Case:
         # Only the scheduler knows whether a node must have another extended resource: its extenders may give it.
         of_nodes = {name: amount for name, amount in others.items() if "/" not in name or name in said}
         fits = node_fits(pod, nodes, gpus, startup_taints, of_nodes)
-        of = self._only_pod
-        return tuple(each.located(of.place.path_in_object) for each in fits) if of is not None else fits
+        return tuple(each.located(self._path_of) for each in fits)
 
-    def _causes_of_scheduler(
-        self,
-        pod: Pod,
-        requested: Collection[str],
-        fits: Sequence[NodeFit] | None,
-        contact: str,
-        *,
-        has_siblings: bool,
-    ) -> Iterator[Cause]:
-        """Yield what keeps the stuck pod from nodes that take it as far as `fits` say."""
-        node = next((each.subject for each in fits or () if not each.against), "" if fits else "a node")
-        path_of = self._only_pod.place.path_in_object if self._only_pod else str
-        unscheduled = Unscheduled(self.unscheduled, pod, requested, self.namespace, contact)
-        for cause in unscheduled.causes(node, has_siblings=has_siblings):
-            yield replace(cause, ways=tuple(way.located(path_of) for way in cause.ways))
+    def _path_of(self, path: str) -> str:
+        """Translate a field path in the pod to one in the object, if its edits can be tried."""
+        return self._only_pod.place.path_in_object(path) if self._only_pod else path
 
     @cached_property
     def _only_pod(self) -> EvaluatedPod | None:

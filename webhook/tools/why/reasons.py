@@ -157,7 +157,7 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
         yield from _failures(situation)
     if any(pod.unscheduled for pod in situation.counted_on):
         yield from () if situation.is_missing_pods else situation.no_node
-        yield from situation.unscheduled
+        yield from _scheduler_reasons(situation)
         if situation.nodes is not None and not any(each.remedy for each in situation.no_node):
             yield from _node_reasons(situation, situation.nodes)
 
@@ -311,6 +311,15 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
         source, message = Source.SCHEDULER, "has not been considered by a scheduler yet"
         remedy = "" if scheduler == DEFAULT_SCHEDULER else SCHEDULER_LOG.format(scheduler)
     return Cause(source=source, message=message, remedy=remedy)
+
+
+def _scheduler_reasons(situation: Situation) -> Iterator[Cause]:
+    """Yield what else keeps the explained pod from nodes that take it as far as these are compared."""
+    if situation.unscheduled is not None:
+        fitting = (each.subject for each in situation.nodes or () if not each.against)
+        node = "a node" if situation.nodes is None else next(fitting, "")
+        has_siblings = any(each.spec.node_name for each in situation.counted_on)
+        yield from situation.unscheduled.causes(node, has_siblings=has_siblings)
 
 
 def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:

@@ -15,6 +15,7 @@ from policies.registry import QUOTA_RULE
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Cause, NodeFit
+from webhook.tools.why.unschedulable import Unscheduled
 
 REPLICA_FAILURE = "ReplicaFailure"
 """The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
@@ -61,7 +62,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Mapping[str, Edits] = {}
     devices: Sequence[Cause] = ()
-    unscheduled: Sequence[Cause] = ()
+    unscheduled: Unscheduled | None = None
     adds_nodes: str = ""
     new_nodes: ClassAdvice = ClassAdvice()
     contact: str = PLATFORM_TEAM

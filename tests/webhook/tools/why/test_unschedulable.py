@@ -31,9 +31,8 @@ def said(
     reasons: str, node: str = "Node a", *, has_siblings: bool = False
 ) -> list[tuple[str, str, tuple[Way, ...]]]:
     words = f"0/3 nodes are available: {reasons}"
-    causes = Unscheduled(words, POD, ("nvidia.com/gpu",), "ml", "#gpus").causes(
-        node, has_siblings=has_siblings
-    )
+    unscheduled = Unscheduled(words, POD, ("nvidia.com/gpu",), "#gpus")
+    causes = unscheduled.causes(node, has_siblings=has_siblings)
     return [(each.message, each.remedy, each.ways) for each in causes]
 
 
@@ -122,7 +121,7 @@ def said(
     ),
     a_claim_without_a_volume=(
         "pod has unbound immediate PersistentVolumeClaims. not found",
-        ("PersistentVolumeClaim home-ana has no volume yet", "kubectl describe pvc -n ml says why", ()),
+        ("PersistentVolumeClaim home-ana has no volume yet", "kubectl describe pvc says why", ()),
     ),
     a_claim_whose_volume_is_gone=(
         "3 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
@@ -136,7 +135,7 @@ def said(
         'persistentvolumeclaim "home-ana" not found. not found',
         (
             "PersistentVolumeClaim home-ana is not there",
-            "create it in namespace ml, or correct spec.volumes",
+            "create it, or correct spec.volumes",
             (),
         ),
     ),
