@@ -32,7 +32,7 @@ NAMESPACE_LABELS = "namespaceObject.metadata.?labels"
 class Scope(msgspec.Struct, frozen=True):
     """In which namespaces something holds: conditions on the name, and on the labels."""
 
-    conditions: tuple[Named, ...] = ()
+    conditions: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
 
     def __add__(self, other: "Scope") -> "Scope":
@@ -55,8 +55,8 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
             return
         bound_rules = (policies.bound(rule, policy) for rule in RULES)
         enabled = tuple(bound for bound in bound_rules if bound.options.mode is not Mode.DISABLED)
-        name, match = f"governed-by-{policy.name}"[:63].rstrip("-."), policy.spec.match
-        scope = _inside(name, match) + _outside("governed-by-no-earlier-policy", before)
+        match = policy.spec.match
+        scope = _inside(match) + _outside(before)
         yield Governed(policy, enabled, scope)
         before.append(match)
 
@@ -64,7 +64,7 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
 def not_exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
     matches = [exemption for exemption in policy.spec.exemptions if exemption.holds(rule_id, now)]
-    return None if any(match.is_everything for match in matches) else _outside("not-exempted", matches)
+    return None if any(match.is_everything for match in matches) else _outside(matches)
 
 
 def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
@@ -77,20 +77,20 @@ def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
             yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"
 
 
-def _inside(name: str, match: Match) -> Scope:
+def _inside(match: Match) -> Scope:
     fitting = fits(NAMESPACE, match.namespaces)
-    conditions = () if fitting == "true" else ((name, fitting),)
+    conditions = () if fitting == "true" else (fitting,)
     return Scope(conditions, (selected(match.namespace_selector),) if match.namespace_selector else ())
 
 
-def _outside(name: str, matches: Sequence[Match]) -> Scope:
+def _outside(matches: Sequence[Match]) -> Scope:
     globs = [glob for match in matches if match.namespace_selector is None for glob in match.namespaces]
     labelled = (
         f"!(({fits(NAMESPACE, match.namespaces)}) && {selected(match.namespace_selector)})"
         for match in matches
         if match.namespace_selector is not None
     )
-    return Scope(((name, f"!({fits(NAMESPACE, globs)})"),) if globs else (), tuple(labelled))
+    return Scope((f"!({fits(NAMESPACE, globs)})",) if globs else (), tuple(labelled))
 
 
 def selected(selector: LabelSelector) -> str:
@@ -135,7 +135,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     """Distinguishes the fragments of one rule in the names of the objects."""
     description: str
     resources: tuple[Object, ...]
-    conditions: tuple[Named, ...]
+    conditions: tuple[str, ...]
     variables: tuple[Named, ...]
     findings: tuple[str, ...] = ()
     """Of a ValidatingAdmissionPolicy: lists of sentences. The request is in order where all are empty."""
@@ -163,10 +163,10 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
     if rule.scope.labels:
         variables.insert(0, ("holds", " &&\n".join(rule.scope.labels)))
         guard = "!variables.holds ? [] :\n"
-    conditions = _named((*rule.scope.conditions, *fragment.conditions))
     spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
-    if conditions:
-        spec["matchConditions"] = conditions
+    if conditions := [*rule.scope.conditions, *fragment.conditions]:
+        # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
+        spec["matchConditions"] = _named([("concerns-the-pod", " &&\n".join(f"({each})" for each in conditions))])
     if fragment.findings:
         kind, version, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
         # Without text the message is that of the validation.

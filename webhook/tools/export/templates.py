@@ -34,12 +34,12 @@ _VARIABLE = re.compile(r"\bvariables\.(\w+)")
 
 
 class PolicyTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A `Fragment`, with names of conditions, and its own variables before those of its file."""
+    """A `Fragment`, with names of conditions, the cheapest first, and its own variables before those of its file."""
 
     part: str
     description: str
     reviews: str = "creations"
-    conditions: tuple[str, ...] = ("not-a-mirror-pod", "within-limits")
+    conditions: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     findings: tuple[str, ...] = ()
     severity: Severity = Severity.DENIAL
@@ -93,7 +93,7 @@ def fragments(rule: str, facts: Facts) -> Iterator[Fragment]:
             part=policy.part,
             description=policy.description,
             resources=(RESOURCES[policy.reviews],),
-            conditions=tuple((name, filling.of_lists([conditions[name]])) for name in policy.conditions),
+            conditions=tuple(filling.of_lists([conditions[name]]) for name in policy.conditions),
             variables=tuple(filling.mentioned(own_variables, "\n".join([*findings, patch]))),
             findings=findings,
             severity=policy.severity,
