@@ -166,7 +166,7 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
     spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
     if conditions := [*rule.scope.conditions, *fragment.conditions]:
         # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
-        spec["matchConditions"] = _named([("concerns-the-pod", " &&\n".join(f"({each})" for each in conditions))])
+        spec["matchConditions"] = _named([("applies", " &&\n".join(f"({each})" for each in conditions))])
     if fragment.findings:
         kind, version, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
         # Without text the message is that of the validation.
