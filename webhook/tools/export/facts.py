@@ -1,7 +1,7 @@
 """The facts of the templates: CEL made of the tables that the rules read, so that both always say the same."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 
 import msgspec
@@ -131,11 +131,17 @@ def _meaning(pattern: ResourcePattern) -> list[str]:
 def _of_gpu_requests(options: gpu_requests.GPURequestsOptions, classes: GPUClasses) -> dict[str, str]:
     problems = {"too-large": gpu_requests.TOO_LARGE, "over-100-percent": gpu_requests.OVER_100_PERCENT}
     sentences = {name: f"{problem.remedy}; {problem.message}" for name, problem in problems.items()}
+    stated = [*_maxima(options.max_per_container), *_maxima(options.max_per_pod)]
     return {
         **{name: " + name + ".join(map(text, said.split(NAME))) for name, said in sentences.items()},
+        "lowest-limit": str(min([MAX_RESOURCES, *(each for each in stated if each is not None)])),
         "most-per-container": _limit(options.max_per_container, classes),
         "most-per-pod": _limit(options.max_per_pod, classes),
     }
+
+
+def _maxima(limits: ResourceLimits) -> Iterable[int | None]:
+    return limits.values() if isinstance(limits, Mapping) else (limits,)
 
 
 def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
