@@ -7,21 +7,21 @@ Names of namespaces become match conditions. Labels become a variable of the pol
 conditions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Requirement
 from policies.policy import BUILT_IN_POLICY, BoundRule, Match, Policy, PolicySet, end_of_pause
 from policies.registry import RULES
 from policies.rule import Mode
 from policies.times import utc
 from webhook.cluster import objects
-from webhook.tools.export.cel import Named, fits, literal, text
+from webhook.tools.export.cel import fits, literal, text
+from webhook.tools.export.templates import EPHEMERAL, Fragment
 
 # ---- in which namespaces a rule holds
 
@@ -128,20 +128,12 @@ PODS: Object = {
 }
 
 
-class Fragment(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule in CEL, or a part of it: one API server policy, which has either findings or a patch."""
-
-    part: str
-    """Distinguishes the fragments of one rule in the names of the objects."""
-    description: str
-    resources: tuple[Object, ...]
-    conditions: tuple[str, ...]
-    variables: tuple[Named, ...]
-    findings: tuple[str, ...] = ()
-    """Of a ValidatingAdmissionPolicy: lists of sentences. The request is in order where all are empty."""
-    severity: Severity = Severity.DENIAL
-    patch: str = ""
-    """Of a MutatingAdmissionPolicy: a list of JSONPatch operations."""
+REVIEWED: Mapping[str, Object] = {
+    "creations": PODS,
+    "updates": {**PODS, "operations": ["UPDATE"]},
+    EPHEMERAL: {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]},
+}
+"""What the API server asks a policy about, by `reviews` of its fragment."""
 
 
 class ExportedRule(msgspec.Struct, frozen=True):
@@ -156,10 +148,10 @@ class ExportedRule(msgspec.Struct, frozen=True):
 
 def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, mutations: str) -> list[Object]:
     """Return both objects, as plain data. `action` is for findings; `mutations` is the version of MutatingAdmissionPolicy."""
-    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(fragment.resources)}
+    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [REVIEWED[fragment.reviews]]}
     if rule.selector:
         constraints["namespaceSelector"] = rule.selector
-    variables, guard = list(fragment.variables), ""
+    variables, guard = list(fragment.variables.items()), ""
     if rule.scope.labels:
         variables.insert(0, ("holds", " &&\n".join(rule.scope.labels)))
         guard = "!variables.holds ? [] :\n"
@@ -207,6 +199,6 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
     ]
 
 
-def _named(expressions: Iterable[Named]) -> list[Object]:
+def _named(expressions: Iterable[tuple[str, str]]) -> list[Object]:
     # With a line end each is a block in YAML; in quotes, every quote inside would be doubled.
     return [{"name": name, "expression": f"{expression}\n"} for name, expression in expressions]
