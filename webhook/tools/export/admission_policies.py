@@ -9,7 +9,7 @@ import msgspec
 from policies.finding import Severity
 from policies.placement.class_use import ANY
 from policies.pods import limits
-from policies.policy import BoundRule, end_of_pause
+from policies.policy import BoundRule, Policy, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_requests, max_runtime
@@ -18,8 +18,8 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
-from webhook.tools.export.objects import ExportedRule, Governed, Object, Scope
-from webhook.tools.export.templates import fragments
+from webhook.tools.export.objects import ExportedRule, Object
+from webhook.tools.export.templates import Facts, fragments
 
 ALL_RULES = tuple(RULES_BY_ID)
 EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
@@ -72,19 +72,26 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
     common = common_facts(configuration)
     unsupported = {Unsupported(rule.id, _ALL, rule.not_exported): None for rule in RULES if rule.not_exported}
     ending: list[str] = []
-    for governed in objects.governed(configuration.policies):
-        ending += objects.time_dependent(governed.policy, options.now)
-        for bound in governed.bound_rules:
-            if bound.rule.id not in EXPRESSIBLE or not _limits_something(bound):
+    for policy, scope in objects.governed(configuration.policies):
+        ending += objects.time_dependent(policy, options.now)
+        every = (configuration.policies.bound(rule, policy) for rule in RULES)
+        bound_rules = [bound for bound in every if bound.options.mode is not Mode.DISABLED]
+        for bound in bound_rules:
+            not_exempted = objects.not_exempted(policy, bound.rule.id, options.now)
+            if bound.rule.not_exported or not_exempted is None or not _limits_something(bound):
                 continue
-            for each in _exported(configuration, options, governed, bound, common):
+            facts = common | facts_of(bound, configuration, bound_rules)
+            rule = ExportedRule(
+                policy.name, bound.rule.id, configuration.version, (*scope, *not_exempted), options.selector
+            )
+            for each in _exported(policy, bound, rule, facts, options):
                 unsupported |= dict.fromkeys(_never_exported(bound))
                 if isinstance(each, Unsupported):
                     unsupported[each] = None
                 else:
                     made += each
     if made:
-        unlimited = ExportedRule("", limits.ID, configuration.version, Scope(), options.selector)
+        unlimited = ExportedRule("", limits.ID, configuration.version, (), options.selector)
         enforced = any(
             each["spec"].get("validationActions", ["Deny"]) == ["Deny"] for each in _bindings(made)
         )
@@ -120,30 +127,19 @@ def _limits_something(bound: BoundRule) -> bool:
 
 
 def _exported(
-    configuration: Configuration,
-    options: ExportOptions,
-    governed: Governed,
-    bound: BoundRule,
-    common: dict[str, str],
+    policy: Policy, bound: BoundRule, rule: ExportedRule, facts: Facts, options: ExportOptions
 ) -> Iterator[list[Object] | Unsupported]:
     """Yield the objects of each fragment of the rule, or why there are none."""
-    policy, rule_id = governed.policy, bound.rule.id
-    not_exempted = objects.not_exempted(policy, rule_id, options.now)
-    if not_exempted is None:
-        return
     # While a policy is paused (break glass), its rules only audit.
     mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
-    where = governed.scope + not_exempted
-    rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.selector)
-    facts = common | facts_of(bound, configuration, governed.bound_rules)
-    for fragment in fragments(rule_id, facts):
+    for fragment in fragments(rule.id, facts):
         if fragment.findings or mode is Mode.ENFORCE:
             denies = mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
             action = "Audit" if mode is Mode.AUDIT else "Deny" if denies else "Warn"
             yield objects.policy_and_binding(fragment, rule, action, options.mutations)
         else:
             why = f"mode {mode.value}: a policy of the API server can add, but not report what it would have added"
-            yield Unsupported(rule_id, "what it adds", why, policy.name)
+            yield Unsupported(rule.id, "what it adds", why, policy.name)
 
 
 # ---- what is left to the webhook

@@ -15,9 +15,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.label_selector import LabelSelector, Requirement
-from policies.policy import BUILT_IN_POLICY, BoundRule, Match, Policy, PolicySet, end_of_pause
-from policies.registry import RULES
-from policies.rule import Mode
+from policies.policy import BUILT_IN_POLICY, Match, Policy, PolicySet, end_of_pause
 from policies.times import utc
 from webhook.cluster import objects
 from webhook.tools.export.cel import fits, literal, text
@@ -29,39 +27,22 @@ NAMESPACE = "request.namespace"
 NAMESPACE_LABELS = "namespaceObject.metadata.?labels"
 
 
-class Scope(msgspec.Struct, frozen=True):
-    """In which namespaces something holds: conditions on the name, and on the labels."""
+def governed(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str, ...]]]:
+    """Yield each policy that governs some namespace, and where.
 
-    conditions: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-
-    def __add__(self, other: "Scope") -> "Scope":
-        return Scope((*self.conditions, *other.conditions), (*self.labels, *other.labels))
-
-
-class Governed(msgspec.Struct, frozen=True):
-    """A policy, its rules (without disabled ones), and where it governs."""
-
-    policy: Policy
-    bound_rules: tuple[BoundRule, ...]
-    scope: Scope
-
-
-def governed(policies: PolicySet) -> Iterator[Governed]:
-    """Yield each policy that governs some namespace; the last is the built-in one, unless a policy matches every namespace."""
+    The last is the built-in one, unless a policy matches every namespace.
+    """
     before: list[Match] = []
     for policy in (*policies.policies, BUILT_IN_POLICY):
         if any(match.is_everything for match in before):
             return
-        bound_rules = (policies.bound(rule, policy) for rule in RULES)
-        enabled = tuple(bound for bound in bound_rules if bound.options.mode is not Mode.DISABLED)
         match = policy.spec.match
-        scope = _inside(match) + _outside(before)
-        yield Governed(policy, enabled, scope)
+        selected = (selects(match.namespace_selector),) if match.namespace_selector else ()
+        yield policy, (fits(NAMESPACE, match.namespaces), *selected, *_outside(before))
         before.append(match)
 
 
-def not_exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
+def not_exempted(policy: Policy, rule_id: str, now: datetime) -> tuple[str, ...] | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
     matches = [exemption for exemption in policy.spec.exemptions if exemption.holds(rule_id, now)]
     return None if any(match.is_everything for match in matches) else _outside(matches)
@@ -77,23 +58,17 @@ def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
             yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"
 
 
-def _inside(match: Match) -> Scope:
-    fitting = fits(NAMESPACE, match.namespaces)
-    conditions = () if fitting == "true" else (fitting,)
-    return Scope(conditions, (selected(match.namespace_selector),) if match.namespace_selector else ())
-
-
-def _outside(matches: Sequence[Match]) -> Scope:
+def _outside(matches: Sequence[Match]) -> tuple[str, ...]:
     globs = [glob for match in matches if match.namespace_selector is None for glob in match.namespaces]
     labelled = (
-        f"!(({fits(NAMESPACE, match.namespaces)}) && {selected(match.namespace_selector)})"
+        f"({fits(NAMESPACE, match.namespaces)}) && {selects(match.namespace_selector)}"
         for match in matches
         if match.namespace_selector is not None
     )
-    return Scope((f"!({fits(NAMESPACE, globs)})",) if globs else (), tuple(labelled))
+    return tuple(f"!({each})" for each in ([fits(NAMESPACE, globs)] if globs else []) + list(labelled))
 
 
-def selected(selector: LabelSelector) -> str:
+def selects(selector: LabelSelector) -> str:
     """Return the condition that the labels of the namespace match the selector; an empty one matches everything."""
     wanted = [f"{_label(key)} == optional.of({text(value)})" for key, value in selector.match_labels.items()]
     wanted += map(_required, selector.match_expressions)
@@ -137,12 +112,12 @@ REVIEWED: Mapping[str, Object] = {
 
 
 class ExportedRule(msgspec.Struct, frozen=True):
-    """A rule of a policy, and the namespaces in which it holds: `scope` by the documents, `selector` whatever they say."""
+    """A rule of a policy, and the namespaces in which it holds: where all of `scope` is true, and `selector` selects."""
 
     policy: str
     id: str
     version: str
-    scope: Scope
+    scope: tuple[str, ...]
     selector: Object
 
 
@@ -152,11 +127,12 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
     if rule.selector:
         constraints["namespaceSelector"] = rule.selector
     variables, guard = list(fragment.variables.items()), ""
-    if rule.scope.labels:
-        variables.insert(0, ("holds", " &&\n".join(rule.scope.labels)))
+    if by_labels := [each for each in rule.scope if NAMESPACE_LABELS in each]:
+        variables.insert(0, ("holds", " &&\n".join(by_labels)))
         guard = "!variables.holds ? [] :\n"
     spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
-    if conditions := [*rule.scope.conditions, *fragment.conditions]:
+    by_name = (each for each in rule.scope if each not in {"true", *by_labels})
+    if conditions := [*by_name, *fragment.conditions]:
         # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
         spec["matchConditions"] = _named([("applies", " &&\n".join(f"({each})" for each in conditions))])
     if fragment.findings:
