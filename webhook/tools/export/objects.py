@@ -14,8 +14,10 @@ from typing import Any
 
 import msgspec
 
+from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Requirement
 from policies.policy import BUILT_IN_POLICY, Match, Policy, PolicySet, end_of_pause
+from policies.rule import Mode
 from policies.times import utc
 from webhook.cluster import objects
 from webhook.tools.export.cel import fits, literal, text
@@ -111,21 +113,34 @@ REVIEWED: Mapping[str, Object] = {
 """What the API server asks a policy about, by `reviews` of its fragment."""
 
 
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to export.
+
+    now: the time at which pauses and exemptions are evaluated. selector: the namespaceSelector of the exported policies.
+    mutations: the version of MutatingAdmissionPolicy that the API server has.
+    """
+
+    now: datetime
+    mutations: str = "v1"
+    selector: Object = {}
+
+
 class ExportedRule(msgspec.Struct, frozen=True):
-    """A rule of a policy, and the namespaces in which it holds: where all of `scope` is true, and `selector` selects."""
+    """A rule of a policy, and the namespaces in which it holds: where all of `scope` is true."""
 
     policy: str
     id: str
-    version: str
+    mode: Mode
     scope: tuple[str, ...]
-    selector: Object
 
 
-def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, mutations: str) -> list[Object]:
-    """Return both objects, as plain data. `action` is for findings; `mutations` is the version of MutatingAdmissionPolicy."""
+def policy_and_binding(
+    fragment: Fragment, rule: ExportedRule, version: str, options: ExportOptions
+) -> list[Object]:
+    """Return both objects, as plain data. `version`: of the configuration."""
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [REVIEWED[fragment.reviews]]}
-    if rule.selector:
-        constraints["namespaceSelector"] = rule.selector
+    if options.selector:
+        constraints["namespaceSelector"] = options.selector
     variables, guard = list(fragment.variables.items()), ""
     if by_labels := [each for each in rule.scope if NAMESPACE_LABELS in each]:
         variables.insert(0, ("holds", " &&\n".join(by_labels)))
@@ -136,7 +151,9 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
         spec["matchConditions"] = _named([("applies", " &&\n".join(f"({each})" for each in conditions))])
     if fragment.findings:
-        kind, version, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
+        denies = rule.mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
+        action = "Audit" if rule.mode is Mode.AUDIT else "Deny" if denies else "Warn"
+        kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
         # Without text the message is that of the validation.
         unless_large = "variables.isLarge ? '' : " if "isLarge" in dict(variables) else ""
         validation = {
@@ -150,7 +167,7 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         found = [(f"findings{number}", guard + each) for number, each in enumerate(fragment.findings)]
         variables += [*found, ("findings", " + ".join(f"variables.{name}" for name, _ in found))]
     else:
-        kind, version, binding = "MutatingAdmissionPolicy", mutations, {}
+        kind, served, binding = "MutatingAdmissionPolicy", options.mutations, {}
         # A webhook may add a container afterwards; a second run adds nothing to what the first one has done.
         spec["reinvocationPolicy"] = "IfNeeded"
         patch = {"expression": f"{guard}{fragment.patch}\n"}
@@ -166,11 +183,11 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         "annotations": {
             "gpu-admission.dev/description": fragment.description,
             "gpu-admission.dev/policy": rule.policy,
-            "gpu-admission.dev/version": rule.version,
+            "gpu-admission.dev/version": version,
         },
     }
     return [
-        {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
+        {"apiVersion": f"{GROUP}/{served}", "kind": kind, "metadata": metadata, "spec": spec}
         for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]
 
