@@ -20,6 +20,7 @@ from policies.gpus.claimed_devices import (
     devices_by_claim,
     with_accelerator_claims_only,
 )
+from policies.gpus.default_gpus import refusal_findings
 from policies.placement.claim_classes import ClaimedClasses
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
@@ -42,7 +43,7 @@ from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.fitting_choices import may_exceed, with_choices_that_fit
-from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
+from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
@@ -282,8 +283,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
         """Return the decision of LimitRanges on the final pod."""
-        mapping = self.configuration.resource_mapping
-        findings = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
+        limits, mapping = self.facts.limits_of(policy.namespace), self.configuration.resource_mapping
+        findings = refusal_findings(pod, limits, mapping, is_partial=is_partial) if limits is not None else ()
         return Decision.of_findings(policy, findings, Mode.ENFORCE)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
