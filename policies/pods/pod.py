@@ -304,6 +304,24 @@ class Metadata(View, frozen=True):
         return int(text) if text.isascii() and text.isdigit() else 0
 
 
+class StoredObject(View, frozen=True):
+    """Base of the views of whole objects."""
+
+    metadata: Metadata | None = None
+
+    @property
+    def name(self) -> str:
+        return (self.metadata and self.metadata.name) or ""
+
+    @property
+    def uid(self) -> str:
+        return (self.metadata and self.metadata.uid) or ""
+
+    @property
+    def namespace(self) -> str:
+        return (self.metadata and self.metadata.namespace) or ""
+
+
 class ContainerPlace(msgspec.Struct, frozen=True):
     """A container and its place in the pod, such as `spec.initContainers[0]`."""
 
