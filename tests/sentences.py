@@ -15,7 +15,6 @@ import argparse
 import ast
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -331,7 +331,10 @@ def _texts(path: Path) -> str:
 def sampled(seed: int, number: int, say: Callable[[str], None]) -> list[Sentence]:
     """Return those of a random sample of the sentences of all judged folders that no test misses."""
     every = [sentence for folder in folders() if folder not in NOT_SAMPLED for sentence in sentences(folder)]
-    drawn = random.Random(seed).sample(every, number)  # noqa: S311 - the seed draws them again
+    # By its own hash: a sentence that is new elsewhere draws no others.
+    drawn = sorted(every, key=lambda each: sha256(f"{seed} {each.file} {each.text}".encode()).digest())[
+        :number
+    ]
     left = unasserted(drawn, sorted({test for each in drawn for test in tests_beside(each)}), say)
     return unasserted(left, sorted({tests_of(_folder_of(each)) for each in left}), say) if left else []
 

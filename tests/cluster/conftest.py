@@ -15,6 +15,8 @@ from tests.controlplane.gpuquota import install_quota_kind
 from tests.controlplane.webhook import uninstall
 from tests.unavailable import skip_without
 
+_SHARED = pytest.StashKey[ControlPlane]()
+
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,9 +35,20 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[ControlPlane]:
+def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """Serve the API alone: what is created stays as it is. `engineer`, of ml-engineers, may do nothing."""
-    yield from _running(ControlPlane)
+    for plane in _running(ControlPlane):
+        request.config.stash[_SHARED] = plane
+        yield plane
+        del request.config.stash[_SHARED]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_node_of_another_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Delete the nodes of the shared plane: the next module may ask which class has a node."""
+    yield
+    if shared := request.config.stash.get(_SHARED, None):
+        shared.client().delete("/api/v1/nodes")
 
 
 @pytest.fixture(scope="session")
