@@ -3,6 +3,7 @@
 Fields that the API may send as `null` are optional. Values that rules only copy (probe handlers, `valueFrom`) stay raw JSON.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -385,6 +386,11 @@ class Pod(View, frozen=True, dict=True):
             *(ContainerPlace(each, "containers", at) for at, each in enumerate(apps)),
             *(ContainerPlace(each, "initContainers", at) for at, each in enumerate(inits)),
         )
+
+    def amount_paths(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the paths of all limits and requests of these resources."""
+        places = self.places
+        return tuple(path for place in places for name in names for path in place.amount_paths(name))
 
     @property
     def apps(self) -> tuple[ContainerPlace, ...]:
