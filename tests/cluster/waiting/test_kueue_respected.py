@@ -15,6 +15,7 @@ from tests.cluster.waiting.kueue_objects import API, KUEUE_GATE, UID, kinds_of_k
 from tests.cluster.waiting.line import POLICY, Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
+from webhook.controller.reconciler import LINE_TURN_SECONDS
 
 RESPECT = POLICY.replace("onExceeded: Queue", "onExceeded: Queue, kueue: respect")
 TRAIN = UID.format(1)
@@ -59,7 +60,7 @@ def test_it_waits_until_kueue_says_so(line: Line) -> None:
     time.sleep(WHILE)
     assert line.waits("train-0")
     workload(line, "train", TRAIN, "QuotaReserved", "Admitted", gpus=3)
-    assert line.starts("train-0", seconds=10)
+    assert line.starts("train-0", seconds=LINE_TURN_SECONDS + 10)
     assert uses(line, 5)
 
 
