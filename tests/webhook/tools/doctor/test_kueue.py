@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.nodes import NVIDIA, node
+from tests.webhook.tools.doctor.objects import NVIDIA, node
 from tests.webhook.tools.installed_clusters import assert_found
 
 T4 = {"accelerator": "nvidia-t4"}

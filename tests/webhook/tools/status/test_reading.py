@@ -10,7 +10,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, group, status
 from tests.webhook.commands.checked_cluster import GROUP, cluster
-from tests.webhook.tools.doctor.nodes import node
+from tests.webhook.tools.doctor.objects import node
 from webhook.configuration.loader import load_directory
 from webhook.tools.status import reading
 from webhook.tools.status.denials import LoggedPods
