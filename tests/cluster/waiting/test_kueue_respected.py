@@ -20,7 +20,7 @@ from webhook.controller.reconciler import LINE_TURN_SECONDS
 RESPECT = POLICY.replace("onExceeded: Queue", "onExceeded: Queue, kueue: respect")
 TRAIN = UID.format(1)
 WHILE = 5
-"""Seconds in which a pod that Kueue has admitted would have started: the controller looks every 2."""
+"""Seconds in which a pod that Kueue has admitted would have started."""
 
 
 @pytest.fixture(scope="module")
