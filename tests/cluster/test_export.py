@@ -44,10 +44,7 @@ def type_checked(plane: ControlPlane, name: str, generation: int) -> JSON:
     return {"typeChecking": status.get("typeChecking", {})} if is_checked else {}
 
 
-# ---- what is added; whether it is what the engine says: test_export_differential.py
-
-
-# ---- what is refused
+# ---- what is refused; whether it is what the engine says: static/test_three_ways.py
 
 SIDECARS = [
     gpu_container("4", name="a", restartPolicy="Always"),
