@@ -8,6 +8,7 @@ import msgspec
 
 from policies.placement.class_use import ANY
 from policies.pods import limits
+from policies.pods.label_selector import LabelSelector
 from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
@@ -69,7 +70,8 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
                 continue
             # While a policy is paused (break glass), its rules only audit.
             mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
-            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted))
+            selector = policy.spec.match.namespace_selector or LabelSelector()
+            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted), selector)
             facts = common | facts_of(bound, configuration, bound_rules)
             found += [(rule, fragment) for fragment in fragments(rule.id, facts)]
             unsupported += _never_exported(bound)
@@ -79,7 +81,9 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         unsupported.append(Unsupported(rule.id, "what it adds", why, rule.policy))
     if exported:
         is_enforced = any(rule.mode is Mode.ENFORCE for rule, _ in exported)
-        everywhere = ExportedRule("", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT, ())
+        everywhere = ExportedRule(
+            "", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT, (), LabelSelector()
+        )
         exported += [(everywhere, fragment) for fragment in fragments(limits.ID, common)]
     ids = {rule.id for rule, _ in exported}
     why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
