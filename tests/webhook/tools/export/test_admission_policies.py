@@ -356,6 +356,7 @@ def test_what_every_object_has() -> None:
                 "matchExpressions": [{"key": "gpus", "operator": "In", "values": ("yes",)}]
             }
             assert each["spec"]["failurePolicy"] == "Fail"
+            assert len(each["spec"].get("matchConditions", [])) <= 1, "an API server evaluates all"
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
