@@ -12,7 +12,7 @@ from policies.pods.label_selector import LabelSelector
 from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
-from policies.rules import gpu_class, gpu_requests, max_runtime
+from policies.rules import gpu_class, max_runtime
 from webhook.cluster.objects import EXPORTED, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
@@ -23,6 +23,7 @@ from webhook.tools.export.templates import Fragment, fragments
 
 ALL_RULES = tuple(RULES_BY_ID)
 EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
+ALL_OF_IT = "all of it"
 WIDTH = 110
 SELECTOR = ",".join(f"{name}={value}" for name, value in EXPORTED.items() if not name.endswith("/name"))
 
@@ -57,7 +58,7 @@ class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
     common = common_facts(configuration)
-    unsupported = [Unsupported(rule.id, _ALL, rule.not_exported) for rule in RULES if rule.not_exported]
+    unsupported = [Unsupported(rule.id, ALL_OF_IT, rule.not_exported) for rule in RULES if rule.not_exported]
     ending: list[str] = []
     found: list[tuple[ExportedRule, Fragment]] = []
     for policy, scope in objects.governed(configuration.policies):
@@ -74,7 +75,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
             rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted), selector)
             facts = common | facts_of(bound, configuration, bound_rules)
             found += [(rule, fragment) for fragment in fragments(rule.id, facts)]
-            unsupported += _never_exported(bound)
+            unsupported += [Unsupported(rule.id, *left) for left in bound.rule.exported_without.items()]
     exported = [(rule, each) for rule, each in found if each.findings or rule.mode is Mode.ENFORCE]
     for rule in (rule for rule, fragment in found if fragment.patch and rule.mode is not Mode.ENFORCE):
         why = f"mode {rule.mode.value}: a policy of the API server can add, but not report what it would have added"
@@ -88,7 +89,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
     ids = {rule.id for rule, _ in exported}
     why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
     left = (rule_id for rule_id in EXPRESSIBLE if rule_id not in ids | {each.rule for each in unsupported})
-    unsupported += [Unsupported(rule_id, _ALL, why) for rule_id in left]
+    unsupported += [Unsupported(rule_id, ALL_OF_IT, why) for rule_id in left]
     made = (
         each
         for rule, fragment in exported
@@ -111,24 +112,6 @@ def _limits_something(bound: BoundRule) -> bool:
     if isinstance(options, max_runtime.MaxRuntimeOptions):
         return any([options.max, *(each.max for each in options.by_class.values())])
     return True
-
-
-# ---- what is left to the webhook
-
-
-_ALL = "all of it"
-
-
-def _never_exported(bound: BoundRule) -> Iterator[Unsupported]:
-    omitted, options = dict(bound.rule.exported_without), bound.options
-    if isinstance(options, gpu_requests.GPURequestsOptions):
-        if dict in {type(options.max_per_container), type(options.max_per_pod)}:
-            omitted["limits by class"] = (
-                "the largest holds for a pod that does not pin itself by labels of nodes"
-            )
-        if options.complete_limits:
-            omitted["completeLimits"] = "without the webhook the API server itself rejects such pods"
-    yield from (Unsupported(bound.rule.id, what, why) for what, why in omitted.items())
 
 
 def as_text(exported: AdmissionPolicies) -> str:

@@ -98,8 +98,7 @@ def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told() -> None:
 
 
 def test_what_never_comes_of_an_exported_rule() -> None:
-    limits = "gpu-requests: {completeLimits: true, maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}"
-    made = exported(policy("default", "priority: 0", limits))
+    made = exported(policy("default", "priority: 0"))
 
     assert [str(gap) for gap in made.unsupported if gap.what != "all of it" and not gap.policy] == [
         (
