@@ -19,7 +19,7 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
 from webhook.tools.export.objects import ExportedRule, ExportOptions, Object
-from webhook.tools.export.templates import Fragment, fragments
+from webhook.tools.export.templates import Facts, fragments
 
 ALL_RULES = tuple(RULES_BY_ID)
 EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
@@ -58,24 +58,14 @@ class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
     common = common_facts(configuration)
+    found = [
+        (rule, fragment)
+        for rule, facts in _exported_rules(configuration, options.now)
+        for fragment in fragments(rule.id, {**common, **facts})
+    ]
     unsupported = [Unsupported(rule.id, ALL_OF_IT, rule.not_exported) for rule in RULES if rule.not_exported]
-    ending: list[str] = []
-    found: list[tuple[ExportedRule, Fragment]] = []
-    for policy, scope in objects.governed(configuration.policies):
-        ending += objects.time_dependent(policy, options.now)
-        every = (configuration.policies.bound(rule, policy) for rule in RULES)
-        bound_rules = [bound for bound in every if bound.options.mode is not Mode.DISABLED]
-        for bound in bound_rules:
-            not_exempted = objects.not_exempted(policy, bound.rule.id, options.now)
-            if bound.rule.not_exported or not_exempted is None or not _limits_something(bound):
-                continue
-            # While a policy is paused (break glass), its rules only audit.
-            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
-            selector = policy.spec.match.namespace_selector or LabelSelector()
-            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted), selector)
-            facts = common | facts_of(bound, configuration, bound_rules)
-            found += [(rule, fragment) for fragment in fragments(rule.id, facts)]
-            unsupported += [Unsupported(rule.id, *left) for left in bound.rule.exported_without.items()]
+    for rule_id in dict.fromkeys(rule.id for rule, _ in found):
+        unsupported += [Unsupported(rule_id, *left) for left in RULES_BY_ID[rule_id].exported_without.items()]
     exported = [(rule, each) for rule, each in found if each.findings or rule.mode is Mode.ENFORCE]
     for rule in (rule for rule, fragment in found if fragment.patch and rule.mode is not Mode.ENFORCE):
         why = f"mode {rule.mode.value}: a policy of the API server can add, but not report what it would have added"
@@ -90,6 +80,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
     why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
     left = (rule_id for rule_id in EXPRESSIBLE if rule_id not in ids | {each.rule for each in unsupported})
     unsupported += [Unsupported(rule_id, ALL_OF_IT, why) for rule_id in left]
+    governing = (policy for policy, _ in objects.governed(configuration.policies))
     made = (
         each
         for rule, fragment in exported
@@ -101,8 +92,24 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         objects=tuple(sorted(made, key=lambda each: (each["metadata"]["name"], each["kind"]))),
         rules=tuple(rule.id for rule in RULES if rule.id in ids),
         unsupported=tuple(sorted(dict.fromkeys(unsupported), key=lambda each: ALL_RULES.index(each.rule))),
-        ending=tuple(ending),
+        ending=tuple(each for policy in governing for each in objects.time_dependent(policy, options.now)),
     )
+
+
+def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tuple[ExportedRule, Facts]]:
+    """Yield the rules of each policy that CEL can express, where they hold, with the facts of their templates."""
+    for policy, scope in objects.governed(configuration.policies):
+        every = (configuration.policies.bound(rule, policy) for rule in RULES)
+        bound_rules = [bound for bound in every if bound.options.mode is not Mode.DISABLED]
+        for bound in bound_rules:
+            not_exempted = objects.not_exempted(policy, bound.rule.id, now)
+            if bound.rule.not_exported or not_exempted is None or not _limits_something(bound):
+                continue
+            # While a policy is paused (break glass), its rules only audit.
+            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else bound.options.mode
+            selector = policy.spec.match.namespace_selector or LabelSelector()
+            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted), selector)
+            yield rule, facts_of(bound, configuration, bound_rules)
 
 
 def _limits_something(bound: BoundRule) -> bool:
