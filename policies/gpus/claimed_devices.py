@@ -6,6 +6,7 @@ DeviceClasses are all known to have no accelerators (NICs, CPUs), so `with_accel
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from policies.gpus.device_classes import DeviceSelector
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT
-from policies.pods.pod import Container, Metadata, OwnerReference, Pod, Toleration, View
+from policies.pods.pod import Container, Metadata, OwnerReference, Pod, StoredObject, Toleration, View
 from policies.pods.quantity import QuantityText
 
 
@@ -95,14 +96,12 @@ class ClaimStatus(View, frozen=True):
     reserved_for: tuple[Consumer, ...] | None = None
 
 
-class ResourceClaim(View, frozen=True):
-    metadata: Metadata | None = None
+class ResourceClaim(StoredObject, frozen=True):
     spec: ClaimSpec | None = None
     status: ClaimStatus | None = None
 
 
-class ResourceClaimTemplate(View, frozen=True):
-    metadata: Metadata | None = None
+class ResourceClaimTemplate(StoredObject, frozen=True):
     # Its spec has metadata and spec, as a claim has.
     spec: ResourceClaim | None = None
 
@@ -124,7 +123,7 @@ _TOLERATES_ALL = (Toleration(operator="Exists"),)
 
 
 class DeviceChoice(NamedTuple):
-    """Devices of one DeviceClass that all `expressions` (CEL) select. number: 0 for all of a node."""
+    """Devices of one DeviceClass that all `expressions` (CEL) select. number: 0 for all of a node, or for several requests."""
 
     device_class: str
     expressions: tuple[str, ...] = ()
@@ -169,11 +168,10 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
     """Return the record of a claim or template in JSON. Raises msgspec.ValidationError."""
     stored = decode_claim(document) if kind == CLAIM else decode_claim_template(document)
     claim = stored.spec if isinstance(stored, ResourceClaimTemplate) else stored
-    metadata = stored.metadata or Metadata()
-    owner = made_for(metadata)
+    owner = made_for(stored.metadata or Metadata())
     return ClaimRecord(
-        metadata.uid or "",
-        ClaimName(kind, metadata.namespace or "", metadata.name or ""),
+        stored.uid,
+        ClaimName(kind, stored.namespace, stored.name),
         requested_devices(claim.spec if claim else None),
         owner.kind if owner else "",
     )
@@ -202,7 +200,11 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     every = [each for request in requests for each in request.alternatives]
     texts = {text for each in every for text in each.expressions}
     are_short = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
-    choices = frozenset(each.choice if are_short else each.choice._replace(expressions=()) for each in every)
+    written = [each.choice if are_short else each.choice._replace(expressions=()) for each in every]
+    requests_of = Counter(each._replace(number=0) for each in written)
+    choices = frozenset(
+        each if requests_of[each._replace(number=0)] == 1 else each._replace(number=0) for each in written
+    )
     if len(msgspec.json.encode([each.tolerations for each in choices])) > MAX_TOLERATION_TEXT:
         choices = frozenset(each._replace(tolerations=_TOLERATES_ALL) for each in choices)
     is_unknown = any(not each.device_class for each in choices)

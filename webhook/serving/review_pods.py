@@ -18,7 +18,7 @@ from policies.rule import Phase
 from webhook.canary.traces import canary_trace
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.gate import without_line
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.queue_gate import keep_gate, line_of, queue
@@ -59,7 +59,7 @@ def review_pod(review: Review) -> ReviewResult:
             by_daemonset = made_by_daemonset(pod, request)
             decision = queue(evaluator, decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
-            decision = evaluator.reserve(decision, _quota_request(review, policy, pod, before, fingerprint))
+            decision = evaluator.reserve(decision, _quota_request(review, pod, before, fingerprint))
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
     subject, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
     response = decided(request.uid, [decision], subject=subject, patch=patch, trace=trace)
@@ -73,28 +73,19 @@ def _by_rules(review: Review, policy: EffectivePolicy, pod: Pod, fingerprint: by
     if not is_update:
         is_proven = made_by_controller(request)
         owner = owner_of(policy, pod, evaluator.configuration, evaluator.facts, is_proven=is_proven)
-    return evaluator.evaluate(
-        review.phase,
-        policy,
-        pod,
-        by_daemonset=made_by_daemonset(pod, request),
-        is_update=is_update,
-        owner=owner,
-        fingerprint=fingerprint,
-    )
+    creation = Creation(review.phase, policy, made_by_daemonset(pod, request), owner)
+    return evaluator.evaluate(creation, pod, is_update=is_update, fingerprint=fingerprint)
 
 
 def _is_cached(request: AdmissionRequest) -> bool:
     return memoryview(request.object).nbytes <= LONGEST_CACHED
 
 
-def _quota_request(
-    review: Review, policy: EffectivePolicy, pod: Pod, before: Pod | None, fingerprint: bytes | None
-) -> QuotaRequest:
+def _quota_request(review: Review, pod: Pod, before: Pod | None, fingerprint: bytes | None) -> QuotaRequest:
     """Return what a new pod, or a change of the stored pod `before`, demands of the quota."""
     evaluator, cache = review.evaluator, review.evaluator.cache
     if before is None:
-        line = line_of(evaluator, policy, pod, by_daemonset=made_by_daemonset(pod, review.request))
+        line = line_of(pod, by_daemonset=made_by_daemonset(pod, review.request))
     else:
         line = Line.LIFTS if review.by_controller else Line.BEHIND
     nodes = evaluator.facts.named_nodes()
@@ -144,7 +135,7 @@ def restored(
 
     `submitted`: the pod of the update as its author submitted it. `documents`: the JSON of the stored pod and of the update.
     """
-    today = evaluator.evaluate(Phase.MUTATE, policy, submitted)
+    today = evaluator.evaluate(Creation(Phase.MUTATE, policy), submitted)
     wanted = {change.what: change.rule for change in today.changes if change.what in injected}
     restoration = restore(stored, *documents, wanted)
     warnings = tuple(Violation(warning, Outcome.WARNED) for warning in restoration.warnings)

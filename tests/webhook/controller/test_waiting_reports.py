@@ -414,6 +414,12 @@ OTHER = quota_ledger(used={"gpus": Fraction(40)}, class_catalogue="c")
         (),
         "it exceeds the whole quota: it needs 11 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
     ),
+    never_whatever_kueue_admits_beyond_its_own_quota=(
+        10,
+        waiter("first", 65, beyond={"gpus": Fraction(65)}),
+        (),
+        "it exceeds the whole quota: it needs 65 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
+    ),
 )
 def test_a_pod_that_waits_for_the_team_reads_so(
     hard: int, first: Waiter, ahead: tuple[Waiter, ...], want: str, world: World
@@ -433,3 +439,16 @@ def test_an_object_whose_pods_start_in_stages_has_one_event(world: World) -> Non
     for each in (one, one, other, one):
         world.reports.staged(each)
     assert world.said() == [(name, "QuotaQueued", IN_STAGES) for name in ("one", "other")]
+
+
+def test_no_number_of_objects_that_start_in_stages_repeats_their_events(world: World) -> None:
+    """All that have pods are read within REPEAT_SECONDS. What was not is forgotten."""
+    objects = [Regarding("v1", "JobSet", f"set-{number}", f"{number}", "team") for number in range(2000)]
+    for _ in range(3):
+        for each in objects:
+            world.reports.staged(each)
+        world.clock.now += REPEAT_SECONDS / 2
+    assert len(world.events) == len(objects)
+    world.clock.now += REPEAT_SECONDS
+    world.reports.staged(objects[-1])
+    assert len(world.reports._staged) == 1

@@ -1,8 +1,11 @@
-"""Which GPU nodes a pod fits on, and what is against the others, for `why`."""
+"""Which GPU nodes a pod fits on, and what is against the others; and what it demands of the quota."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from fractions import Fraction
 from typing import NamedTuple
+
+from msgspec.structs import asdict
 
 from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
@@ -10,14 +13,23 @@ from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
+from policies.pods.limit_ranger import text
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
+from policies.pods.quantity import NANO, Quantity
 from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.demand import Catalogue
+from policies.quota.demand import Catalogue, pod_demand
 from webhook.cluster.capacity import GPUNode
+from webhook.cluster.objects import timestamp
 from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
+from webhook.quota.counted_records import LONG_PENDING_SECONDS
+from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.listed_capacity import gpu_amounts
-from webhook.tools.why.explanation import Awaited, NodeFit, Way
+from webhook.tools.status.summaries import IdleOwner, QuotaSummary
+from webhook.tools.why.explanation import Awaited, NodeFit, QuotaDemand, QuotaFit, Way
+
+NO_OTHERS: Mapping[str, Fraction] = {}
+HUGE_PAGES, MIB = "hugepages-", Fraction(2**20)
 
 
 def requested_gpus(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
@@ -40,22 +52,29 @@ def node_fits(
     nodes: Iterable[GPUNode],
     requested: dict[str, Fraction],
     startup_taints: Collection[Toleration] = (),
+    others: Mapping[str, Fraction] = NO_OTHERS,
 ) -> tuple[NodeFit, ...]:
     """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first.
 
-    startup_taints: the startupTaints of all NodePools of Karpenter, which go by themselves.
+    startup_taints: the startupTaints of all NodePools of Karpenter, which go by themselves. others: what the pod requests besides
+    GPUs.
     """
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
-    fits = (_node_fit(pod, node, requested, startup_taints) for node in nodes)
+    fits = (_node_fit(pod, node, requested, startup_taints, others) for node in nodes)
     return tuple(sorted(fits, key=lambda each: each.order))
 
 
 def _node_fit(
-    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
+    pod: Pod,
+    node: GPUNode,
+    requested: dict[str, Fraction],
+    startup_taints: Collection[Toleration],
+    others: Mapping[str, Fraction],
 ) -> NodeFit:
     is_bound, free = bool(pod.spec.node_name), node.free
-    obstacles = [] if is_bound else list(_obstacles(pod, node, requested, startup_taints))
+    obstacles = [*_obstacles(pod, node, requested, startup_taints), *_lacking_others(pod, node, others)]
+    obstacles = [] if is_bound else obstacles
     remedies = [each.remedy for each in obstacles]
     return NodeFit(
         name=node.name,
@@ -152,6 +171,43 @@ def _lacking(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterato
             yield Obstacle(f"has {left} free, and {demanded}", remedy, Way(awaits=(Awaited.ROOM,)))
 
 
+def _lacking_others(pod: Pod, node: GPUNode, others: Mapping[str, Fraction]) -> Iterator[Obstacle]:
+    """Yield what the node has too little of besides GPUs."""
+    if node.room is None:
+        return
+    compared = ((name, amount) for name, amount in others.items() if name in node.room or _may_lack(name))
+    for name, amount in compared:
+        has = node.room.get(name, NOTHING)
+        free = max(has - (node.used or {}).get(name, NOTHING), NOTHING)
+        most, left, demanded = (text(name, Quantity(int(each * NANO))) for each in (has, free, amount))
+        if has < amount:
+            edits = _requesting_other(pod, name, has)
+            remedy = f"request {most} or less of {name}" if has else f"remove {name} from its resources"
+            message = f"has {most} {name} in all, and the pod requests {demanded}"
+            yield Obstacle(message, remedy if edits else "", Way(edits=edits))
+        elif free < amount:
+            remedy = f"wait until {demanded} {name} is free on one node"
+            message = f"has {left} of {most} {name} free, and the pod requests {demanded}"
+            yield Obstacle(message, remedy, Way(awaits=(Awaited.ROOM,)))
+
+
+def _may_lack(name: str) -> bool:
+    """Whether nodes may be without the resource: every kubelet reports cpu and memory."""
+    return "/" in name or name.startswith(HUGE_PAGES)
+
+
+def _requesting_other(pod: Pod, name: str, has: Fraction) -> Edits:
+    """Return the edits by which the containers together request no more than a node has."""
+    paths = [place.amount_paths(name) for place in pod.places if place.amount_paths(name)]
+    if not has:
+        return tuple(Edit(path) for of_place in paths for path in of_place)
+    step = Fraction(1, 10) if name == "cpu" else Fraction(1) if "/" in name else MIB
+    value = text(name, Quantity(int(has / max(len(paths), 1) // step * step * NANO)))
+    # A request can be less than the limit, but not of what cannot be overcommitted.
+    last = 0 if _may_lack(name) else -1
+    return tuple(Edit(path, value) for of_place in paths for path in of_place[last:])
+
+
 def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:
     """Return the edits that request fewer of a resource, or one of another in its place. Empty if each container needs more."""
     places = [place for place in pod.places if place.amount_paths(name)]
@@ -180,3 +236,40 @@ def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
     return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)
     )
+
+
+def quota_fit(
+    pod: Pod,
+    quota: QuotaRecord,
+    status: QuotaSummary,
+    nodes: NodeIndex,
+    catalogue: Catalogue,
+    now: datetime,
+    *,
+    is_held: bool,
+) -> QuotaFit | None:
+    """Return the demand of the pod on the quota, and its status; None if its spec cannot be read."""
+    if quota.spec is None:
+        return None
+    demand = pod_demand(pod, catalogue, quota.spec.unclassified_pods, nodes=nodes)
+    rows = tuple(
+        QuotaDemand(**asdict(row), requested=demand.vector[row.key])
+        for row in status.rows
+        if demand.vector.get(row.key)
+    )
+    created = (pod.metadata and pod.metadata.creation_timestamp) or timestamp(now)
+    since = datetime.fromisoformat(created)
+    is_long = is_held and not pod.spec.node_name and (now - since).total_seconds() > LONG_PENDING_SECONDS
+    return QuotaFit(
+        state=status.state,
+        rows=rows,
+        is_held=is_held,
+        unbound_since=since if is_long else None,
+        team=quota.status.team,
+    )
+
+
+def idle_owner(status: QuotaSummary | None, names: Collection[str]) -> IdleOwner | None:
+    """Return the idle owner with one of these names, such as `Notebook/ana`; None if none is known to be idle."""
+    owners = status.idle_owners if status else ()
+    return next((owner for owner in owners if owner.owner in names), None)
