@@ -13,7 +13,7 @@ from tests.cluster.configuration import install_configuration_kinds
 from tests.controlplane import ControlPlane, accepted, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
-from tests.webhook.tools.rightsize.measured import Pod, Recorded
+from tests.webhook.tools.rightsize.peaks import Pod, Recorded
 from webhook.commands import main
 from webhook.configuration.documents import API_VERSION, Document
 

@@ -33,9 +33,8 @@ from webhook.commands.output import (
 from webhook.configuration.loader import load_directory
 from webhook.prometheus.client import Prometheus
 from webhook.tools import gpu_hours
-from webhook.tools.average_use import read_use, use_of
-from webhook.tools.coverage import Coverage, Interval
 from webhook.tools.prices import Prices, in_cents, money, read_prices
+from webhook.tools.recorded_use import read_use, use_of
 
 WIDEST_NAME = 56
 MAX_SHOWN = 40
@@ -188,7 +187,7 @@ def _document(
         "groups": [
             {
                 **dict(zip(by, row.names, strict=True)),
-                **_since_until(Interval(group.first, group.last)),
+                **_since_until(gpu_hours.Interval(group.first, group.last)),
                 **_figures(row, columns),
                 "objects": row.objects,
             }
@@ -201,12 +200,10 @@ def _document(
         "openEnded": usage.open_ended,
         "onlyAdmitted": usage.only_admitted,
         "usageLines": usage.usage_lines,
-        "otherVersionLines": usage.other_version_lines,
         "fileProblems": lines.problems,
         "log": usage.coverage.log and _since_until(usage.coverage.log),
         "gaps": [*map(_since_until, usage.coverage.gaps)],
         "gapHours": usage.coverage.gap_seconds / 3600,
-        "perhapsNotWhole": [*map(_since_until, usage.coverage.unknown)],
     }
 
 
@@ -219,7 +216,7 @@ def _figures(row: Row, columns: Columns) -> dict[str, object]:
     }
 
 
-def _since_until(interval: Interval) -> dict[str, str]:
+def _since_until(interval: gpu_hours.Interval) -> dict[str, str]:
     moments = (timestamp(datetime.fromtimestamp(each, UTC)) for each in interval)
     return dict(zip(("since", "until"), moments, strict=True))
 
@@ -229,7 +226,7 @@ def _csv(
     groups: Sequence[gpu_hours.GroupUsage],
     rows: Sequence[Row],
     columns: Columns,
-    coverage: Coverage,
+    coverage: gpu_hours.Coverage,
 ) -> str:
     """Return a table by RFC 4180, a row for each group: no sum, so that a spreadsheet may add up the columns."""
     prices, text = columns.prices, io.StringIO()
@@ -243,7 +240,7 @@ def _csv(
         costs = (money(row.cents), prices.currency) if prices else ()
         cells = [
             *map(_cell, row.names),
-            *_since_until(Interval(group.first, group.last)).values(),
+            *_since_until(gpu_hours.Interval(group.first, group.last)).values(),
             *map(_decimal, hours),
         ]
         writer.writerow([*cells, row.objects, *costs, log, gaps])
@@ -325,22 +322,17 @@ def _notes(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator[str]:
         yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
     if unreadable := lines.unreadable + usage.unreadable:
         yield f"{unreadable} of {counted(lines.lines, 'line')} left out: they cannot be read as lines of an audit log."
-    if usage.other_version_lines:
-        yield f"{counted(usage.other_version_lines, 'line')} left out: a controller of another version wrote them."
     coverage = usage.coverage
-    if coverage.log and (coverage.gaps or coverage.unknown):
+    if coverage.log and coverage.gaps:
         yield "The log begins at {} and ends at {}.".format(*_since_until(coverage.log).values())
     if coverage.gap_seconds > TAKE_OVER_SECONDS:
         yield (
             f"No controller wrote for {coverage.gap_seconds / 3600:.1f} h: {_times(coverage.gaps)}. What began and ended then is "
             "not in the total, and what ended then counts to its last line: how many GPU-hours are missing is not known."
         )
-    if coverage.unknown:
-        why = "it is unknown whether a controller wrote all lines: an older version wrote the log"
-        yield f"{_times(coverage.unknown)}: {why}."
 
 
-def _times(intervals: Sequence[Interval]) -> str:
+def _times(intervals: Sequence[gpu_hours.Interval]) -> str:
     longest = sorted(intervals, key=lambda interval: interval.since - interval.until)[:MAX_GAPS]
     shown = ", ".join(" to ".join(_since_until(each).values()) for each in sorted(longest))
     return shown + (f" and {len(intervals) - MAX_GAPS} more" if len(intervals) > MAX_GAPS else "")

@@ -23,7 +23,7 @@ from webhook.tools.status.team_text import team_share
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaFit, Source
-from webhook.tools.why.node_fit import format_requests
+from webhook.tools.why.fit import format_requests
 from webhook.tools.why.problems import Problem, Problems, read_problems
 
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})

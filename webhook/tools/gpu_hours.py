@@ -17,12 +17,11 @@ from fractions import Fraction
 from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from policies.quota.amounts import GPUS, NOTHING, parse_amount
-from webhook.tools.coverage import Coverage, Writers
 
 STDIN = "-"
 GZIP = b"\x1f\x8b"
@@ -146,6 +145,61 @@ CONTROLLERS = "system:"
 
 amount_of = lru_cache(maxsize=4096)(parse_amount)
 
+CONTINUOUS_SECONDS = 1.0
+"""A shorter time between two intervals is the rounding of their moments."""
+
+
+class Interval(NamedTuple):
+    """Moments in seconds of the epoch."""
+
+    since: float
+    until: float
+
+
+class Coverage(NamedTuple):
+    """log: from the first to the last line. gaps: when no controller wrote that it counts."""
+
+    log: Interval | None
+    gaps: list[Interval]
+
+    @property
+    def gap_seconds(self) -> float:
+        return sum(gap.until - gap.since for gap in self.gaps)
+
+
+def coverage(
+    counting: list[Interval], lines: Interval | None, since: float, until: float, now: float
+) -> Coverage:
+    """Return what is known between `since` and `until`, or `now` if that is earlier.
+
+    counting: when controllers say that they counted. lines: from the first to the last line about an object. -inf and inf stand
+    for the first and the last line.
+    """
+    merged = _merged(counting)
+    log = Interval(merged[0].since, merged[-1].until) if merged else lines
+    if log is None:
+        return Coverage(None, [])
+    at = log.since if since == float("-inf") else since
+    end = log.until if until == float("inf") else min(until, now)
+    gaps: list[Interval] = []
+    for each in (*merged, Interval(end, float("inf"))):
+        gap = Interval(at, min(each.since, end))
+        if gap.until - at > CONTINUOUS_SECONDS:
+            gaps.append(gap)
+        at = max(at, each.until)
+    return Coverage(log, gaps)
+
+
+def _merged(intervals: list[Interval]) -> list[Interval]:
+    merged: list[Interval] = []
+    for interval in sorted(intervals):
+        if merged and interval.since <= merged[-1].until + CONTINUOUS_SECONDS:
+            merged[-1] = Interval(merged[-1].since, max(merged[-1].until, interval.until))
+        else:
+            merged.append(interval)
+    return merged
+
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -257,9 +311,11 @@ class Usage:
         self._owners = Recent[tuple[str, str], str]()
         self._admitted = Recent[str, None]()
         self._groups: dict[Group, GroupUsage] = {}
-        self._writers, self.coverage = Writers(), Coverage(None, [], [])
-        self.unreadable = self.usage_lines = self.other_version_lines = 0
-        """Numbers of lines: with an invalid time or amount; of controllers, understood; of controllers of an older version."""
+        self._counting: list[Interval] = []
+        self._lines: Interval | None = None
+        self.coverage = Coverage(None, [])
+        self.unreadable = self.usage_lines = 0
+        """Numbers of lines: with an invalid time or amount, or without one; of controllers, understood."""
         self.open_ended = 0
         """Objects without a line that says when they ended: they count as long as their controller knew of them."""
 
@@ -285,7 +341,7 @@ class Usage:
 
     def finish(self, now: float) -> None:
         """Add the objects that were not released, and set `coverage` of the requested time, up to `now`."""
-        self.coverage = self._writers.coverage(self._since, self._until, now)
+        self.coverage = coverage(self._counting, self._lines, self._since, self._until, now)
         for uid, held in self._held.items():
             held.since = max(held.since, self._started.get(uid, held.since))
             if held.last >= self._last_held.get(held.replica, held.last) - SWEEP_SECONDS:
@@ -309,13 +365,13 @@ class Usage:
     def _counted(self, line: AuditLine) -> None:
         uid, at = line.object_uid, seconds_of(line.time)
         if line.verdict == "counting":
-            self._writers.counting(line.replica, seconds_of(line.since), at)
+            # Lines of one controller follow each other, so that the list stays as short as its gaps are few.
+            self._counting[-1:] = _merged([*self._counting[-1:], Interval(seconds_of(line.since), at)])
             _raise(self._last_line, line.replica, at)
         elif line.verdict == "started":
             self._started[uid] = at
         elif not line.demand or not line.since:
-            self.other_version_lines += 1
-            return
+            raise ValueError("a line about an object must have its demand, and since when it exists")
         self.usage_lines += 1
         if not line.demand or uid in self._released:
             return
@@ -324,7 +380,8 @@ class Usage:
         gpu_class = line.class_ or UNKNOWN_CLASS
         held = Held(since, at, line.replica, gpus, group, gpu_class, self._use(line) if self._use else None)
         self._admitted.pop(uid, None)
-        self._writers.wrote(line.replica, at)
+        first, last = self._lines or (at, at)
+        self._lines = Interval(min(first, at), max(last, at))
         _raise(self._last_line, line.replica, at)
         if line.verdict != "released":
             if not line.first:

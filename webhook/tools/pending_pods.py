@@ -11,13 +11,12 @@ from fractions import Fraction
 import msgspec
 
 from policies.finding import truncate
-from policies.placement.named_nodes import NodeIndex
-from policies.quota.amounts import GPUS, RESOURCES, Vector, total
+from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
 from policies.quota.demand import UnclassifiedPods
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
 from webhook.quota.counted_records import PODS, PodRecord, RecordReader
-from webhook.tools.certain_demand import certain_demand
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
@@ -105,3 +104,24 @@ def _reason(pod: StoredPod) -> str:
     if pod.gates:
         return truncate(f"scheduling gates: {', '.join(pod.gates)}", LONGEST_REASON)
     return truncate(pod.unscheduled.partition("\n")[0], LONGEST_REASON) or NOT_CONSIDERED
+
+
+def certain_demand(
+    reader: RecordReader, pod: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
+) -> Vector:
+    """Return the demand of a pod. If the caller may not list nodes, return only the dimensions that do not depend on the node.
+
+    nodes: None if the caller may not list them. A bound pod counts for the class of its node, which is unknown then. So classes
+    are omitted if the pod pins none, and `gpus` if it is not the same on all classes on which the pod may be.
+    """
+    if nodes is not None or not pod.node_name:
+        return reader.demand_of_pod(pod, unclassified_pods, nodes or NO_NODES)
+    unbound = msgspec.structs.replace(pod, node_name="")
+    demand, on_any = (
+        reader.demand_of_pod(unbound, each, NO_NODES)
+        for each in (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE)
+    )
+    # MostExpensive has an amount for each possible class. If all are equal, so is `gpus` on any of them.
+    if len({amount for key, amount in on_any.items() if key.startswith(CLASSES)}) <= 1:
+        return demand
+    return {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}

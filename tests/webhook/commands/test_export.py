@@ -9,8 +9,7 @@ from tests.cases import cases
 from tests.gpu_stacks import AGENTS
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, POLICIES, cluster
-from tests.webhook.tools.doctor.admission import OURS, excluding, namespace
-from tests.webhook.tools.doctor.nodes import node
+from tests.webhook.tools.doctor.objects import OURS, excluding, namespace, node
 from webhook.commands import main
 
 POLICY = """\

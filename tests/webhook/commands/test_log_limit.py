@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cases import cases
-from webhook.commands import log_limit
-from webhook.commands.log_limit import GATHERED, MAX_SOURCES, LimitedHandler
-from webhook.commands.log_options import JsonLines, TextLines
+from webhook.commands import log_options
+from webhook.commands.log_options import GATHERED, MAX_SOURCES, JsonLines, LimitedHandler, TextLines
 
 
 class Log:
@@ -20,7 +19,7 @@ class Log:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.stream = 1_000.0, io.StringIO()
-        monkeypatch.setattr(log_limit, "monotonic", lambda: self.now)
+        monkeypatch.setattr(log_options, "monotonic", lambda: self.now)
         self.handler = LimitedHandler(self.stream)
         self.handler.setFormatter(TextLines())
         self.logger = logging.Logger("gpu_admission.controller")  # noqa: LOG001 - one of each test

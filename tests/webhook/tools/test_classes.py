@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from tests.webhook.commands.checked_cluster import GROUP, cluster
-from tests.webhook.tools.doctor.nodes import stored
+from tests.webhook.tools.doctor.objects import stored
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.tools.classes import read_classes, use_of_class

@@ -1,21 +1,24 @@
-"""Owners of pending pods that hold quota, and why the pods do not run."""
+"""Owners of pending pods that hold quota, why the pods do not run, and what of their demand is certain."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.quota.amounts import Hard, texts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec
 from policies.quota.waiting import GATE
-from tests.builders import JSON, gpu_container
+from tests.builders import JSON, container, gpu_container
 from tests.builders import pod as pod_document
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.configuration.loader import load_directory
+from webhook.quota.counted_records import RecordReader
 from webhook.quota.documents import QuotaRecord, QuotaStatus
-from webhook.tools.pending_pods import PendingOwner, pending_owners
+from webhook.tools.pending_pods import PendingOwner, certain_demand, pending_owners
 from webhook.tools.status.quotas import quota_status
 
 SPEC = QuotaSpec(hard=Hard(gpus=8))
@@ -103,3 +106,59 @@ def test_what_depends_on_a_node_that_may_not_be_listed_is_no_number(tmp_path: Pa
     )
     record = QuotaRecord(namespace="team", uid="", version="", spec=SPEC, status=QuotaStatus())
     assert [row.pending for row in quota_status(record, None, [owner]).rows] == [None]
+
+
+READER = RecordReader(CONFIGURATION)
+
+
+def pinned(*products: str) -> JSON:
+    terms = [
+        {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": list(products)}]}
+    ]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+SMALL, LARGE = "NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-SXM4-80GB"
+
+
+@cases(
+    ("resource", "products", "want"),
+    a_whole_card=("nvidia.com/gpu", (), {"gpus": "1", "resources/nvidia.com/gpu": "1"}),
+    a_slice_that_is_the_same_part_of_every_card=(
+        "nvidia.com/mig-2g.20gb",
+        (),
+        {"gpus": "2/7", "resources/nvidia.com/mig-2g.20gb": "1"},
+    ),
+    a_slice_that_is_different_parts=("nvidia.com/mig-1g.10gb", (), {"resources/nvidia.com/mig-1g.10gb": "1"}),
+    of_one_class=(
+        "nvidia.com/mig-1g.10gb",
+        (LARGE,),
+        {
+            "classes/nvidia-a100": "1/7",
+            "classes/nvidia-a100-80gb": "1/7",
+            "gpus": "1/7",
+            "resources/nvidia.com/mig-1g.10gb": "1",
+        },
+    ),
+    of_two_classes_of_a_family=(
+        "nvidia.com/mig-1g.10gb",
+        (SMALL, LARGE),
+        {"resources/nvidia.com/mig-1g.10gb": "1"},
+    ),
+)
+def test_only_what_does_not_depend_on_the_node(
+    resource: str, products: tuple[str, ...], want: dict[str, str]
+) -> None:
+    affinity = {"affinity": pinned(*products)} if products else {}
+    document = pod_document(container(resources={"limits": {resource: "1"}}), nodeName="n1", **affinity)
+    document["metadata"] = {
+        "name": "a",
+        "namespace": "team",
+        "uid": "u",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    record = READER.read_pod(msgspec.Raw(msgspec.json.encode(document)))
+    assert record is not None
+
+    assert texts(certain_demand(READER, record, UnclassifiedPods.TOTAL_ONLY, None)) == want

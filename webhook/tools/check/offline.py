@@ -40,11 +40,11 @@ from webhook.evaluation.workloads import (
 from webhook.tools.check import run_context, run_quotas
 from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
-from webhook.tools.check.run_budgets import budget_findings
 from webhook.tools.check.run_decisions import (
     PodResult,
     advice,
     as_known,
+    budget_findings,
     counted_claim,
     without_placeholders,
 )

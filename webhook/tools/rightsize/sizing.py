@@ -21,7 +21,6 @@ HEADROOM = Fraction(5, 4)
 MONTHLY_HOURS = 365 * 24 // 12
 IDLE_BELOW = Fraction(5, 100)
 WHOLE = Fraction(1)
-GIB = 1 << 30
 
 Offers = Mapping[str, Collection[str]]
 """By class, the resources that nodes offer."""

@@ -24,7 +24,7 @@ from webhook.quota.counted_records import PODS
 from webhook.tools.classes import use_of_class
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.prices import Prices, money
-from webhook.tools.rightsize.peaks import Measured, read_peaks
+from webhook.tools.recorded_use import Measured, read_peaks
 from webhook.tools.rightsize.sizing import MONTHLY_HOURS, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
 from webhook.tools.status.listed_capacity import gpu_amounts
 from webhook.tools.status.permitted import Permitted

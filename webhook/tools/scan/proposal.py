@@ -23,7 +23,7 @@ from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import from_all_vendors
 from policies.placement.given_tolerations import resource_taint
-from policies.pods.names import is_class_name
+from policies.pods.names import is_class_name, is_dns_label
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
 from policies.policy import BUILT_IN_POLICY, DEFAULT, Labels
@@ -40,7 +40,6 @@ from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.nodes import names_in_words
-from webhook.tools.scan.proposed_teams import HeldGPUs, proposed_teams
 from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
 
@@ -312,3 +311,53 @@ def _mig_profiles(nodes: Iterable[GPUNode], memory: int) -> dict[str, dict[str, 
             name = match["name"] + ("+me" if match["media"] else "")
             profiles[name] = {"sevenths": sevenths, "memoryGiB": gib, "perGPU": per_gpu}
     return profiles
+
+
+TEAM_LABELS = frozenset(
+    {
+        "business-unit",
+        "cost-center",
+        "cost-centre",
+        "costcenter",
+        "department",
+        "group",
+        "owner",
+        "projectid",  # field.cattle.io/projectId of Rancher
+        "squad",
+        "team",
+        "tenant",  # capsule.clastix.io/tenant
+    }
+)
+"""Last parts of keys, in lower case. A label of another name may be anything."""
+
+
+class HeldGPUs(msgspec.Struct, frozen=True):
+    """What a namespace holds, and its largest pod."""
+
+    namespace: str
+    gpus: Fraction
+    largest: Fraction
+
+
+def proposed_teams(holders: Iterable[HeldGPUs], labels: Mapping[str, Labels]) -> Iterator[Document]:
+    """Yield a ClusterGPUQuota for each value of the label that most of the holders share, if two of them have it.
+
+    It grants what they hold, rounded up, and the largest pod once more. A namespace belongs to one team, so one label decides.
+    """
+    by_label: dict[str, dict[str, list[HeldGPUs]]] = defaultdict(lambda: defaultdict(list))
+    for holder in holders:
+        for key, value in labels.get(holder.namespace, ()):
+            if key.rpartition("/")[2].lower() in TEAM_LABELS:
+                by_label[key][value].append(holder)
+    shared = {
+        key: {value: members for value, members in values.items() if len(members) > 1 and is_dns_label(value)}
+        for key, values in by_label.items()
+    }
+    key = max(sorted(shared), key=lambda key: sum(map(len, shared[key].values())), default="")
+    for value, members in sorted(shared.get(key, {}).items()):
+        gpus = ceil(sum(member.gpus for member in members)) + ceil(max(member.largest for member in members))
+        spec = {
+            "namespaces": {"selector": {"matchLabels": {key: value}}},
+            "hard": {GPUS: format_amount(Fraction(gpus))},
+        }
+        yield Document(TEAM, value, spec)

@@ -27,11 +27,10 @@ from webhook.quota.documents import (
     ShareStatus,
 )
 from webhook.quota.enforcer import ReadOnlyQuota
-from webhook.tools.certain_demand import certain_demand
 from webhook.tools.json_struct import JsonStruct
-from webhook.tools.pending_pods import PendingOwner
+from webhook.tools.pending_pods import PendingOwner, certain_demand
 from webhook.tools.status import summaries
-from webhook.tools.status.allocated_kinds import AllocatedKinds, listed_demand
+from webhook.tools.status.listed_devices import AllocatedKinds, listed_demand
 from webhook.tools.status.permitted import Permitted
 
 

@@ -64,11 +64,16 @@ from webhook.tools.why.explanation import (
     ways_of,
 )
 from webhook.tools.why.family import missing_of_group, no_pods, read_author, read_family, wanted_pods
-from webhook.tools.why.kueue import family_uids, kueue_cause
-from webhook.tools.why.line import gang_keys, line_cause, place_in_line
-from webhook.tools.why.node_fit import classes_for, format_requests, node_fits, requested_gpus
+from webhook.tools.why.fit import (
+    classes_for,
+    format_requests,
+    idle_owner,
+    node_fits,
+    quota_fit,
+    requested_gpus,
+)
+from webhook.tools.why.line import family_uids, gang_keys, kueue_cause, line_cause, place_in_line
 from webhook.tools.why.now import After, Try, helps, nearest, now
-from webhook.tools.why.quota_fit import idle_owner, quota_fit
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
 from webhook.tools.why.situation import Situation
 from webhook.workloads.places import PodPlace, workload_pods

@@ -7,10 +7,23 @@ from typing import NamedTuple
 
 from policies.quota.waiting import GATE
 from tests.builders import JSON
-from tests.webhook.tools.doctor.admission import MUTATING, NAMESPACES, OURS, excluding, namespace
-from tests.webhook.tools.doctor.leases import LEADS
-from tests.webhook.tools.doctor.nodes import GPU, NVIDIA, POLICIES, node, stored
-from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, conditions, quota
+from tests.webhook.tools.doctor.objects import (
+    COUNTED,
+    GPU,
+    LEADS,
+    MUTATING,
+    NAMESPACES,
+    NVIDIA,
+    OURS,
+    POLICIES,
+    QUOTAS,
+    conditions,
+    excluding,
+    namespace,
+    node,
+    quota,
+    stored,
+)
 
 NODES, MAPPINGS = "/api/v1/nodes", "/apis/gpu-admission.dev/v1alpha1/gpuresourcemappings"
 CLASSES = "/apis/gpu-admission.dev/v1alpha1/gpuclasses"

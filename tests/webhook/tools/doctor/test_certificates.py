@@ -12,7 +12,7 @@ from typing import Any
 
 from certs.issue import KeyPair, issue_authority, issue_server
 from tests.cases import cases
-from tests.webhook.tools.doctor.admission import ENTRY
+from tests.webhook.tools.doctor.objects import ENTRY
 from tests.webhook.tools.installed_clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, NotChecked, run_check
 from webhook.tools.doctor.checks import certificates, configurations

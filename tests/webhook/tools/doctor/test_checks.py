@@ -10,17 +10,19 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.deploy.manifests import ROOT
 from tests.webhook.cluster.apiserver import Answer, status
-from tests.webhook.tools.doctor.admission import (
+from tests.webhook.tools.doctor.objects import (
     ADMISSION,
     ENTRY,
+    GPU,
     MUTATING,
     NAMESPACES,
     OURS,
+    POLICIES,
+    QUOTAS,
     excluding,
     namespace,
+    stored,
 )
-from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
-from tests.webhook.tools.doctor.quotas import QUOTAS
 from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.canary.probe import CanaryResult
 from webhook.tools.doctor.checks import CHECKS, control_plane

@@ -6,7 +6,7 @@ from typing import Any
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import status
-from tests.webhook.tools.doctor.admission import NAMESPACES, OURS, excluding, namespace
+from tests.webhook.tools.doctor.objects import NAMESPACES, OURS, excluding, namespace
 from tests.webhook.tools.installed_clusters import checked
 
 DRA = "/apis/resource.k8s.io"

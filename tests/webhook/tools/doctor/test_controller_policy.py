@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.admission import ADMISSION
+from tests.webhook.tools.doctor.objects import ADMISSION
 from tests.webhook.tools.installed_clusters import assert_found
 
 POLICY, BINDING = (f"{ADMISSION}/validatingadmissionpolic{end}" for end in ("ies", "ybindings"))

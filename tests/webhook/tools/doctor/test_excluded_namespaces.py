@@ -4,9 +4,16 @@ from pathlib import Path
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.admission import ENTRY, NAMESPACES, OURS, excluding, namespace
-from tests.webhook.tools.doctor.nodes import GPU
-from tests.webhook.tools.doctor.quotas import QUOTAS, quota
+from tests.webhook.tools.doctor.objects import (
+    ENTRY,
+    GPU,
+    NAMESPACES,
+    OURS,
+    QUOTAS,
+    excluding,
+    namespace,
+    quota,
+)
 from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.tools.doctor.checks.configurations import excluded_by_name
 

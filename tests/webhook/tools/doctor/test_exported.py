@@ -11,7 +11,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.gpu_stacks import AGENTS
 from tests.webhook.cluster.apiserver import Answer, status
-from tests.webhook.tools.doctor.admission import ADMISSION, NAMESPACES, namespace
+from tests.webhook.tools.doctor.objects import ADMISSION, NAMESPACES, namespace
 from tests.webhook.tools.installed_clusters import NOW, assert_found, checked
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import load_objects

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.nodes import NVIDIA, POLICIES, node, stored
+from tests.webhook.tools.doctor.objects import NVIDIA, POLICIES, node, stored
 from tests.webhook.tools.installed_clusters import BY_ID, assert_found, checked, cluster_of
 from webhook.tools.doctor.check import CheckResult, run_check
 

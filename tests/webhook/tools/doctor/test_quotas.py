@@ -7,7 +7,7 @@ import msgspec
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, conditions, quota
+from tests.webhook.tools.doctor.objects import COUNTED, QUOTAS, conditions, quota
 from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.quota.ledger_objects import EPOCH_OBJECT
 

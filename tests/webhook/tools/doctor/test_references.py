@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from tests.cases import cases
-from tests.webhook.tools.doctor.admission import namespace
-from tests.webhook.tools.doctor.nodes import GPU, POLICIES, stored
+from tests.webhook.tools.doctor.objects import GPU, POLICIES, namespace, stored
 from tests.webhook.tools.installed_clusters import assert_found
 
 NO_CLASS = (

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases import cases
-from tests.webhook.tools.doctor.admission import ADMISSION, OURS
-from tests.webhook.tools.doctor.nodes import POLICIES, stored
+from tests.webhook.tools.doctor.objects import ADMISSION, OURS, POLICIES, stored
 from tests.webhook.tools.installed_clusters import checked
 
 VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"

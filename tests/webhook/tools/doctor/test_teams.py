@@ -9,8 +9,7 @@ import msgspec
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.controller.counters import Counter, slices_of
-from tests.webhook.tools.doctor.nodes import node
-from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, conditions, quota
+from tests.webhook.tools.doctor.objects import COUNTED, QUOTAS, conditions, node, quota
 from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.controller.class_capacity import granted_and_allocatable
 from webhook.quota.team_documents import decode_team

@@ -286,6 +286,6 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
         "meanwhile.",
         "1 of 5 lines left out: they cannot be read as lines of an audit log.",
         "The log begins at 2026-11-21T01:00:00Z and ends at 2026-11-21T01:30:00Z.",
-        "2026-11-21T01:00:00Z to 2026-11-21T01:30:00Z: "
-        "it is unknown whether a controller wrote all lines: an older version wrote the log.",
+        "No controller wrote for 0.5 h: 2026-11-21T01:00:00Z to 2026-11-21T01:30:00Z. What began and ended then is not in the "
+        "total, and what ended then counts to its last line: how many GPU-hours are missing is not known.",
     ]

@@ -15,7 +15,7 @@ from tests.webhook.tools.gpu_hours.lines import LINE, count, counting, written
 from webhook.commands import main
 from webhook.commands.usage import usage
 from webhook.prometheus.client import Prometheus, Sample
-from webhook.tools.average_use import read_use
+from webhook.tools.recorded_use import read_use
 
 L4, T4 = {"class": "nvidia-l4"}, {"class": "nvidia-t4"}
 PRICES = "currency: EUR\nclasses:\n  nvidia-l4: 0.333333\n  nvidia-t4: 0.10\n"
@@ -82,6 +82,7 @@ def test_csv_has_a_row_for_each_group(tmp_path: Path) -> None:
         count("released", "a", 0, 60, "1/7", **L4),
         count("released", "b", 30, 6030, "1000", **L4),
         count("released", "c", 0, 60, namespace="other", **T4),
+        *counting(0, 6030),
     ]
 
     result = called(
@@ -90,8 +91,8 @@ def test_csv_has_a_row_for_each_group(tmp_path: Path) -> None:
 
     assert result.stdout_bytes.decode() == (
         "namespace,class,since,until,gpuHours,objects,amount,currency,log,gaps\r\n"
-        "team,nvidia-l4,2026-11-21T00:00:00Z,2026-11-25T04:30:00Z,100000.142857,2,33333.35,EUR,2026-11-21T01:00:00Z/2026-11-25T04:30:00Z,\r\n"
-        "other,nvidia-t4,2026-11-21T00:00:00Z,2026-11-21T01:00:00Z,1.000000,1,0.10,EUR,2026-11-21T01:00:00Z/2026-11-25T04:30:00Z,\r\n"
+        "team,nvidia-l4,2026-11-21T00:00:00Z,2026-11-25T04:30:00Z,100000.142857,2,33333.35,EUR,2026-11-21T00:00:00Z/2026-11-25T04:30:00Z,\r\n"
+        "other,nvidia-t4,2026-11-21T00:00:00Z,2026-11-21T01:00:00Z,1.000000,1,0.10,EUR,2026-11-21T00:00:00Z/2026-11-25T04:30:00Z,\r\n"
     )
 
 

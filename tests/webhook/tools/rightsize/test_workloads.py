@@ -9,7 +9,7 @@ from typing import Any
 from tests.builders import gpu_container, uid
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
-from tests.webhook.tools.rightsize.measured import Pod, Recorded
+from tests.webhook.tools.rightsize.peaks import Pod, Recorded
 from webhook.prometheus.recorded_series import MEMORY_BY_HOUR, USE, USE_BY_HOUR
 from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 

@@ -8,7 +8,7 @@ from policies.quota.waiting import GATE
 from tests.builders import gpu_container, uid
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
-from tests.webhook.tools.doctor.nodes import POLICIES, stored
+from tests.webhook.tools.doctor.objects import POLICIES, stored
 from tests.webhook.tools.status.allocated_claims import allocated, cluster_with
 from webhook.configuration.loader import load_directory
 from webhook.quota.team_documents import team_path

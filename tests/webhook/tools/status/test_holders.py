@@ -12,7 +12,7 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, status
 from tests.webhook.tools.status.allocated_claims import allocated, cluster_with
 from webhook.configuration.loader import load_objects
-from webhook.tools.status.allocated_kinds import AllocatedKinds
+from webhook.tools.status.listed_devices import AllocatedKinds
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import holders_of_quota
 

@@ -9,7 +9,7 @@ import pytest
 from certs.issue import issue_authority
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.leases import LEADS
+from tests.webhook.tools.doctor.objects import LEADS
 from tests.webhook.tools.installed_clusters import NOW, cluster_of
 from webhook.tools.doctor.check import CheckResult
 from webhook.tools.doctor.checks import CHECKS

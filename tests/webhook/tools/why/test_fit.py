@@ -18,8 +18,7 @@ from webhook.configuration.loader import load_directory
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
 from webhook.tools.status.listed_capacity import node_index
 from webhook.tools.status.quotas import quota_status
-from webhook.tools.why.node_fit import classes_for, node_fits, requested_gpus
-from webhook.tools.why.quota_fit import idle_owner, quota_fit
+from webhook.tools.why.fit import classes_for, idle_owner, node_fits, quota_fit, requested_gpus
 
 CONFIGURATION = load_directory(None)
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"

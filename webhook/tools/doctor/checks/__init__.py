@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, run_check
 from webhook.tools.doctor.checks import (
-    budgets,
     certificates,
     configurations,
     control_plane,
@@ -14,10 +13,9 @@ from webhook.tools.doctor.checks import (
     kueue,
     neighbours,
     nodes,
-    pending,
+    quota_use,
     references,
     teams,
-    waiting,
 )
 from webhook.tools.installed_cluster import InstalledCluster
 
@@ -34,9 +32,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *references.CHECKS,
     *documents.QUOTA_CHECKS,
     *teams.CHECKS,
-    *waiting.CHECKS,
-    *pending.CHECKS,
-    *budgets.CHECKS,
+    *quota_use.CHECKS,
 )
 
 

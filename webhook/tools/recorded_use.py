@@ -1,11 +1,13 @@
-"""The peaks of pods over a window, from the recording rules in Prometheus."""
+"""How busy the GPUs of each pod were (0 to 1), and their memory: averages and peaks, from the recording rules in Prometheus."""
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 from math import isfinite
 from typing import NamedTuple
 
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.quota.idleness import measured_devices
 from webhook.prometheus.client import Prometheus, Sample
 from webhook.prometheus.recorded_series import (
     LABELS,
@@ -17,10 +19,45 @@ from webhook.prometheus.recorded_series import (
     USE,
     USE_BY_HOUR,
 )
-from webhook.tools.rightsize.sizing import GIB
+from webhook.tools.gpu_hours import AuditLine, amount_of
+
+AT_ONCE = 86_400
+"""Seconds that one query reads: a month of all series is more than Prometheus reads for one (`--query.max-samples`)."""
 
 PRECISION = 10_000
-"""Parts of 1 in which use is read."""
+"""Parts of 1 in which the peak of use is read."""
+GIB = 1 << 30
+
+PodUse = dict[tuple[str, str], float]
+"""By namespace and name of a pod: 0 to 1."""
+
+
+def use_of(line: AuditLine, pods: PodUse, resource_mapping: ResourceMapping) -> float | None:
+    """Return the use of the pod of an audit line; None if it is not known. Raises ValueError for an invalid amount.
+
+    A card is measured as a whole, so the use of a pod that may share one is not known.
+    """
+    average = pods.get((line.namespace, line.name)) if line.kind == "Pod" else None
+    if average is None:
+        return None
+    demand = {key: amount_of(amount) for key, amount in (line.demand or {}).items()}
+    return None if measured_devices(demand, resource_mapping) is None else average
+
+
+def read_use(prometheus: Prometheus, since: datetime, until: datetime) -> PodUse:
+    """Return the average of all GPUs of each pod over its values between the two times. Raises PrometheusError."""
+    sums, values = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
+    while (left := int((until - since).total_seconds())) > 0:
+        seconds = min(left, AT_ONCE)
+        for totals, function in ((sums, "sum_over_time"), (values, "count_over_time")):
+            query = f"sum by ({NAMESPACE}, {POD}) ({function}({USE}{RECORDED_ONLY}[{seconds}s]))"
+            for sample in prometheus.query(query, until):
+                totals[_pod(sample)] += sample.value
+        until -= timedelta(seconds=seconds)
+    averages = {pod: sums[pod] / number for pod, number in values.items() if number}
+    return {
+        pod: average for pod, average in averages.items() if isfinite(average)
+    }  # NaN: a driver did not say it
 
 
 class Measured(NamedTuple):

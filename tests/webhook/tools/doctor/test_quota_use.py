@@ -1,13 +1,13 @@
-"""Doctor on pods that wait in line for quota."""
+"""Doctor on pods that wait in line for quota, pods that hold quota without a node, and budgets."""
 
 from pathlib import Path
 from typing import Any
 
 from policies.quota.waiting import GATE
-from tests.builders import JSON
+from tests.builders import JSON, gpu_container
+from tests.builders import pod as made_pod
 from tests.cases import cases
-from tests.webhook.tools.doctor.leases import LEADS, lease
-from tests.webhook.tools.doctor.quotas import COUNTED, QUOTAS, quota
+from tests.webhook.tools.doctor.objects import COUNTED, LEADS, QUOTAS, lease, quota
 from tests.webhook.tools.installed_clusters import assert_found
 
 POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
@@ -217,3 +217,104 @@ FOUND = (
 )
 def test_whom_the_webhook_lets_start_pods(deployments: list[JSON], want: list[str], tmp_path: Path) -> None:
     assert_found("controller-user", {"/apis/apps/v1/deployments": deployments}, want, tmp_path)
+
+
+FIT = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+QUOTA = {QUOTAS: [quota(COUNTED)], "/api/v1/nodes": []}
+
+
+def unplaced(name: str, since: str, *, node: str = "") -> JSON:
+    """Return a pending pod of the day on which doctor looks, at 12:00."""
+    document = made_pod(gpu_container("2"), nodeName=node)
+    created = f"2027-01-31T{since}:00Z"
+    document["metadata"] = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": created}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": FIT}
+    return {**document, "status": {"phase": "Pending", "conditions": [condition]}}
+
+
+def pods(*found: JSON) -> JSON:
+    return {"/api/v1/pods": list(found)}
+
+
+HOLDS = "pending-with-quota: pods in team hold"
+
+
+@cases(
+    ("objects", "want"),
+    for_nine_minutes=({**QUOTA, **pods(unplaced("a", "11:51"))}, []),
+    on_a_node=({**QUOTA, **pods(unplaced("a", "11:00", node="b"))}, []),
+    without_a_quota=(pods(unplaced("a", "11:00")), []),
+    for_longer=(
+        {**QUOTA, **pods(unplaced("a", "11:49"))},
+        [
+            f"{HOLDS} 2 GPUs of the quota and have no node: Pod/a since 2027-01-31 11:49 UTC, {FIT}\n"
+            "gpu-admission why Pod/a -n team says what each node lacks; delete what is not needed"
+        ],
+    ),
+    several=(
+        {**QUOTA, **pods(unplaced("a", "11:49"), unplaced("b", "11:00"), unplaced("c", "11:59"))},
+        [
+            f"{HOLDS} 4 GPUs of the quota and have no node: Pod/b since 2027-01-31 11:00 UTC, {FIT}; and 1 more"
+        ],
+    ),
+)
+def test_pods_that_hold_quota_without_a_node(objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found("pending-pods", objects, want, tmp_path)
+
+
+SPENT = ("BudgetSpent", "True", "100 of 100 GPU-hours used this month")
+
+
+def budget(until: str = "11:55:00", used: str = "4", **spec: JSON) -> JSON:
+    """Return a quota with a budget that was counted at a time of the day on which doctor looks, at 12:00."""
+    stored = quota(COUNTED, SPENT, **{"budget": {"gpuHours": 100}, **spec})
+    stored["status"]["used"] = {"gpus": used}
+    stored["status"]["budget"] = {
+        "period": "month",
+        "start": "2027-01-01T00:00:00Z",
+        "end": "2027-02-01T00:00:00Z",
+        "until": f"2027-01-31T{until}Z",
+        "granted": {"gpus": "100"},
+        "used": {"gpus": "100"},
+    }
+    return {QUOTAS: [stored]}
+
+
+@cases(
+    ("objects", "want"),
+    a_quota_without_a_budget=({QUOTAS: [quota(COUNTED)]}, []),
+    a_spent_budget_is_no_fault=({**budget(), **LEADS}, []),
+    nothing_is_used_so_nothing_is_counted=({**budget("08:00:00", used="0"), **LEADS}, []),
+    no_controller=(
+        budget(),
+        [
+            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and no controller leads that counts "
+            "them: a spent budget denies until the end of its period, and no other one does\n"
+            "start the controller (gpu-admission-controller) of this version, and see its log"
+        ],
+    ),
+    no_controller_for_minutes=(
+        {**budget(), **lease("11:44:00")},
+        [
+            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and no controller leads that counts "
+            "them: a spent budget denies until the end of its period, and no other one does\n"
+            "start the controller (gpu-admission-controller) of this version, and see its log"
+        ],
+    ),
+    a_controller_that_knows_no_budgets=(
+        {QUOTAS: [quota(COUNTED, budget={"gpuHours": 100})], **LEADS},
+        [
+            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and the controller that leads has "
+            "not counted them"
+        ],
+    ),
+    a_controller_that_stopped_counting=(
+        {**budget("11:44:00"), **LEADS},
+        [
+            "budget-not-counted: GPUQuota in team has a budget of GPU-hours, and the last count is of "
+            "2027-01-31T11:44:00Z"
+        ],
+    ),
+)
+def test_whether_somebody_counts_them(objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found("budgets", objects, want, tmp_path)

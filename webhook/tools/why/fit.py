@@ -1,8 +1,11 @@
-"""Which GPU nodes a pod fits on, and what is against the others, for `why`."""
+"""Which GPU nodes a pod fits on, and what is against the others; and what it demands of the quota."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from fractions import Fraction
 from typing import NamedTuple
+
+from msgspec.structs import asdict
 
 from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
@@ -13,11 +16,15 @@ from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.demand import Catalogue
+from policies.quota.demand import Catalogue, pod_demand
 from webhook.cluster.capacity import GPUNode
+from webhook.cluster.objects import timestamp
 from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
+from webhook.quota.counted_records import LONG_PENDING_SECONDS
+from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.listed_capacity import gpu_amounts
-from webhook.tools.why.explanation import Awaited, NodeFit, Way
+from webhook.tools.status.summaries import IdleOwner, QuotaSummary
+from webhook.tools.why.explanation import Awaited, NodeFit, QuotaDemand, QuotaFit, Way
 
 
 def requested_gpus(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
@@ -180,3 +187,40 @@ def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
     return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)
     )
+
+
+def quota_fit(
+    pod: Pod,
+    quota: QuotaRecord,
+    status: QuotaSummary,
+    nodes: NodeIndex,
+    catalogue: Catalogue,
+    now: datetime,
+    *,
+    is_held: bool,
+) -> QuotaFit | None:
+    """Return the demand of the pod on the quota, and its status; None if its spec cannot be read."""
+    if quota.spec is None:
+        return None
+    demand = pod_demand(pod, catalogue, quota.spec.unclassified_pods, nodes=nodes)
+    rows = tuple(
+        QuotaDemand(**asdict(row), requested=demand.vector[row.key])
+        for row in status.rows
+        if demand.vector.get(row.key)
+    )
+    created = (pod.metadata and pod.metadata.creation_timestamp) or timestamp(now)
+    since = datetime.fromisoformat(created)
+    is_long = is_held and not pod.spec.node_name and (now - since).total_seconds() > LONG_PENDING_SECONDS
+    return QuotaFit(
+        state=status.state,
+        rows=rows,
+        is_held=is_held,
+        unbound_since=since if is_long else None,
+        team=quota.status.team,
+    )
+
+
+def idle_owner(status: QuotaSummary | None, names: Collection[str]) -> IdleOwner | None:
+    """Return the idle owner with one of these names, such as `Notebook/ana`; None if none is known to be idle."""
+    owners = status.idle_owners if status else ()
+    return next((owner for owner in owners if owner.owner in names), None)

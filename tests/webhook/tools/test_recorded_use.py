@@ -12,9 +12,7 @@ import pytest
 from tests.prometheus import prometheus
 from webhook.prometheus.client import Prometheus
 from webhook.prometheus.recorded_series import MEMORY, MEMORY_BY_HOUR, USE, USE_BY_HOUR
-from webhook.tools.average_use import read_use
-from webhook.tools.rightsize.peaks import Measured, read_peaks
-from webhook.tools.rightsize.sizing import GIB
+from webhook.tools.recorded_use import GIB, Measured, read_peaks, read_use
 
 pytestmark = pytest.mark.processes
 

@@ -1,4 +1,7 @@
-"""Pods that wait in line for quota: whether something makes them wait, and somebody starts them."""
+"""How quotas are used: pods that wait in line, pods that hold quota and find no node, and budgets of GPU-hours.
+
+A spent budget is not a finding.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -6,22 +9,28 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from policies.quota.amounts import exceeds, total
+from policies.quota.amounts import GPUS, NOTHING, exceeds, format_amount, total, unit
 from policies.quota.waiting import STARVED_SECONDS
 from policies.registry import QUOTA_RULE
 from policies.rule import Mode
+from policies.times import utc
+from webhook.cluster.node_informer import readable_node_index
 from webhook.cluster.objects import CONTROLLER, service_account
+from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import PlaceInLine, QuotaRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.control_plane import controller_age
+from webhook.tools.doctor.checks.control_plane import OURS, controller_age
 from webhook.tools.doctor.checks.nodes import names_in_words
 from webhook.tools.installed_cluster import InstalledCluster, Permission
+from webhook.tools.pending_pods import PendingOwner, pending_owners
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
 CONTROLLERS = {"labelSelector": "app.kubernetes.io/name=gpu-admission,app.kubernetes.io/component=controller"}
 PAUSE = "gpu-admission pause --for 1h --reason emergency"
 STARTED_WITHIN = timedelta(minutes=2)
 """A pod that nothing makes wait has started within this time, or nobody starts it."""
+COUNTED_WITHIN = timedelta(minutes=15)
+"""A controller counts a budget every 5 minutes while GPUs are used."""
 
 
 def _waiting(raw: msgspec.Raw) -> StoredPod | None:
@@ -33,7 +42,7 @@ def _waiting(raw: msgspec.Raw) -> StoredPod | None:
     "waiting-pods",
     "Pods that wait in line for quota have something to wait for, and a controller that starts them",
     Permission("list", "pods"),
-    Permission("list", "gpuquotas", "gpu-admission.dev"),
+    Permission("list", "gpuquotas", OURS),
 )
 def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     by_namespace: dict[str, list[StoredPod]] = defaultdict(list)
@@ -52,7 +61,7 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         return
     quotas = {record.namespace: record for record in cluster.quotas}
     for namespace, pods in sorted(by_namespace.items()):
-        yield from _in_namespace(cluster, namespace, pods, quotas.get(namespace))
+        yield from _waiting_in(cluster, namespace, pods, quotas.get(namespace))
 
 
 @doctor_check(
@@ -77,7 +86,7 @@ def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
             yield failure("controller-user", f"Deployment/{name} in {namespace}", message, remedy)
 
 
-def _in_namespace(
+def _waiting_in(
     cluster: InstalledCluster, namespace: str, pods: list[StoredPod], quota: QuotaRecord | None
 ) -> Iterator[Observation]:
     where = f"pods in {namespace}"
@@ -122,4 +131,60 @@ def _age(cluster: InstalledCluster, since: str | None) -> timedelta:
     return cluster.now - datetime.fromisoformat(since) if since else timedelta()
 
 
-CHECKS = (_waiting_pods, _controller_user)
+@doctor_check(
+    "pending-pods",
+    "Pods that hold quota find a node within 10 minutes",
+    Permission("list", "pods"),
+    Permission("list", "nodes"),
+    Permission("list", "gpuquotas", OURS),
+)
+def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
+    counts_as = {quota.namespace: quota.spec.unclassified_pods for quota in cluster.quotas if quota.spec}
+    if not counts_as:
+        return
+    configuration, began = cluster.usable_configuration, cluster.now - timedelta(seconds=LONG_PENDING_SECONDS)
+    nodes = readable_node_index(cluster.api, configuration.classes.label_keys)
+    by_namespace: dict[str, list[PendingOwner]] = defaultdict(list)
+    for pending_owner in pending_owners(cluster.api, configuration, counts_as, nodes, ""):
+        if not pending_owner.has_node and pending_owner.since < began:
+            by_namespace[pending_owner.namespace].append(pending_owner)
+    for namespace, owners in sorted(by_namespace.items()):
+        first, gpus = owners[0], sum((owner.gpus or NOTHING for owner in owners), NOTHING)
+        more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""
+        yield warning(
+            "pending-with-quota",
+            f"pods in {namespace}",
+            f"hold {format_amount(gpus)} {unit(GPUS, gpus)} of the quota and have no node: {first.owner} since "
+            f"{utc(first.since)}, {first.reason}{more}",
+            f"gpu-admission why {first.owner} -n {namespace} says what each node lacks; delete what is not needed",
+        )
+
+
+@doctor_check("budgets", "Budgets of GPU-hours are counted", Permission("list", "gpuquotas", OURS))
+def _budgets(cluster: InstalledCluster) -> Iterator[Observation]:
+    with_budget = [
+        quota for quota in cluster.quotas if quota.spec is not None and quota.spec.budget is not None
+    ]
+    if not with_budget:
+        return
+    age = controller_age(cluster)
+    leads = age is not None and age <= COUNTED_WITHIN
+    for quota in with_budget:
+        if (problem := _why_not_counted(cluster, quota, leads=leads)) is not None:
+            message = f"has a budget of GPU-hours, and {problem}"
+            remedy = f"start the controller ({CONTROLLER}) of this version, and see its log"
+            yield failure("budget-not-counted", f"GPUQuota in {quota.namespace}", message, remedy)
+
+
+def _why_not_counted(cluster: InstalledCluster, quota: QuotaRecord, *, leads: bool) -> str | None:
+    """Return why the budget is not counted, None if it is."""
+    budget, used = quota.status.budget, (quota.status.used or {}).get(GPUS)
+    if not leads:
+        return "no controller leads that counts them: a spent budget denies until the end of its period, and no other one does"
+    if budget is None:
+        return "the controller that leads has not counted them"
+    late = cluster.now - datetime.fromisoformat(budget.until)
+    return f"the last count is of {budget.until}" if used and late > COUNTED_WITHIN else None
+
+
+CHECKS = (_waiting_pods, _controller_user, _pending_pods, _budgets)
