@@ -231,6 +231,18 @@ CA_INJECTOR = replace(
     deployment="cert-manager-cainjector",
     flags=("cainjector", "{address}:8081"),
 )
+ARGO_WORKFLOWS = Neighbour(
+    name="argo-workflows",
+    version="4.0.5",
+    module="github.com/argoproj/argo-workflows/v4",
+    package="github.com/argoproj/argo-workflows/v4/cmd/workflow-controller",
+    manifests=("manifests/cluster-install",),
+    namespace="argo",
+    deployment="workflow-controller",
+    flags=("--namespace=argo", "--qps=500", "--burst=500"),
+    health=(6060, "/healthz"),
+    reconciled="Processing workflow",
+)
 DASK = Neighbour(
     name="dask-kubernetes",
     version="2026.3.0",
@@ -256,6 +268,7 @@ NEIGHBOURS = (
     GATEKEEPER,
     KYVERNO,
     CERT_MANAGER,
+    ARGO_WORKFLOWS,
     DASK,
     KUBESPAWNER,
 )
