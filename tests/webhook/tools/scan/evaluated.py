@@ -1,4 +1,4 @@
-"""Pods that were evaluated by the built-in configuration."""
+"""The built-in configuration, and pods that were evaluated by it."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,8 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.tools.stored_objects import Evaluation, evaluate
 
-BY = Evaluator(cache=DecisionCache(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
+BUILT_IN = load_directory(None)
+BY = Evaluator(cache=DecisionCache(BUILT_IN), now=datetime(2026, 11, 21, tzinfo=UTC))
 
 UNKNOWN = {"gpu-admission.dev/gpu-class": "a1000"}
 
