@@ -105,9 +105,13 @@ def report(
     objects: list[HolderOfQuota] | None = None,
     **record: Any,
 ) -> QuotaReport:
-    identity = {"namespace": found.namespace, "uid": "", "version": ""}
-    stored = {"spec": QuotaSpec(hard=Hard(gpus=8)), "status": status or QuotaStatus(), **record}
-    return QuotaReport(QuotaRecord(**identity, **stored), found, objects)
+    fields: dict[str, Any] = {
+        "spec": QuotaSpec(hard=Hard(gpus=8)),
+        "status": status or QuotaStatus(),
+        **record,
+    }
+    stored = QuotaRecord(namespace=found.namespace, uid="", version="", **fields)
+    return QuotaReport(stored, found, objects)
 
 
 def text(capsys: pytest.CaptureFixture[str], shown: QuotaReport, **more: Any) -> str:
