@@ -14,6 +14,7 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.rightsizing import report as right_size
 from tests.webhook.tools.rightsize.peaks import peaks
+from tests.webhook.tools.scan.evaluated import EMPTY_REPORT, NOTHING_PROPOSED
 from webhook.cluster.capacity import ClassCapacity
 from webhook.commands import main, scan
 from webhook.commands.output import Screen
@@ -26,31 +27,8 @@ from webhook.tools.scan.report import (
     PlannedChange,
     Proposal,
     Remark,
-    ScanReport,
 )
 
-NOTHING_PROPOSED = Proposal(classes=(), quotas={}, teams={}, exemptions={}, relaxed=(), files={})
-EMPTY = ScanReport(
-    scanned_at="2026-11-21T12:00:00Z",
-    source="the built-in defaults",
-    is_enforced=False,
-    omitted=(),
-    pods=0,
-    gpu_pods=0,
-    workloads=0,
-    pod_effects={},
-    workload_effects={},
-    rules={},
-    problems=(),
-    changes=(),
-    left_out=0,
-    namespaces=(),
-    classes={},
-    unread=(),
-    nodes=(),
-    limit_ranges=(),
-    proposal=NOTHING_PROPOSED,
-)
 EFFECTS = "                            refused  changed   warned   logged\n"
 NO_POD = (
     "0 pods (0 with GPUs) and 0 workloads, evaluated by the built-in defaults\n"
@@ -62,7 +40,7 @@ NO_POD = (
 
 
 def printed(capsys: pytest.CaptureFixture[str], found: dict[str, Any], directory: Path | None = None) -> str:
-    print_text(Screen(), msgspec.structs.replace(EMPTY, **found), directory)
+    print_text(Screen(), msgspec.structs.replace(EMPTY_REPORT, **found), directory)
     return capsys.readouterr().out
 
 

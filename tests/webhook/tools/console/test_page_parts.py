@@ -25,7 +25,7 @@ from tests.webhook.tools.console.shown import (
 from webhook.cluster.api import ApiClient
 from webhook.quota.documents import IdleGPUs, IdleHolder
 from webhook.tools.console import app as console
-from webhook.tools.console.views import Order, in_force, members, summary
+from webhook.tools.console.views import in_force, members, summary
 from webhook.tools.doctor.check import DoctorFinding, failure, warning
 from webhook.tools.status.report import ClusterStatus, Health, InstallationStatus, Part, PolicyStatus
 from webhook.tools.status.summaries import (
@@ -302,18 +302,6 @@ def test_the_findings_in_a_phrase(
     status: Any = type("Status", (), {"installation": InstallationStatus(parts=(part,), findings=findings)})
 
     assert summary(cast(ClusterStatus, status)) == want
-
-
-def test_the_orders_of_quotas() -> None:
-    assert [order.value for order in Order] == [
-        "worst first",
-        "by namespace",
-        "most pending first",
-        "most idle first",
-        "fullest first",
-        "most GPUs first",
-        "most denied first",
-    ]
 
 
 @pytest.mark.parametrize("requested", ["job", "job/", "/train"])
