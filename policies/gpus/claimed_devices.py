@@ -6,6 +6,7 @@ DeviceClasses are all known to have no accelerators (NICs, CPUs), so `with_accel
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -124,7 +125,7 @@ _TOLERATES_ALL = (Toleration(operator="Exists"),)
 
 
 class DeviceChoice(NamedTuple):
-    """Devices of one DeviceClass that all `expressions` (CEL) select. number: 0 for all of a node."""
+    """Devices of one DeviceClass that all `expressions` (CEL) select. number: 0 for all of a node, or for several requests."""
 
     device_class: str
     expressions: tuple[str, ...] = ()
@@ -202,7 +203,11 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     every = [each for request in requests for each in request.alternatives]
     texts = {text for each in every for text in each.expressions}
     are_short = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
-    choices = frozenset(each.choice if are_short else each.choice._replace(expressions=()) for each in every)
+    written = [each.choice if are_short else each.choice._replace(expressions=()) for each in every]
+    requests_of = Counter(each._replace(number=0) for each in written)
+    choices = frozenset(
+        each if requests_of[each._replace(number=0)] == 1 else each._replace(number=0) for each in written
+    )
     if len(msgspec.json.encode([each.tolerations for each in choices])) > MAX_TOLERATION_TEXT:
         choices = frozenset(each._replace(tolerations=_TOLERATES_ALL) for each in choices)
     is_unknown = any(not each.device_class for each in choices)

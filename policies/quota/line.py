@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING, Vector, exceeds, maximum, positive_difference, total
+from policies.quota.amounts import NOTHING, Excess, Vector, exceeds, maximum, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, lift_id
 from policies.quota.queue_entries import InLine, QueueEntry, Standing, Waiter, entries_in_line
@@ -36,7 +36,8 @@ class Place(msgspec.Struct, frozen=True):
 
     `needed` is what must be free for it; for a gang, the demand of all its pods. `gang` is the key of a gang that starts as a
     whole. `missing`: the number of its pods that do not exist yet. `can_start`: how many could start together if it has too many.
-    `for_team`: the pod, or one before it, waits for quota of the team, and not of the namespace.
+    `for_team`: the pod, or one before it, waits for quota of the team, and not of the namespace. `granted`: the most that the
+    namespace can ever have, of what is too large.
     """
 
     standing: Standing
@@ -46,6 +47,7 @@ class Place(msgspec.Struct, frozen=True):
     missing: int = 0
     can_start: int = 0
     for_team: bool = False
+    granted: Vector = {}
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -87,30 +89,29 @@ def _under_both_catalogues(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -
     return replace(ledger, reservations=ledger.reservations.without(unmarked).plus(unmarked.values()))
 
 
-def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry], admitted: Vector) -> QuotaLedger:
+def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> QuotaLedger:
     """Release what is held for entries that cannot start now. If a `hard` was lowered, release the last in line first."""
     lifts, unheld = ledger.reservations.lifts, _Unheld(ledger)
-    limits = {False: ledger, True: _with_admitted(ledger, admitted)}
     still_held = ledger.held
-    over = {by_kueue: each.exceeded(still_held) for by_kueue, each in limits.items()}
     gone: list[str] = []
     for entry in reversed(entries):
         gone += [lifts[each.uid].id for each in entry.beyond_size if each.uid in lifts]
         held = [lifts[each.uid] for each in entry.waiters if each.uid in lifts and lifts[each.uid].is_lift]
         if not held or entry.continues_gang:
             continue
-        is_over = any(key in each.demand for key in over[entry.is_by_kueue] for each in held)
+        over = _limits(ledger, entry).exceeded(still_held)
+        is_over = any(key in each.demand for key in over for each in held)
         if is_over or entry.is_blocked or entry.missing or any(map(unheld.of, entry.waiters)):
             gone += [each.id for each in held]
             still_held = positive_difference(still_held, total(each.demand for each in held))
-            over = {by_kueue: each.exceeded(still_held) for by_kueue, each in limits.items()}
     return replace(ledger, reservations=ledger.reservations.without(gone)) if gone else ledger
 
 
-def _with_admitted(ledger: QuotaLedger, admitted: Vector) -> QuotaLedger:
-    """Return the ledger as it limits pods that Kueue has admitted."""
-    hard = {key: amount + admitted.get(key, NOTHING) for key, amount in ledger.hard.items()}
-    return replace(ledger, hard=hard) if admitted else ledger
+def _limits(ledger: QuotaLedger, entry: QueueEntry) -> QuotaLedger:
+    """Return the ledger as it limits the entry."""
+    beyond = entry.beyond
+    hard = {key: amount + beyond.get(key, NOTHING) for key, amount in ledger.hard.items()}
+    return replace(ledger, hard=hard) if beyond else ledger
 
 
 class _Unheld:
@@ -155,10 +156,7 @@ class NamespaceLine:
         entries = sorted(
             entries_in_line(in_line.waiters, in_line.gangs, ledger), key=lambda entry: entry.order
         )
-        self.ledger = ledger = _without_blocked(
-            _under_both_catalogues(ledger, entries), entries, in_line.admitted
-        )
-        self._for_kueue = _with_admitted(ledger, in_line.admitted)
+        self.ledger = ledger = _without_blocked(_under_both_catalogues(ledger, entries), entries)
         self.head: Head | None = None
         self.held_by_namespace = ledger.held
         """What the namespace holds."""
@@ -237,7 +235,9 @@ class NamespaceLine:
             self._scarce = self._lacking
         held = self._reservations(entry.waiters) if standing is Standing.TOO_MANY else None
         can_start = self._limit * len(held) // held.size if held else 0
-        place = Place(standing, number, entry.demand, entry.gang, entry.missing, can_start, for_team)
+        too_large = self._too_large(entry) if standing is Standing.TOO_LARGE else ()
+        granted = {each.key: each.hard for each in too_large}
+        place = Place(standing, number, entry.demand, entry.gang, entry.missing, can_start, for_team, granted)
         self._places.update((each.uid, place) for each in entry.waiters)
         if entry.beyond_size and standing is Standing.STARTING:
             self._number += 1
@@ -279,27 +279,26 @@ class NamespaceLine:
 
     def _never_fits(self, entry: QueueEntry) -> Standing | None:
         """Return why the entry can never be held, None if it can. Equal pods share their demand, so it is compared once."""
-        identity = id(entry.demand), entry.is_by_kueue
+        identity = id(entry.demand), bool(entry.beyond)
         if identity not in self._never:
-            is_over = bool(exceeds(entry.demand, self._limits(entry).maximum_hard))
+            is_over = bool(self._too_large(entry))
             are_too_many = not is_over and self._reservations(entry.waiters).size > self._limit
             self._never[identity] = (
                 Standing.TOO_LARGE if is_over else Standing.TOO_MANY if are_too_many else None
             )
         return self._never[identity]
 
+    def _too_large(self, entry: QueueEntry) -> Sequence[Excess]:
+        return exceeds(entry.demand, _limits(self.ledger, entry).maximum_hard)
+
     def _head(self, entry: QueueEntry, lacking: Sequence[Waiter]) -> Head | None:
         """Return the entry as the head, if `lacking` fits."""
         needed, held = total(map(self._unheld.of, lacking)), self._reservations(lacking)
         with_head = total((self.held_by_namespace, needed))
-        over = exceeds({key: with_head[key] for key in needed}, self._limits(entry).hard)
+        over = exceeds({key: with_head[key] for key in needed}, _limits(self.ledger, entry).hard)
         self._lacking = dict.fromkeys((each.key for each in over), False)
         keeps = tuple(each.keep for each in lacking if each.keep)
         return None if over or held.size > self._space else Head(entry, needed, held, keeps)
-
-    def _limits(self, entry: QueueEntry) -> QuotaLedger:
-        """Return the ledger by whose `hard` the entry is limited."""
-        return self._for_kueue if entry.is_by_kueue else self.ledger
 
     def _reservations(self, waiters: Sequence[Waiter]) -> Reservations:
         version = self.ledger.next_catalogue or ""

@@ -14,7 +14,7 @@ from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
 from policies.quota.shortage_facts import quota_title, shortage_facts
 from policies.quota.spec import NAME
-from policies.quota.waiting import POD_GROUP, names_kueue, never_waits
+from policies.quota.waiting import POD_GROUP, never_waits
 
 QUOTA_QUEUED = Reason("QuotaQueued", "the pod waits in line for quota")
 OTHERS_WAIT = Reason("OthersWait", "other pods wait in line for the quota")
@@ -45,9 +45,7 @@ def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Findin
 def why_not_queued(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
     """Yield why the object does not wait in line, although others do."""
     if queues and request.line is Line.NEVER_WAITS:
-        pod = request.pod
-        by_kueue = pod is not None and names_kueue(pod)
-        kind = pod and (never_waits(pod, by_daemonset=False, by_kueue=by_kueue) or "a pod of a DaemonSet")
+        kind = request.pod and (never_waits(request.pod, by_daemonset=False) or "a pod of a DaemonSet")
         yield f"{kind or 'a ResourceClaim'} does not wait in line for quota"
 
 

@@ -18,7 +18,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
 
     `since` is its creationTimestamp. `gang` is the key of its gang, or "". `owner` is the owner of its credits, or "".
-    `by_kueue`: Kueue has admitted it, and decides when it starts.
+    `beyond`: Kueue has admitted it, so it waits for no other pod, and by so much its namespace may exceed the GPUQuota.
     `replaces`: it replaces an ended pod, so it goes first. `keeper` is the uid of the object that may keep quota for it, or "",
     and `keep` the id of what that object keeps for it.
     """
@@ -33,7 +33,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     replaces: bool = False
     keeper: str = ""
     keep: str = ""
-    by_kueue: bool = False
+    beyond: Vector = {}
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -47,16 +47,12 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class InLine(msgspec.Struct, frozen=True):
-    """The pods of a namespace that wait, their gangs by key, `spec.queue`, and which credits let them go first.
-
-    `admitted`: what Kueue has admitted in the namespace. By so much its pods may exceed the GPUQuota, together with all others.
-    """
+    """The pods of a namespace that wait, their gangs by key, `spec.queue`, and which credits let them go first."""
 
     waiters: Sequence[Waiter]
     gangs: Mapping[str, Gang]
     queue: QueueSpec = QueueSpec()
     matching: Matching | None = None
-    admitted: Vector = {}
 
 
 def line_up(
@@ -145,13 +141,13 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
         return not self.missing and all(each.keep for each in self.waiters)
 
     @property
-    def is_by_kueue(self) -> bool:
-        """Whether Kueue has admitted all its pods, so that it waits for no other pod of the namespace."""
-        return all(each.by_kueue for each in self.waiters)
+    def beyond(self) -> Vector:
+        """By how much its namespace may exceed the GPUQuota for it: by nothing, unless Kueue has admitted all its pods."""
+        return self.waiters[0].beyond if all(each.beyond for each in self.waiters) else {}
 
     @property
     def passes_others(self) -> bool:
-        return self.is_kept or self.is_by_kueue
+        return self.is_kept or bool(self.beyond)
 
     @property
     def goes_first(self) -> bool:

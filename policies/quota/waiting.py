@@ -74,15 +74,10 @@ def kueue_holds(pod: Pod) -> bool:
     return any(gate.name.startswith(KUEUE) for gate in pod.spec.scheduling_gates or ())
 
 
-def never_waits(pod: Pod, *, by_daemonset: bool, by_kueue: bool) -> str:
-    """Return why the pod never gets the gate, "" if it may. `by_kueue`: Kueue has reserved quota for its controller.
-
-    ResourceClaims are made and count also under a gate.
-    """
+def never_waits(pod: Pod, *, by_daemonset: bool) -> str:
+    """Return why the pod never gets the gate, "" if it may. ResourceClaims are made and count also under a gate."""
     if by_daemonset:
         return "a pod of a DaemonSet"
     if pod.spec.node_name:
         return "a pod with nodeName"
-    if pod.spec.resource_claims:
-        return "a pod with ResourceClaims"
-    return "a pod that Kueue has admitted" if by_kueue else ""
+    return "a pod with ResourceClaims" if pod.spec.resource_claims else ""

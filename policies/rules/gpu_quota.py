@@ -95,15 +95,13 @@ class Kueue(Enum):
 class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     """`required` denies GPUs without a quota. With `onLedgerError: allow` a quota can be exceeded, with a warning.
 
-    With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied, unless
-    `trustKueue` is true and Kueue has admitted it. With `kueue: respect`, what Kueue has admitted waits until the controller has
-    seen that, and then starts also beyond the quota.
+    With `onExceeded: Queue`, a new pod that does not fit now waits under a scheduling gate instead of being denied. With
+    `kueue: respect`, what Kueue has admitted waits until the controller has seen that, and then starts also beyond the quota.
     """
 
     required: bool = False
     on_exceeded: OnExceeded = OnExceeded.DENY
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
-    trust_kueue: bool = True
     kueue: Kueue = Kueue.LIMIT
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -60,9 +60,11 @@ class Neighbour:
         return HERE / self.folder / "constraints.txt"
 
 
+METRICS_PORT = 8082
+"""Where neighbours serve metrics: 8080, the usual one, is what mpi-operator takes on all addresses, whatever it is told."""
 MANAGER = {
     "health": {"healthProbeBindAddress": "{address}:8081"},
-    "metrics": {"bindAddress": "{address}:8080"},
+    "metrics": {"bindAddress": f"{{address}}:{METRICS_PORT}"},
     "leaderElection": {"leaderElect": False},
     "clientConnection": {"qps": 500, "burst": 500},
 }
@@ -84,7 +86,7 @@ KUBERAY = Neighbour(
     module="github.com/ray-project/kuberay/ray-operator",
     package="github.com/ray-project/kuberay/ray-operator",
     flags=(
-        "--metrics-addr={address}:8080",
+        f"--metrics-addr={{address}}:{METRICS_PORT}",
         "--health-probe-bind-address={address}:8081",
         "--enable-leader-election=false",
     ),
@@ -116,7 +118,7 @@ TRAINING_OPERATOR = Neighbour(
     package="github.com/kubeflow/training-operator/cmd/training-operator.v1",
     manifests=("manifests/overlays/standalone",),
     flags=(
-        "--metrics-bind-address={address}:8080",
+        f"--metrics-bind-address={{address}}:{METRICS_PORT}",
         "--health-probe-bind-address={address}:8081",
         "--webhook-server-port=29443",
         "--kube-api-qps=500",
@@ -140,6 +142,16 @@ TRAINER = Neighbour(
     },
     watches="configmaps",
 )
+MPI_OPERATOR = Neighbour(
+    name="mpi-operator",
+    version="0.8.2",
+    module="github.com/kubeflow/mpi-operator",
+    package="github.com/kubeflow/mpi-operator/cmd/mpi-operator",
+    manifests=("manifests/overlays/standalone",),
+    flags=("--lock-namespace=mpi-operator", "--kube-api-qps=500", "--kube-api-burst=500"),
+    health=(8080, "/healthz"),
+    reconciled="Finished syncing job",
+)
 DASK = Neighbour(
     name="dask-kubernetes",
     version="2026.3.0",
@@ -161,6 +173,7 @@ NEIGHBOURS = (
     LEADER_WORKER_SET,
     TRAINING_OPERATOR,
     TRAINER,
+    MPI_OPERATOR,
     DASK,
     KUBESPAWNER,
 )

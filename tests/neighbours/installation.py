@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
 from tests.controlplane import Authority, ControlPlane, ControlPlaneUnavailable, helm
-from tests.neighbours.build import Neighbour, locate, source
+from tests.neighbours.build import METRICS_PORT, Neighbour, locate, source
 from tests.unavailable import skip_without
 
 NOT_HERE = {"APIService", "Deployment", "ServiceMonitor"}
@@ -126,7 +126,7 @@ class Installation:
         """Return how often its controllers have reconciled an object since it started."""
         if self.neighbour.reconciled:
             return self.log().count(self.neighbour.reconciled)
-        text = self._read(8080, "/metrics", is_secure=self.neighbour.secure_metrics)
+        text = self._read(METRICS_PORT, "/metrics", is_secure=self.neighbour.secure_metrics)
         assert "controller_runtime_reconcile_total" in text
         return sum(
             sample.value

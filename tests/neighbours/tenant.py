@@ -61,15 +61,6 @@ spec:
 ---
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
-metadata: {name: distrusts}
-spec:
-  priority: 10
-  match: {namespaces: [distrusts-*]}
-  rules:
-    gpu-quota: {mode: enforce, onExceeded: Queue, trustKueue: false}
----
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
 metadata: {name: respects}
 spec:
   priority: 10

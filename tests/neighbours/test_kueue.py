@@ -493,25 +493,15 @@ def test_a_smaller_gpuquota_denies_pods_of_what_kueue_admitted_and_the_job_contr
     a_job=job("one", 2),
     a_raycluster=queued(raycluster("one", 2)),
 )
-def test_pods_of_what_it_admitted_do_not_wait_here(tenant: Queueing, document: JSON) -> None:
+def test_pods_of_what_it_admitted_wait_here_as_any_other(tenant: Queueing, document: JSON) -> None:
     tenant.pod("holder", 4)
     assert tenant.runs(1)
     tenant.apply(document)
-    assert tenant.tells(document["kind"], "does not wait in line for quota")
-    assert not tenant.gated()
+    assert eventually(lambda: len(tenant.gated("one")) == 2)
     assert tenant.is_admitted()
     tenant.end("holder")
     assert eventually(lambda: used(tenant) == {"gpus": 2}, seconds=90), tenant.pods()
     assert not tenant.gated()
-
-
-def test_where_it_is_not_trusted_pods_of_what_it_admitted_wait(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001
-    tenant = Queueing(plane, 4, name="distrusts-kueue")
-    tenant.pod("holder", 4)
-    tenant.apply(job("one", 2))
-    assert tenant.runs(0, "one", gated=2)
-    tenant.end("holder")
-    assert tenant.runs(2, "one")
 
 
 @cases(

@@ -1,9 +1,8 @@
 """Kueue's objects: Workloads, queues and flavors, with the fields that are read of v1beta2 and v1beta1."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from fractions import Fraction
-from functools import cache
 
 import msgspec
 
@@ -107,12 +106,12 @@ class Workload(_View, frozen=True):
         return self.is_admitted and not is_gone
 
     @property
-    def assignments(self) -> Iterator[tuple[PodSetAssignment, Fraction]]:
-        """Yield each assignment, with the part of its amount that Kueue has not given back for pods that have succeeded."""
+    def assignments(self) -> Iterator[tuple[PodSetAssignment, int]]:
+        """Yield each assignment, with the number of its pods for which Kueue has not taken back the amount: they succeeded."""
         ended = {each.name: each.count for each in self.status.reclaimable_pods}
         for each in self.status.admission.pod_set_assignments:
             if each.count > 0:
-                yield each, Fraction(max(each.count - ended.get(each.name, 0), 0), each.count)
+                yield each, max(each.count - ended.get(each.name, 0), 0)
 
     @property
     def order(self) -> tuple[int, str, str]:
@@ -197,10 +196,10 @@ class Queue(_View, frozen=True):
     def nominal(self, flavor: str, resource: str) -> Fraction:
         return amount_of(self.amount(flavor, resource).nominal_quota)
 
-    def shared(self, flavor: str, resource: str, granted: Fraction) -> Fraction:
+    def shared(self, flavor: str, resource: str) -> Fraction:
         """Return how much of this its cohort may use."""
-        limit = self.amount(flavor, resource).lending_limit
-        return granted if limit is None else min(granted, amount_of(limit))
+        nominal, limit = self.nominal(flavor, resource), self.amount(flavor, resource).lending_limit
+        return nominal if limit is None else min(nominal, amount_of(limit))
 
 
 decode_workload = msgspec.json.Decoder(Workload).decode
@@ -208,53 +207,33 @@ decode_flavor = msgspec.json.Decoder(Flavor).decode
 decode_queue = msgspec.json.Decoder(Queue).decode
 
 
-class Cohorts:
-    """The ClusterQueues of a cluster, and its Cohorts, in which they share and borrow. A Cohort may have no object.
+def most_admitted(
+    queue: Queue, queues: Iterable[Queue], cohorts: Collection[Queue], mapping: ResourceMapping
+) -> dict[tuple[str, str], Fraction]:
+    """Return the most GPUs that a ClusterQueue can admit, with what it borrows, by flavor and resource. Raises QuantityError.
 
-    What they can have is as `potentialAvailable` in `pkg/cache/scheduler/resource_node.go` of Kueue 0.17 computes it.
+    That is what `potentialAvailable` in `pkg/cache/scheduler/resource_node.go` of Kueue 0.17 computes, or more: limits of Cohorts
+    that are below others are left out. A Cohort may have no object.
     """
+    above = {each.metadata.name or "": each.spec.above for each in cohorts}
 
-    def __init__(self, queues: Iterable[Queue], cohorts: Iterable[Queue]) -> None:
-        self.queues = {each.metadata.name or "": each for each in queues}
-        self._cohorts = {each.metadata.name or "": each for each in cohorts}
-        self._below: dict[str, list[Queue]] = {}
-        for each in (*self.queues.values(), *self._cohorts.values()):
-            self._below.setdefault(each.spec.above, []).append(each)
-        self._of_cohort = cache(self._sum_of_cohort)
+    def root(name: str) -> str:
+        for _ in range(MAX_COHORTS):
+            name = above.get(name) or name
+        return name
 
-    def most(self, queue: Queue, mapping: ResourceMapping) -> dict[tuple[str, str], Fraction]:
-        """Return the most GPUs that a ClusterQueue can admit, with what it borrows, by flavor and resource.
-
-        Raises QuantityError.
-        """
-        keys = [(flavor, each.name) for flavor, each in queue.amounts if mapping.resource(each.name)]
-        return {key: self._available(queue, *key, queue.nominal(*key), MAX_COHORTS) for key in keys}
-
-    def _available(self, node: Queue, flavor: str, resource: str, granted: Fraction, depth: int) -> Fraction:
-        """Return what a node can have. `granted`: to it and those below it."""
-        if not node.spec.above or not depth:
-            return granted
-        above = self._cohorts.get(node.spec.above, Queue(Metadata(name=node.spec.above)))
-        of_above = self._of_cohort(node.spec.above, flavor, resource, depth)
-        found = self._available(above, flavor, resource, of_above, depth - 1)
-        found += granted - node.shared(flavor, resource, granted)
-        limit = node.amount(flavor, resource).borrowing_limit
-        return found if limit is None else min(found, granted + amount_of(limit))
-
-    def _sum_of_cohort(self, name: str, flavor: str, resource: str, depth: int) -> Fraction:
-        """Return what a Cohort grants, with what those below it share."""
-        own = self._cohorts.get(name)
-        total = own.nominal(flavor, resource) if own else Fraction(0)
-        for each in self._below.get(name, ()) if depth else ():
-            title = each.metadata.name or ""
-            is_queue = self.queues.get(title) is each
-            granted = (
-                each.nominal(flavor, resource)
-                if is_queue
-                else self._of_cohort(title, flavor, resource, depth - 1)
-            )
-            total += each.shared(flavor, resource, granted)
-        return total
+    own_root = root(queue.spec.above)
+    members = [(each.spec.above, each) for each in queues if each != queue]
+    members += [(each.metadata.name or "", each) for each in cohorts]
+    others = [each for name, each in members if own_root and root(name) == own_root]
+    most = {}
+    for flavor, own in queue.amounts:
+        if mapping.resource(own.name) is not None:
+            borrowed = sum((each.shared(flavor, own.name) for each in others), Fraction(0))
+            if own.borrowing_limit is not None:
+                borrowed = min(borrowed, amount_of(own.borrowing_limit))
+            most[flavor, own.name] = amount_of(own.nominal_quota) + borrowed
+    return most
 
 
 def amount_of(text: str | int) -> Fraction:

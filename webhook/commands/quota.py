@@ -143,7 +143,7 @@ def _read(
     if namespace and not records and (team := team_of_namespace(reader, namespace)):
         teams = (team,)
     queues = read_queues(reader, namespace, configuration.resource_mapping) if namespace else ()
-    return QuotaReports(reports, until, reader.omitted, tuple(map(team_summary, teams)), queues)
+    return QuotaReports(reports, until, reader.omitted, tuple(map(team_summary, teams)), queues or ())
 
 
 def print_table(

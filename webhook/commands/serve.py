@@ -52,7 +52,6 @@ from webhook.serving.cluster_state import ClusterState
 from webhook.serving.denials import DenialReports
 from webhook.serving.dispatch import Admission
 from webhook.serving.endpoints import create_app, endpoint_of
-from webhook.serving.kueue import KueueWorkloads
 from webhook.serving.metrics import Metrics
 from webhook.serving.node_watch import NodeWatch
 from webhook.serving.owner_deadlines import OwnerDeadlines
@@ -218,7 +217,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
     nodes = NodeWatch(api, lambda: keys_to_know(source.configuration))
     for each in (namespaces.informer, nodes, claims):
         each.start(threading.Event())  # for as long as the process lives
-    owners, kueue = OwnerDeadlines(api), KueueWorkloads(api)
+    owners = OwnerDeadlines(api)
     limit_ranges = LimitRanges(api, threading.Event())  # likewise
 
     def facts(deadline: float) -> Facts:
@@ -233,7 +232,6 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
             budgets=partial(budgets_by, api, deadline=deadline),
             referred=partial(read_object, api, deadline=deadline),
             limits_of=partial(limit_ranges.limits_of, deadline=deadline),
-            has_quota_reserved=partial(kueue.has_quota_reserved, deadline=deadline),
         )
 
     return ClusterState(

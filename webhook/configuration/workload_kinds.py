@@ -221,6 +221,7 @@ class WorkloadKind(_Row, frozen=True):
     runs_to_completion: whether its pods end by themselves, also where a container has a port.
     replaces_pods: whether its objects make a new pod for one that failed, and no new objects by a schedule or step by step.
     deadline: path of the seconds after which it ends its pods.
+    deadline_waits: path → value with which the deadline is one of pods that are created once the others are ready.
     start_deadlines: paths of further seconds that pass while its pods wait, from the creation of the object.
     leaders_wait: path → value with which its pods without GPUs are created once the others are ready. With none of them they fail
       while the others wait; the first is the remedy.
@@ -242,6 +243,7 @@ class WorkloadKind(_Row, frozen=True):
     runs_to_completion: bool = False
     replaces_pods: bool = True
     deadline: str = ""
+    deadline_waits: dict[str, str] = {}
     start_deadlines: tuple[str, ...] = ()
     leaders_wait: dict[str, str] = {}
     staged: dict[str, str] = {}
@@ -281,6 +283,7 @@ class WorkloadKind(_Row, frozen=True):
         paths = {"together": self.together, "deadline": self.deadline}
         paths |= {f"stopped[{path}]": path for path in self.stopped}
         paths |= {f"staged[{path}]": path for path in self.staged}
+        paths |= {f"deadlineWaits[{path}]": path for path in self.deadline_waits}
         paths |= {f"leadersWait[{path}]": path for path in self.leaders_wait}
         several = {"quotas": self.quotas, "repeats": self.repeats, "unread": self.unread}
         for field, listed in (several | {"startDeadlines": self.start_deadlines}).items():

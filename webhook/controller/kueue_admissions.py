@@ -1,25 +1,29 @@
-"""What Kueue has admitted in a namespace, where rule gpu-quota has `kueue: respect`: whose pods, and how much together.
+"""Which waiting pods Kueue has admitted, where rule gpu-quota has `kueue: respect`, and how much in their namespace.
 
-Kueue's controller alone writes the status of Workloads; a tenant can write labels, and ownerReferences of pods. So these only
-say which pods may go first, and the amounts of the Workloads limit what the namespace may use beyond its GPUQuota
-(`InLine.admitted`), whatever was forged. A Workload says only resources: the labels of its flavor say which class they are.
+Kueue's controller alone writes the status of Workloads; a tenant can write labels, and ownerReferences of pods. So a pod counts
+as admitted only while its Workload has room for it, in pods, GPUs and classes, beside the other pods of the Workload. And all
+Workloads together limit what the namespace may use beyond its GPUQuota (`Waiter.beyond`): pods may leave theirs once they run.
+
+A Workload says only resources: the labels of its flavor say which class they are.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from fractions import Fraction
+from functools import cache, partial
 from time import monotonic
 
 import msgspec
 
 from policies.pods.pod import Container, Pod, PodSpec, Resources
-from policies.quota.amounts import Vector, total
+from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.kueue import GROUP, VERSIONS, Flavor, Workload, decode_flavor, decode_workload
-from webhook.controller.gangs import READING_SECONDS
+from webhook.controller.gangs import AGAIN_SECONDS, READING_SECONDS
 from webhook.controller.keepers import Keepers
+from webhook.controller.usage_cache import UsageCache
 from webhook.quota.counted_records import PodRecord
 
 log = logging.getLogger("gpu_admission.controller")
@@ -27,54 +31,126 @@ log = logging.getLogger("gpu_admission.controller")
 READ_AGAIN_SECONDS, WORKLOADS_A_SECOND = 1.0, 500
 """Minimum of seconds between two reads for a namespace, and Workloads that are read for it in a second on average. Each change of
 a pod gives its line a turn, and tenants choose how many of both there are."""
+LONGEST_PAUSE = 60.0
+"""Longest pause between two looks for a pod that names Kueue and is not admitted: AGAIN_SECONDS at first, doubled each time.
+Kueue starts what it has admitted, which gives the line a turn, so only a pod that names Kueue falsely waits for long."""
+PODS = "pods"
+"""Key of the number of pods of a Workload, beside its amounts."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
     """The uids of the waiting pods that Kueue has admitted, and what it has admitted in their namespace.
 
-    `is_incomplete`: another pod claims that Kueue admitted it.
+    `again`: the seconds until another look for other pods that claim so; None if there are none.
     """
 
     uids: frozenset[str] = frozenset()
     amounts: Vector = {}
-    is_incomplete: bool = False
+    again: float | None = None
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """The uids of the owners of admitted Workloads, what these have, and until when that counts (monotonic)."""
+    """What admitted Workloads have: all together, and each by its name. `workload_of`: their names by the uid of an owner.
 
-    owners: frozenset[str]
+    That counts until `until` (monotonic).
+    """
+
     amounts: Vector
+    rooms: Mapping[str, Vector]
+    workload_of: Mapping[str, str]
     until: float
+
+
+class _Look(msgspec.Struct, frozen=True):
+    """The pods that wait for Kueue, and when to look for them again (monotonic), after this pause."""
+
+    uids: frozenset[str]
+    pause: float
+    due: float
 
 
 class KueueAdmissions:
     """`respects` says whether a namespace has `kueue: respect`."""
 
     def __init__(
-        self,
-        api: ApiClient,
-        catalogue: Callable[[], Catalogue],
-        keepers: Keepers,
-        respects: Callable[[str], bool],
+        self, api: ApiClient, usage_cache: UsageCache, keepers: Keepers, respects: Callable[[str], bool]
     ) -> None:
-        self._api, self._catalogue, self._keepers, self._respects = api, catalogue, keepers, respects
+        self._api, self._usage_cache, self._keepers, self._respects = api, usage_cache, keepers, respects
         self._known: dict[str, _Read] = {}
+        self._looks: dict[str, _Look] = {}
 
-    def of(self, namespace: str, waiting: Iterable[PodRecord]) -> Admitted:
-        """Return which of these pods Kueue has admitted. None of them, if that cannot be read."""
+    def of(
+        self,
+        namespace: str,
+        waiting: Iterable[PodRecord],
+        demand_of: Callable[[PodRecord], Vector],
+        held: Collection[str],
+    ) -> Admitted:
+        """Return which of these pods Kueue has admitted. None of them, if that cannot be read.
+
+        The room of a Workload is for the uids for which quota is `held`, then for the first of its pods in line.
+        """
         named = [pod for pod in waiting if pod.waiting is not None and pod.waiting.names_kueue]
         if not named or not self._respects(namespace):
             return Admitted()
         read = self._known.get(namespace)
         if read is None or read.until <= monotonic():
             read = self._known[namespace] = self._read(namespace)
-        late = monotonic() + READING_SECONDS
-        uids = frozenset(pod.uid for pod in named if not read.owners.isdisjoint(self._family(pod, late)))
-        return Admitted(uids, read.amounts, is_incomplete=len(uids) < len(named))
+        named.sort(key=lambda pod: (pod.uid not in held, -pod.priority, pod.since, pod.uid))
+        uids = frozenset(self._admitted(namespace, named, read, demand_of) if read.rooms else ())
+        others = frozenset(pod.uid for pod in named) - uids
+        return Admitted(uids, read.amounts, self._seconds_to_look(namespace, others))
 
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
+        self._looks.pop(namespace, None)
+
+    def _admitted(
+        self,
+        namespace: str,
+        named: Iterable[PodRecord],
+        read: _Read,
+        demand_of: Callable[[PodRecord], Vector],
+    ) -> Iterator[str]:
+        """Yield the uids of the pods for which their Workload has room; of none, if not all owners could be read in time."""
+        late = monotonic() + READING_SECONDS
+        pods = self._usage_cache.own_counter.sums.pods(namespace)
+        running = [(pod, self._workload_of(pod, read, late)) for pod in pods if pod.holds_quota]
+        waiting = [(pod, self._workload_of(pod, read, late)) for pod in named]
+        if monotonic() >= late:
+            return
+        rooms = dict(read.rooms)
+        for pod, workload in (*running, *waiting):
+            if workload:
+                needed = {PODS: Fraction(1), **demand_of(pod)}
+                left = {key: rooms[workload].get(key, NOTHING) - amount for key, amount in needed.items()}
+                is_admitted = min(left.values()) >= 0
+                if is_admitted or pod.holds_quota:
+                    rooms[workload] = {**rooms[workload], **left}
+                if is_admitted and not pod.holds_quota:
+                    yield pod.uid
+
+    def _workload_of(self, pod: PodRecord, read: _Read, late: float) -> str:
+        """Return the Workload of the pod, by what makes it and its gang; "" without an admitted one."""
+        own = (pod.uid, pod.owner.uid if pod.owner else "")
+        found = next((read.workload_of[uid] for uid in own if uid in read.workload_of), "")
+        keeper = None if found else self._keepers.of(pod.namespace, pod.owner, late)
+        return found or read.workload_of.get(keeper.uid if keeper else "", "")
+
+    def _seconds_to_look(self, namespace: str, uids: frozenset[str]) -> float | None:
+        """Return the seconds until the next look for these pods, which grow while there are no new ones; None without any."""
+        if not uids:
+            self._looks.pop(namespace, None)
+            return None
+        now, before = monotonic(), self._looks.get(namespace)
+        if before is None or not uids <= before.uids:
+            pause = AGAIN_SECONDS
+        elif now < before.due:
+            return before.due - now
+        else:
+            pause = min(2 * before.pause, LONGEST_PAUSE)
+        self._looks[namespace] = _Look(uids, pause, now + pause)
+        return pause
 
     def _read(self, namespace: str) -> _Read:
         """Return what Kueue has admitted in the namespace; nothing if that cannot be read."""
@@ -83,11 +159,16 @@ class KueueAdmissions:
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("%s: what Kueue has admitted: %s", namespace, error)
             workloads, flavors = [], {}
-        admitted, catalogue = [each for each in workloads if each.is_admitted_here], self._catalogue()
-        owners = frozenset(uid for each in admitted for uid in each.owners)
-        amounts = total(demand for each in admitted for demand in _demands(each, flavors, catalogue))
-        pause = max(READ_AGAIN_SECONDS, len(workloads) / WORKLOADS_A_SECOND)
-        return _Read(owners, amounts, monotonic() + pause)
+        admitted = {each.metadata.name or "": each for each in workloads if each.is_admitted_here}
+        demand = cache(partial(_demand, self._usage_cache.own_catalogue(), flavors))  # many are equal
+        in_total = partial(demand, UnclassifiedPods.TOTAL_ONLY)
+        of_each_class = partial(demand, UnclassifiedPods.MOST_EXPENSIVE)  # that the flavor leaves open
+        return _Read(
+            amounts=total(_amounts(each, in_total) for each in admitted.values()),
+            rooms={name: _amounts(each, of_each_class) for name, each in admitted.items()},
+            workload_of={uid: name for name, each in admitted.items() for uid in each.owners},
+            until=monotonic() + max(READ_AGAIN_SECONDS, len(workloads) / WORKLOADS_A_SECOND),
+        )
 
     def _listed(self, namespace: str) -> tuple[list[Workload], dict[str, Flavor]]:
         """Return the Workloads of the namespace, and all flavors by name. Raises `errors.ApiError`."""
@@ -99,23 +180,31 @@ class KueueAdmissions:
         flavors = self._api.list(path("resourceflavors"), decode_flavor).items
         return workloads, {each.metadata.name or "": each for each in flavors}
 
-    def _family(self, pod: PodRecord, late: float) -> Iterator[str]:
-        """Yield the uids of the pod and of what makes it and its gang: a Workload belongs to one of them."""
-        yield pod.uid
-        if pod.owner is not None:
-            yield pod.owner.uid
-            keeper = self._keepers.of(pod.namespace, pod.owner, late)
-            if keeper is not None:
-                yield keeper.uid
+
+def _amounts(workload: Workload, demand_of: Callable[[str, str, str | int], Vector]) -> Vector:
+    """Return what Kueue has admitted of a Workload for pods that have not succeeded, and the number of those with GPUs."""
+    amounts: list[Vector] = []
+    for assigned, left in workload.assignments:
+        demands = [
+            demand_of(assigned.flavors.get(resource, ""), resource, amount)
+            for resource, amount in assigned.resource_usage.items()
+        ]
+        part = Fraction(left, assigned.count)
+        of_pods = {key: amount * part for key, amount in total(demands).items()}
+        amounts.append({PODS: Fraction(left), **of_pods} if of_pods else {})
+    return total(amounts)
 
 
-def _demands(workload: Workload, flavors: dict[str, Flavor], catalogue: Catalogue) -> Iterator[Vector]:
-    """Yield the demand of each amount that Kueue has admitted, as that of one pod on its flavor."""
-    for assigned, part in workload.assignments:
-        for resource, amount in assigned.resource_usage.items():
-            flavor = flavors.get(assigned.flavors.get(resource, ""))
-            one = Container(name="main", resources=Resources(limits={resource: amount}))
-            selector = flavor.spec.node_labels if flavor is not None else None
-            pod = Pod(given_spec=PodSpec(containers=(one,), node_selector=selector))
-            demand = pod_demand(pod, catalogue, UnclassifiedPods.TOTAL_ONLY).vector
-            yield {key: amount_of * part for key, amount_of in demand.items()}
+def _demand(
+    catalogue: Catalogue,
+    flavors: Mapping[str, Flavor],
+    unclassified_pods: UnclassifiedPods,
+    flavor: str,
+    resource: str,
+    amount: str | int,
+) -> Vector:
+    """Return the demand of an amount on a flavor, as that of one pod."""
+    one = Container(name="main", resources=Resources(limits={resource: amount}))
+    selector = flavors[flavor].spec.node_labels if flavor in flavors else None
+    pod = Pod(given_spec=PodSpec(containers=(one,), node_selector=selector))
+    return pod_demand(pod, catalogue, unclassified_pods).vector

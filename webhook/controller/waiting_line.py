@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import msgspec
-from msgspec.structs import replace
 
 from policies.pods.pod import decode_pod
 from policies.quota.amounts import Vector
@@ -142,27 +141,27 @@ class WaitingLine:
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
             self._reconcile_later(namespace, AGAIN_SECONDS)
-        admitted = self._kueue.of(namespace, pods)
-        if admitted.is_incomplete:
-            self._reconcile_later(namespace, AGAIN_SECONDS)
+        admitted = self._kueue.of(namespace, pods, demand_of, ledger.reservations.lifts)
+        if admitted.again is not None:
+            self._reconcile_later(namespace, admitted.again)
         waiters = [
             Waiter(
                 uid=pod.uid,
                 demand=demands[pod.uid],
                 since=pod.since,
-                priority=pod.waiting.priority if pod.waiting else 0,
+                priority=pod.priority,
                 gang=keys.get(pod.uid, ""),
                 obstacle=self._obstacle(pod, gangs.get(keys.get(pod.uid, ""))),
                 owner=owner_of(pod),
                 keeper=keeper_of(pod),
-                by_kueue=pod.uid in admitted.uids,
+                beyond=admitted.amounts if pod.uid in admitted.uids else {},
             )
             for pod in pods
         ]
         waiters += mark_waiters(ledger)
         spec = self._line_spec_of(namespace)
         line = line_up(ledger, waiters, gangs, spec, now_ms(), in_team=in_team)
-        return _Waiting(pods, demands, replace(line, admitted=admitted.amounts))
+        return _Waiting(pods, demands, line)
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
         """Remove the gates of these pods, in other threads, unless that returns something true before."""

@@ -13,7 +13,6 @@ from policies.quota.amounts import (
     NOTHING,
     Vector,
     format_amount,
-    positive_difference,
     total_of_shared,
     unit,
 )
@@ -38,7 +37,6 @@ PLACES_SHOWN = 10
 """Places in line that the status has."""
 HOLDERS_NAMED, IDLE_NAMED = 3, 2
 LONGEST_DENIAL = 256
-STAGED_REMEMBERED = 1024
 
 QUEUED, GRANTED, NOT_STARTED = "QuotaQueued", "QuotaGranted", "QuotaNotStarted"
 """Reasons of Events: a pod waits, its gate was removed, its gate could not be removed."""
@@ -79,8 +77,8 @@ class WaitingReports:
         """By uid: why the gate of a pod could not be removed."""
         self._shown: dict[str, tuple[WaitingPods, Sequence[Sequence[PodRecord]], Turn]] = {}
         """By namespace: what the status says after a turn, the first places, and the turn."""
-        self._staged: set[str] = set()
-        """The uids of objects that have an Event because their pods start in stages."""
+        self._staged: dict[str, float] = {}
+        """By uid: when an object whose pods start in stages was last read (monotonic). It has an Event."""
 
     def shown(self, namespace: str, ledger: QuotaLedger) -> WaitingPods | None:
         """Return what the status says of the pods that wait, with what is free in this ledger; None if none does."""
@@ -92,14 +90,17 @@ class WaitingReports:
         return replace(shown, next=tuple(self._place(unit, turn, ledger) for unit in first))
 
     def staged(self, regarding: Regarding) -> None:
-        """Say once of an object that its pods start in stages."""
+        """Say once of an object that its pods start in stages. It is read again and again while it has pods."""
+        now = monotonic()
         with self._lock:
-            if regarding.uid in self._staged:
-                return
-            if len(self._staged) >= STAGED_REMEMBERED:
-                self._staged.clear()
-            self._staged.add(regarding.uid)
-        self._events.put(EventRecord(regarding=regarding, reason=QUEUED, message=IN_STAGES))
+            is_new = self._staged.pop(regarding.uid, None) is None
+            self._staged[regarding.uid] = (
+                now  # it moves to the end: the dict is in the order of the last reads
+            )
+            while self._staged[oldest := next(iter(self._staged))] < now - REPEAT_SECONDS:
+                del self._staged[oldest]
+        if is_new:
+            self._events.put(EventRecord(regarding=regarding, reason=QUEUED, message=IN_STAGES))
 
     def turn(
         self, namespace: str, waiting: Iterable[PodRecord], demands: Mapping[str, Vector], turn: Turn
@@ -215,7 +216,7 @@ class WaitingReports:
         elif place.standing is Standing.BUDGET_SPENT:
             detail = _spent(place.needed, ledger)
         else:
-            detail = _too_large(needed, ledger)
+            detail = _too_large(place, ledger)
         return _MESSAGES[place.standing].format(detail)
 
     def _event(self, pod: PodRecord, reason: str, message: str, kind: str = "Warning") -> None:
@@ -232,17 +233,14 @@ def _limited(needed: Vector, ledger: QuotaLedger) -> Vector:
     return {key: amount for key, amount in needed.items() if key in ledger.limited}
 
 
-def _too_large(needed: Vector, ledger: QuotaLedger) -> str:
-    over = positive_difference(needed, ledger.hard)
-    limits = {key: ledger.hard[key] for key in over if key in ledger.hard}
-    whose = "the quota grants"
-    if not limits and ledger.team_state is not None:
-        maximum, whose = (
-            ledger.team_state.reachable,
-            f"{team_title(ledger.team_state.team.name)} grants its namespace at most",
-        )
-        limits = {key: maximum[key] for key in needed if key in maximum and needed[key] > maximum[key]}
-    return amounts_in_words(needed) + (f", {whose} {amounts_in_words(limits)}" if limits else "")
+def _too_large(place: Place, ledger: QuotaLedger) -> str:
+    """Return `8 GPUs, the quota grants 4`; or what the team grants, if only that is exceeded."""
+    own = {key: amount for key, amount in place.granted.items() if ledger.hard.get(key) == amount}
+    state, whose = ledger.team_state, "the quota grants"
+    if state is not None and not own:
+        whose = f"{team_title(state.team.name)} grants its namespace at most"
+    granted = f", {whose} {amounts_in_words(own or place.granted)}" if place.granted else ""
+    return amounts_in_words(_limited(place.needed, ledger)) + granted
 
 
 def _spent(needed: Vector, ledger: QuotaLedger) -> str:

@@ -185,7 +185,7 @@ def _add_reconcilers(
         usage_cache=usage_cache,
         gangs=gangs,
         replacements=replacements,
-        kueue=KueueAdmissions(api, configuration, keepers, enforcement.respects_kueue),
+        kueue=KueueAdmissions(api, usage_cache, keepers, enforcement.respects_kueue),
         reports=reports,
         line_spec_of=informers.line_spec,
         lets_wait=enforcement.lets_wait,

@@ -34,7 +34,7 @@ def evaluate_creation(
     final = by.with_limit_range_defaults(policy, mutated.pod or pod)
     validated = by.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
     if counted:
-        line = line_of(by, policy, final, by_daemonset=by_daemonset)
+        line = line_of(final, by_daemonset=by_daemonset)
         nodes = by.facts.named_nodes()
         demand = quota_request_for_pod("review", final, None, by.configuration, nodes, line=line)
         validated = by.reserve(validated, demand)

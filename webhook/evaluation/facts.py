@@ -10,7 +10,7 @@ from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
-from policies.pods.pod import OwnerReference, Pod
+from policies.pods.pod import OwnerReference
 from policies.policy import Labels
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.workloads.references import ObjectName
@@ -44,5 +44,3 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The data of the ConfigMaps in a namespace, by name, as far as they are known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
-    has_quota_reserved: Callable[[str, Pod], bool] = lambda _namespace, _pod: False
-    """Whether Kueue has reserved quota of its own for the owner of a pod in a namespace. False if that cannot be read."""

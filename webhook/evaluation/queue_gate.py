@@ -1,11 +1,8 @@
 """Pods that wait in line for quota: which get our scheduling gate at /mutate, and which keep it."""
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from policies.pods.pod import Pod
-from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
 from policies.quota.line_findings import queued
 from policies.quota.waiting import kueue_holds, names_kueue, never_waits
@@ -25,7 +22,7 @@ def queue(by: Evaluator, decision: Decision, pod: Pod, uid: str, *, by_daemonset
     request, decision = decision.request, replace(decision, request=None)
     if request is None or by.queues is None or not decision.allowed:
         return decision
-    if line_of(by, decision.policy, pod, by_daemonset=by_daemonset) is Line.NEVER_WAITS:
+    if line_of(pod, by_daemonset=by_daemonset) is Line.NEVER_WAITS:
         return decision
     in_gang = may_be_in_gang(pod, by.configuration.workload_kinds)
     held = decision.policy.in_force(QUOTA_RULE.id, by.now)
@@ -38,16 +35,9 @@ def queue(by: Evaluator, decision: Decision, pod: Pod, uid: str, *, by_daemonset
     return gated(decision, pod).with_findings([finding], Mode.WARN, QUOTA_RULE.id)
 
 
-def line_of(by: Evaluator, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool) -> Line:
-    """Return what a new pod has to do with the line. One that names Kueue is believed if Kueue itself says so."""
-    held = policy.in_force(QUOTA_RULE.id, by.now)
-    options: Any = held[0].options if held else None
-    is_trusted = options and options.trust_kueue and not options.respects_kueue
-    may_be_kueues = is_trusted and names_kueue(pod)
-    may_be_reserved = may_be_kueues and by.configuration.resource_mapping.pod_requests_gpus(pod)
-    by_kueue = bool(may_be_reserved) and by.facts.has_quota_reserved(policy.namespace, pod)
-    reason = never_waits(pod, by_daemonset=by_daemonset, by_kueue=by_kueue)
-    return Line.NEVER_WAITS if reason else Line.BEHIND
+def line_of(pod: Pod, *, by_daemonset: bool) -> Line:
+    """Return what a new pod has to do with the line."""
+    return Line.NEVER_WAITS if never_waits(pod, by_daemonset=by_daemonset) else Line.BEHIND
 
 
 def keep_gate(by: Evaluator, decision: Decision, pod: Pod) -> Decision:

@@ -103,6 +103,11 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
         return self.waiting is not None and not self.is_deleted and not self.is_terminal
 
     @property
+    def priority(self) -> int:
+        """Its priority in line; 0 if it does not wait."""
+        return self.waiting.priority if self.waiting is not None else 0
+
+    @property
     def holds_quota(self) -> bool:
         return not self.is_terminal and self.waiting is None
 
@@ -240,7 +245,7 @@ class RecordReader:
             gang_source=gang_source(pod),
             owner=owner_source(pod.metadata or Metadata()),
             waiting=waiting,
-            never_waits=bool(pod.spec.resource_claims) or names_kueue(pod),
+            never_waits=bool(pod.spec.resource_claims),
         )
         if has_claim or waiting is not None:
             return record

@@ -81,7 +81,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
         verdict = outcome.verdict
         if verdict is None or not self.has_controller:
             return None
-        waits = verdict.must_wait or (quota_request.by_kueue and verdict.reason is VerdictReason.EXCEEDED)
+        waits = verdict.may_wait_for_kueue if quota_request.by_kueue else verdict.must_wait
         return outcome if waits or (outcome.is_reserved and quota_request.in_gang) else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:

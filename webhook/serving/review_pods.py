@@ -59,7 +59,7 @@ def review_pod(review: Review) -> ReviewResult:
             by_daemonset = made_by_daemonset(pod, request)
             decision = queue(evaluator, decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
-            decision = evaluator.reserve(decision, _quota_request(review, policy, pod, before, fingerprint))
+            decision = evaluator.reserve(decision, _quota_request(review, pod, before, fingerprint))
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
     subject, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
     response = decided(request.uid, [decision], subject=subject, patch=patch, trace=trace)
@@ -88,13 +88,11 @@ def _is_cached(request: AdmissionRequest) -> bool:
     return memoryview(request.object).nbytes <= LONGEST_CACHED
 
 
-def _quota_request(
-    review: Review, policy: EffectivePolicy, pod: Pod, before: Pod | None, fingerprint: bytes | None
-) -> QuotaRequest:
+def _quota_request(review: Review, pod: Pod, before: Pod | None, fingerprint: bytes | None) -> QuotaRequest:
     """Return what a new pod, or a change of the stored pod `before`, demands of the quota."""
     evaluator, cache = review.evaluator, review.evaluator.cache
     if before is None:
-        line = line_of(evaluator, policy, pod, by_daemonset=made_by_daemonset(pod, review.request))
+        line = line_of(pod, by_daemonset=made_by_daemonset(pod, review.request))
     else:
         line = Line.LIFTS if review.by_controller else Line.BEHIND
     nodes = evaluator.facts.named_nodes()

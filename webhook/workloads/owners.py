@@ -32,7 +32,8 @@ def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any,
 
 def first_deadline(workload_kind: WorkloadKind, data: Any) -> str:
     """Return the deadline of the object that passes first while its pods wait, as `spec.activeDeadlineSeconds: 60`, or ""."""
-    paths = filter(None, (workload_kind.deadline, *workload_kind.start_deadlines))
+    deadline = "" if has_one_of(workload_kind.deadline_waits, data) else workload_kind.deadline
+    paths = filter(None, (deadline, *workload_kind.start_deadlines))
     written = (each for path in paths for each in values(data, steps(path)))
     known = [(seconds, field_path(path)) for path, value in written if (seconds := plain_number(value))]
     return "{1}: {0}".format(*min(known)) if known else ""

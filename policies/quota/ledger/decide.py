@@ -11,7 +11,7 @@ The controller reserves the demand of the next pod in line, and then removes its
 reservation exists, so a removal that is late is denied.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from fractions import Fraction
 
@@ -143,9 +143,15 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
     @property
     def must_wait(self) -> bool:
         """Whether the request fits the quota, but not now, or not before others."""
-        can_fit = self.reason is VerdictReason.EXCEEDED and not any(
-            shortfall.can_never_fit for shortfall in self.shortfalls
-        )
+        return self._can_fit(self.shortfalls)
+
+    @property
+    def may_wait_for_kueue(self) -> bool:
+        """Whether it must wait, or exceeds only the GPUQuota: what Kueue admits may do so (`kueue: respect`)."""
+        return self._can_fit([each for each in self.shortfalls if each.team])
+
+    def _can_fit(self, shortfalls: Iterable[Shortfall]) -> bool:
+        can_fit = self.reason is VerdictReason.EXCEEDED and not any(each.can_never_fit for each in shortfalls)
         return can_fit or self.reason in {VerdictReason.OTHERS_WAIT, VerdictReason.NOT_STORED}
 
 

@@ -25,7 +25,6 @@ from webhook.quota.team_documents import TEAM_PLURAL
 
 pytestmark = pytest.mark.usefixtures("running")
 
-KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "main"}}
 FORGED = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d0", "controller": True}
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 
@@ -41,11 +40,6 @@ def with_node_name(line: Line, name: str) -> tuple[int, Any]:
 
 def as_a_claim(line: Line, name: str) -> tuple[int, Any]:
     return line.client.post(CLAIMS.format(line.name), claim(name, 1))
-
-
-def with_a_label_of_kueue(line: Line, name: str) -> tuple[int, Any]:
-    body = gpu_pod(name)
-    return line.create(body | {"metadata": {"name": name, **KUEUE}})
 
 
 def with_a_forged_owner(line: Line, name: str) -> tuple[int, Any]:
@@ -96,7 +90,6 @@ def polling(line: Line, attempt: Attempt, name: str = "poll") -> Iterator[Poll]:
     ("attempt",),
     with_node_name=(with_node_name,),
     as_a_claim=(as_a_claim,),
-    with_a_label_of_kueue_which_is_not_installed=(with_a_label_of_kueue,),
     with_the_forged_owner_of_a_daemonset=(with_a_forged_owner,),
 )
 def test_a_head_that_needs_all_of_its_namespace_starts(plane: ControlPlane, attempt: Attempt) -> None:
@@ -124,7 +117,6 @@ def test_a_head_that_needs_all_of_its_namespace_starts(plane: ControlPlane, atte
     ("attempt",),
     with_node_name=(with_node_name,),
     as_a_claim=(as_a_claim,),
-    with_a_label_of_kueue_which_is_not_installed=(with_a_label_of_kueue,),
 )
 def test_the_head_of_another_namespace_of_the_team_starts(plane: ControlPlane, attempt: Attempt) -> None:
     team = Team(plane, 4, "own", "other")

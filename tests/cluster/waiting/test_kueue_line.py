@@ -1,10 +1,9 @@
-"""Pods of Kueue in our line, on a real API server with the kind of Kueue's Workloads: only what Kueue has admitted is Kueue's.
+"""Pods of Kueue in our line, on a real API server with the kind of Kueue's Workloads: they wait as any other.
 
 Kueue itself does not run: a second client makes its API calls (0.17). A Job is suspended until its Workload has quota. Its pods
 have the label `kueue.x-k8s.io/podset`, and no gate. Its webhook gives all other pods its gate at their creation, before ours.
 """
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,29 +12,15 @@ from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.quota.quotas import gpu_pod, in_force
 from tests.cluster.waiting.conftest import queueing
 from tests.cluster.waiting.kueue_objects import KUEUE_GATE, UID, kinds_of_kueue, pod_of_job, workload
-from tests.cluster.waiting.line import POLICY, Line
+from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from webhook.cluster.api import JSON_PATCH
-from webhook.serving.kueue import REMEMBERED_SECONDS
-
-DISTRUST = """
----
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: distrusts}
-spec:
-  priority: 10
-  match: {namespaces: ["*-distrusts"]}
-  rules:
-    gpu-quota: {mode: enforce, onExceeded: Queue, trustKueue: false}
-"""
-SECOND = 1.1
 
 
 @pytest.fixture(scope="module")
 def running(plane: ControlPlane) -> Iterator[Running]:
-    with kinds_of_kueue(plane), queueing(plane, POLICY + DISTRUST) as running:
+    with kinds_of_kueue(plane), queueing(plane) as running:
         yield running
 
 
@@ -49,55 +34,21 @@ def full(line: Line, hard: int = 2) -> None:
     assert uses(line, hard)
     line.pod("first", 1)
     assert line.waits("first")
-    assert eventually(lambda: line.ledger_object().scarce == {"gpus": False})
 
 
-def test_what_kueue_has_not_admitted_waits_as_any_other(plane: ControlPlane) -> None:
+def test_it_waits_as_any_other_whatever_kueue_says(plane: ControlPlane) -> None:
     line = Line(plane)
     full(line)
     workload(line, "waits", UID.format(1))
-    workload(line, "evicted", UID.format(2), "Evicted")
+    workload(line, "admitted", UID.format(2), "QuotaReserved", "Admitted")
     accepted(pod_of_job(line, "a-label-alone"))
     accepted(pod_of_job(line, "of-one-that-waits-in-kueue", UID.format(1)))
-    accepted(pod_of_job(line, "of-one-that-was-evicted", UID.format(2)))
-    accepted(pod_of_job(line, "of-none", UID.format(3)))
+    accepted(pod_of_job(line, "of-one-that-kueue-has-admitted", UID.format(2)))
     accepted(line.create(gpu_pod("held-by-kueue", schedulingGates=[KUEUE_GATE])))
-    names = (
-        "a-label-alone",
-        "of-one-that-waits-in-kueue",
-        "of-one-that-was-evicted",
-        "of-none",
-        "held-by-kueue",
-    )
+    names = ("a-label-alone", "of-one-that-waits-in-kueue", "of-one-that-kueue-has-admitted", "held-by-kueue")
     assert all(map(line.waits, names))
-    assert eventually(lambda: line.ledger_object().waiting == 6)
+    assert eventually(lambda: line.ledger_object().waiting == 5)
     assert uses(line, 2)
-
-
-def test_what_kueue_has_admitted_does_not_wait_under_our_gate_and_has_its_turn(plane: ControlPlane) -> None:
-    line = Line(plane)
-    full(line)
-    workload(line, "train", UID.format(4), "QuotaReserved", "Admitted")
-    time.sleep(SECOND)
-    status, answer = pod_of_job(line, "train-0", UID.format(4))
-    assert status == 403
-    assert "a pod that Kueue has admitted does not wait in line for quota" in answer["message"]
-    assert eventually(lambda: len(line.ledger_object().marks) == 1)
-    line.delete_pod("holder")
-    assert line.starts("first", seconds=10)
-    assert eventually(lambda: line.ledger_object().reservations.lifts)
-    accepted(pod_of_job(line, "train-1", UID.format(4)))
-    assert not line.waits("train-1")
-    assert uses(line, 2)
-    assert eventually(lambda: not line.ledger_object().marks)
-
-
-def test_a_policy_can_let_it_wait(plane: ControlPlane) -> None:
-    line = Line(plane, "kueue-distrusts")
-    full(line)
-    workload(line, "train", UID.format(5), "QuotaReserved")
-    accepted(pod_of_job(line, "train-0", UID.format(5)))
-    assert line.waits("train-0")
 
 
 def test_a_pod_under_both_gates_starts_when_both_have_let_it_go(plane: ControlPlane) -> None:
@@ -127,18 +78,6 @@ def test_a_pod_under_both_gates_starts_when_both_have_let_it_go(plane: ControlPl
     line.delete_pod("later")
     assert line.starts("held", seconds=10)
     assert uses(line, 1)
-
-
-def test_a_workload_that_comes_later_is_believed_soon(plane: ControlPlane) -> None:
-    line = Line(plane)
-    full(line)
-    accepted(pod_of_job(line, "train-0", UID.format(6)))
-    assert line.waits("train-0")
-    workload(line, "train", UID.format(6), "QuotaReserved")
-    time.sleep(REMEMBERED_SECONDS)
-    status, answer = pod_of_job(line, "train-1", UID.format(6))
-    assert status == 403
-    assert "a pod that Kueue has admitted does not wait in line for quota" in answer["message"]
 
 
 def test_a_pod_group_starts_whole(plane: ControlPlane) -> None:

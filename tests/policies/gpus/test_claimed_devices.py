@@ -1,5 +1,6 @@
 """What the claims of a pod ask for, and which of them rules do not see."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -118,6 +119,20 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": requests}}}))
 
     assert requested_devices(claim.spec) == (None if named is None else classes(*named))
+
+
+@cases(
+    ("counts", "number"),
+    one=([3], 3),
+    many_that_differ_only_in_it=(range(1, 33), 0),
+    several_that_are_equal=([2, 2], 0),
+)
+def test_requests_that_differ_only_in_number_are_one_choice(counts: Sequence[int], number: int) -> None:
+    requests = tuple(DeviceRequest(device_class_name=GPU_CLASS, count=each) for each in counts)
+
+    found = requested_devices(ClaimSpec(devices=Devices(requests=requests)))
+
+    assert found == frozenset({DeviceChoice(GPU_CLASS, number=number)})
 
 
 def tolerating(number: int, length: int = 63) -> tuple[Toleration, ...]:

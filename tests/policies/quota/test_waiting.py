@@ -49,13 +49,7 @@ def test_without_our_gate_a_pod_keeps_all_else(before: JSON, after: JSON) -> Non
     under_the_gate_of_kueue=(gated(KUEUE), False, ""),
 )
 def test_who_never_waits(document: JSON, by_daemonset: bool, why: str) -> None:
-    assert never_waits(view(document), by_daemonset=by_daemonset, by_kueue=False) == why
-
-
-def test_one_that_kueue_has_admitted_never_waits() -> None:
-    found = never_waits(view(pod(gpu_container())), by_daemonset=False, by_kueue=True)
-
-    assert found == "a pod that Kueue has admitted"
+    assert never_waits(view(document), by_daemonset=by_daemonset) == why
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])

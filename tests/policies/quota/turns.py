@@ -3,10 +3,7 @@
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from msgspec.structs import replace
-
 from policies.quota import line
-from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 from policies.quota.line import Turn
@@ -42,8 +39,6 @@ def next_to_start(
     queue: QueueSpec,
     starved_before: str = "",
     now: int = 0,
-    admitted: Vector | None = None,
 ) -> Turn:
     """`now` is in ms since 1970."""
-    lined_up = replace(line_up(ledger, waiters, gangs, queue, now), admitted=admitted or {})
-    return line.next_to_start(ledger, lined_up, starved_before)
+    return line.next_to_start(ledger, line_up(ledger, waiters, gangs, queue, now), starved_before)

@@ -1,4 +1,7 @@
-"""Which waiting pods Kueue has admitted, and how much, by what an API server has of Kueue; and what a tenant can forge."""
+"""Which waiting pods Kueue has admitted, and how much, by what an API server has of Kueue; and what a tenant can forge.
+
+A Workload has two pods of one GPU each, if nothing else is said, and so has a pod.
+"""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -14,26 +17,38 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, group, status
 from webhook.configuration.loader import load_directory
 from webhook.controller import kueue_admissions
-from webhook.controller.kueue_admissions import Admitted, KueueAdmissions
+from webhook.controller.gangs import AGAIN_SECONDS
+from webhook.controller.kueue_admissions import PODS, Admitted, KueueAdmissions
 from webhook.quota.counted_records import PodRecord, WaitingPod
 from webhook.workloads.gang_sources import GangSource
 
 API = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS = f"{API}/namespaces/team/workloads"
-GPU, AT = "nvidia.com/gpu", "2026-11-22T08:02:00Z"
+GPU, AT, T4, A100 = "nvidia.com/gpu", "2026-11-22T08:02:00Z", "nvidia-t4", "nvidia-a100"
 FLAVORS = [
-    {"metadata": {"name": "t4"}, "spec": {"nodeLabels": {"accelerator": "nvidia-t4"}}},
+    {"metadata": {"name": "t4"}, "spec": {"nodeLabels": {"accelerator": T4}}},
+    {"metadata": {"name": "a100"}, "spec": {"nodeLabels": {"accelerator": A100}}},
     {"metadata": {"name": "any"}},
 ]
-ONE = Fraction(1)
 
 
-def waits(uid: str, owner: str = "", *, names_kueue: bool = True) -> PodRecord:
-    waiting = WaitingPod(0, has_other_gate=False, priority=0, names_kueue=names_kueue)
+def waits(uid: str, owner: str = "", **fields: Any) -> PodRecord:
+    """Return a pod that waits. `priority`, `since`, `names_kueue` and `demand` are said if they matter."""
+    waiting = WaitingPod(0, has_other_gate=False, priority=0, names_kueue=fields.pop("names_kueue", True))
     source = GangSource("batch/v1", "Job", owner, uid=owner) if owner else None
-    found: Any = SimpleNamespace(uid=uid, namespace="team", owner=source, waiting=waiting)
+    known = {"waiting": waiting, "holds_quota": False, "priority": 0, "since": AT, "demand": gpus_of(T4)}
+    found: Any = SimpleNamespace(uid=uid, namespace="team", owner=source, **{**known, **fields})
     record: PodRecord = found
     return record
+
+
+def runs(uid: str, owner: str = "", **fields: Any) -> PodRecord:
+    return waits(uid, owner, **{"waiting": None, "holds_quota": True, **fields})
+
+
+def gpus_of(gpu_class: str = "", number: float = 1) -> dict[str, Fraction]:
+    keys = "gpus", f"resources/{GPU}", *([f"classes/{gpu_class}"] if gpu_class else ())
+    return dict.fromkeys(keys, Fraction(number))
 
 
 def workload(owner: str, gpus: str = "2", state: str = "Admitted", **of: Any) -> JSON:
@@ -56,22 +71,30 @@ def deleted(stored: JSON) -> JSON:
     }
 
 
-def gpus_of_t4(number: int) -> dict[str, Fraction]:
-    keys = "gpus", "classes/nvidia-t4", f"resources/{GPU}"
-    return dict.fromkeys(keys, number * ONE) if number else {}
+def admissions(
+    server: ApiServer, pods: list[PodRecord] | None = None, *, respects: bool = True
+) -> KueueAdmissions:
+    jobset: Callable[..., Keeper | None] = lambda _namespace, reference, _late: (  # noqa: E731
+        Keeper("v1", "JobSet", "s", "set") if reference and reference.name == "of-set" else None
+    )
+    keepers: Any = SimpleNamespace(of=jobset)
+    sums, configuration = SimpleNamespace(pods=lambda _namespace: pods or []), load_directory(None)
+    cache: Any = SimpleNamespace(own_catalogue=lambda: configuration, own_counter=SimpleNamespace(sums=sums))
+    return KueueAdmissions(server.client(), cache, keepers, lambda _namespace: respects)
 
 
 def admitted(
-    folder: Path, pods: list[PodRecord], objects: dict[str, Any], *, respects: bool = True
+    folder: Path,
+    pods: list[PodRecord],
+    objects: dict[str, Any],
+    *,
+    respects: bool = True,
+    held: tuple[str, ...] = (),
 ) -> Admitted:
-    jobset: Callable[..., Keeper | None] = lambda _namespace, reference, _late: (  # noqa: E731
-        Keeper("v1", "JobSet", "s", "set") if reference.name == "of-set" else None
-    )
-    keepers: Any = SimpleNamespace(of=jobset)
-    configuration = load_directory(None)
+    demand_of: Any = lambda pod: pod.demand  # noqa: E731
     with ApiServer(folder, answering(objects)) as server:
-        kueue = KueueAdmissions(server.client(), lambda: configuration, keepers, lambda _namespace: respects)
-        return kueue.of("team", pods)
+        kueue = admissions(server, pods, respects=respects)
+        return kueue.of("team", [pod for pod in pods if pod.waiting], demand_of, held)
 
 
 def kueue(*workloads: JSON, **objects: Any) -> dict[str, Any]:
@@ -84,45 +107,99 @@ def kueue(*workloads: JSON, **objects: Any) -> dict[str, Any]:
 
 
 @cases(
-    ("pods", "workloads", "uids", "gpus"),
-    of_a_job=([waits("a", "job"), waits("b", "job")], [workload("job")], {"a", "b"}, 2),
-    itself=([waits("a")], [workload("a", "1")], {"a"}, 1),
-    of_a_jobset_by_its_job=([waits("a", "of-set")], [workload("set")], {"a"}, 2),
-    several_workloads_add_up=([waits("a", "job")], [workload("job"), workload("other", "3")], {"a"}, 5),
+    ("pods", "workloads", "uids", "number"),
+    of_a_job=([waits("a", "job"), waits("b", "job")], [workload("job")], "ab", 2),
+    itself=([waits("a")], [workload("a", "1")], "a", 1),
+    of_a_jobset_by_its_job=([waits("a", "of-set")], [workload("set")], "a", 2),
+    several_workloads_add_up=([waits("a", "job")], [workload("job"), workload("other", "3")], "a", 5),
     less_what_succeeded_and_kueue_took_back=(
         [waits("a", "job")],
         [workload("job", reclaimablePods=[{"name": "main", "count": 1}])],
-        {"a"},
+        "a",
         1,
     ),
-    never_less_than_nothing=(
+    nothing_once_all_have_succeeded=(
         [waits("a", "job")],
         [workload("job", reclaimablePods=[{"name": "main", "count": 9}])],
-        {"a"},
+        "",
         0,
     ),
-    not_what_has_reserved_only=([waits("a", "job")], [workload("job", state="QuotaReserved")], set(), 0),
-    not_what_has_finished=([waits("a", "job")], [workload("job", state="Admitted Finished")], set(), 0),
-    not_what_another_cluster_runs=([waits("a", "job")], [workload("job", clusterName="other")], set(), 0),
-    not_what_is_being_deleted=([waits("a", "job")], [deleted(workload("job"))], set(), 0),
-    not_a_pod_of_another_object_under_its_label=([waits("a", "forged")], [workload("job")], set(), 2),
-    not_a_pod_that_names_no_kueue=([waits("a", "job", names_kueue=False)], [workload("job")], set(), 0),
-    nothing_of_an_amount_that_is_none=([waits("a", "job")], [workload("job", "many")], {"a"}, 0),
+    not_what_has_reserved_only=([waits("a", "job")], [workload("job", state="QuotaReserved")], "", 0),
+    not_what_has_finished=([waits("a", "job")], [workload("job", state="Admitted Finished")], "", 0),
+    not_what_another_cluster_runs=([waits("a", "job")], [workload("job", clusterName="other")], "", 0),
+    not_what_is_being_deleted=([waits("a", "job")], [deleted(workload("job"))], "", 0),
+    not_a_pod_of_another_object_under_its_label=([waits("a", "forged")], [workload("job")], "", 2),
+    not_a_pod_that_names_no_kueue=([waits("a", "job", names_kueue=False)], [workload("job")], "", 0),
+    nothing_of_an_amount_that_is_none=([waits("a", "job")], [workload("job", "many")], "", 0),
 )
 def test_what_kueue_has_admitted(
-    tmp_path: Path, pods: list[PodRecord], workloads: list[JSON], uids: set[str], gpus: int
+    tmp_path: Path, pods: list[PodRecord], workloads: list[JSON], uids: str, number: int
 ) -> None:
     found = admitted(tmp_path, pods, kueue(*workloads))
 
-    assert (set(found.uids), found.amounts) == (uids, gpus_of_t4(gpus))
-    named = [pod for pod in pods if pod.waiting and pod.waiting.names_kueue]
-    assert found.is_incomplete == (len(uids) < len(named))
+    amounts = {key: amount for key, amount in found.amounts.items() if key != PODS}
+    assert (found.uids, amounts) == (frozenset(uids), gpus_of(T4, number) if number else {})
+    is_named = any(pod.waiting and pod.waiting.names_kueue for pod in pods)
+    assert found.again == (AGAIN_SECONDS if is_named and not uids else None)
+
+
+FULL = [runs("1", "job"), runs("2", "job")]
+LATER = "2026-11-22T08:03:00Z"
+HALF = gpus_of(T4, 0.5)
+
+
+@cases(
+    ("pods", "uids"),
+    one_for_each_of_its_pods=([waits("a", "job"), waits("b", "job")], "ab"),
+    no_more_pods_than_it_has=([waits("a", "job"), waits("b", "job"), waits("c", "job")], "ab"),
+    nor_smaller_ones=([waits(uid, "job", demand=HALF) for uid in "abc"], "ab"),
+    nor_larger_ones=([waits("a", "job", demand=gpus_of(T4, 3)), waits("b", "job")], "b"),
+    those_that_run_count=([runs("1", "job"), waits("a", "job"), waits("b", "job")], "a"),
+    none_beside_all_of_it=([*FULL, waits("a", "job")], ""),
+    by_its_jobset_too=([runs("1", "of-set"), runs("2", "of-set"), waits("a", "of-set")], ""),
+    what_others_run_does_not_count=(
+        [runs("1", "other"), runs("2"), waits("a", "job"), waits("b", "job")],
+        "ab",
+    ),
+    not_on_another_class=([waits("a", "job", demand=gpus_of(A100)), waits("b", "job")], "b"),
+    one_that_runs_on_another_class_takes_a_place=(
+        [runs("1", "job", demand=gpus_of(A100)), waits("a", "job"), waits("b", "job")],
+        "a",
+    ),
+    on_no_class_in_particular=([waits("a", "job", demand=gpus_of()), waits("b", "job")], "ab"),
+    the_oldest_first=([waits("a", "job", since=LATER), waits("b", "job"), waits("c", "job")], "bc"),
+    the_highest_priority_first=([waits("a", "job"), waits("b", "job"), waits("c", "job", priority=1)], "ac"),
+    first_what_is_held_already=([waits("a", "job"), waits("b", "job"), waits("held", "job")], ("held", "a")),
+)
+def test_a_pod_goes_only_within_what_its_own_workload_has(
+    tmp_path: Path, pods: list[PodRecord], uids: str | tuple[str, ...]
+) -> None:
+    objects = kueue(workload("job"), workload("set"), workload("larger", "64"))
+
+    assert admitted(tmp_path, pods, objects, held=("held",)).uids == set(uids)
+
+
+@cases(
+    ("flavor", "gpu_class", "is_admitted"),
+    the_class_of_the_flavor=("t4", T4, True),
+    another_class=("t4", A100, False),
+    any_class_where_the_flavor_says_none=("any", A100, True),
+    or_is_gone=("gone", T4, True),
+)
+def test_a_class_is_that_of_the_flavor(
+    tmp_path: Path, flavor: str, gpu_class: str, is_admitted: bool
+) -> None:
+    pods = [waits("a", "job", demand=gpus_of(gpu_class))]
+
+    found = admitted(tmp_path, pods, kueue(workload("job", flavor=flavor)))
+
+    assert bool(found.uids) is is_admitted
 
 
 def test_a_flavor_without_labels_admits_no_class(tmp_path: Path) -> None:
     for flavor in ("any", "gone"):
         found = admitted(tmp_path, [waits("a", "job")], kueue(workload("job", flavor=flavor)))
-        assert found.amounts == {"gpus": 2 * ONE, f"resources/{GPU}": 2 * ONE}
+        assert found.amounts == {PODS: 2, **gpus_of(number=2)}
 
 
 @cases(
@@ -136,7 +213,7 @@ def test_a_flavor_without_labels_admits_no_class(tmp_path: Path) -> None:
     not_json={**kueue(), WORKLOADS: Answer(b"{")},
 )
 def test_what_cannot_be_read_is_not_admitted(tmp_path: Path, objects: dict[str, Any]) -> None:
-    assert admitted(tmp_path, [waits("a", "job")], objects) == Admitted(is_incomplete=True)
+    assert admitted(tmp_path, [waits("a", "job")], objects) == Admitted(again=AGAIN_SECONDS)
 
 
 def test_nothing_is_read_where_the_policy_does_not_say_so(tmp_path: Path) -> None:
@@ -149,16 +226,38 @@ def test_how_often_workloads_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, seconds: int
 ) -> None:
     """However often a namespace takes its turn: tenants choose how many pods change, and how many Workloads there are."""
-    clock, configuration, keepers = [0.0], load_directory(None), SimpleNamespace(of=lambda *_: None)
+    clock, demand_of = [0.0], lambda _pod: gpus_of(T4)
     monkeypatch.setattr(kueue_admissions, "monotonic", lambda: clock[0])
     objects = kueue(*(workload(str(index)) for index in range(number)))
     with ApiServer(tmp_path, answering(objects)) as server:
-        line: Any = server.client(), lambda: configuration, keepers, lambda _namespace: True
-        of = KueueAdmissions(*line).of
+        of = admissions(server).of
         lists = []
         for now in (0, seconds - 0.5, seconds):
             clock[0] = now
-            assert of("team", [waits("a", "1")]).uids == {"a"}
+            assert of("team", [waits("a", "1")], demand_of, ()).uids == {"a"}
             lists.append(sum(each.path.startswith(WORKLOADS) for each in server.requests))
 
     assert lists == [lists[0], lists[0], 2 * lists[0]]
+
+
+def test_how_often_it_looks_for_a_pod_that_names_kueue_falsely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less and less often, however many turns its line has meanwhile, until there is another such pod."""
+    clock, forged = [0.0], waits("forged", "none")
+    monkeypatch.setattr(kueue_admissions, "monotonic", lambda: clock[0])
+    with ApiServer(tmp_path, answering(kueue(workload("job")))) as server:
+        kueue_line = admissions(server)
+
+        def again(*waiting: PodRecord) -> float | None:
+            return kueue_line.of("team", waiting, lambda _pod: gpus_of(T4), ()).again
+
+        for pause in (2, 4, 8, 16, 32, 60, 60):
+            assert again(forged) == pause
+            clock[0] += pause / 2
+            assert again(forged) == pause / 2, "another turn"
+            clock[0] += pause / 2
+        assert again(forged, waits("another")) == AGAIN_SECONDS
+        assert again(forged) == AGAIN_SECONDS
+        assert again(waits("a", "job")) is None
+        assert again(forged) == AGAIN_SECONDS

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta, tzinfo
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import msgspec
 import pytest
@@ -44,7 +44,7 @@ LEDGER = quota_ledger(
     waiting=1,
 )
 AT = "2026-11-26T15:00:{:02}Z"
-IDLE_SINCE, NOW = "2026-11-26T08:30:00Z", datetime(2026, 11, 26, 15, tzinfo=UTC)
+IDLE_SINCE, NOW = "2026-11-26T08:30:00Z", "2026-11-26T15:00:00Z"
 
 
 def pod(name: str, second: int = 0) -> PodRecord:
@@ -72,8 +72,8 @@ AT_ONCE = QueueSpec()
 
 class StoppedDate(datetime):
     @classmethod
-    def now(cls, _zone: tzinfo | None = None) -> datetime:
-        return NOW
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return cls.fromisoformat(NOW).astimezone(tz)
 
 
 class World:
@@ -347,7 +347,7 @@ def test_a_status_is_due_when_it_differs(world: World) -> None:
 
 
 def test_a_removed_gate_is_an_event_a_wait_and_a_line_of_the_audit_log(world: World) -> None:
-    created = NOW - timedelta(hours=2, minutes=5)
+    created = StoppedDate.now(UTC) - timedelta(hours=2, minutes=5)
     world.reports.started(replace(pod("train"), since=timestamp(created)))
 
     assert world.said() == [
@@ -414,6 +414,12 @@ OTHER = quota_ledger(used={"gpus": Fraction(40)}, class_catalogue="c")
         (),
         "it exceeds the whole quota: it needs 11 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
     ),
+    never_whatever_kueue_admits_beyond_its_own_quota=(
+        10,
+        waiter("first", 65, beyond={"gpus": Fraction(65)}),
+        (),
+        "it exceeds the whole quota: it needs 65 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
+    ),
 )
 def test_a_pod_that_waits_for_the_team_reads_so(
     hard: int, first: Waiter, ahead: tuple[Waiter, ...], want: str, world: World
@@ -433,3 +439,16 @@ def test_an_object_whose_pods_start_in_stages_has_one_event(world: World) -> Non
     for each in (one, one, other, one):
         world.reports.staged(each)
     assert world.said() == [(name, "QuotaQueued", IN_STAGES) for name in ("one", "other")]
+
+
+def test_no_number_of_objects_that_start_in_stages_repeats_their_events(world: World) -> None:
+    """All that have pods are read within REPEAT_SECONDS. What was not is forgotten."""
+    objects = [Regarding("v1", "JobSet", f"set-{number}", f"{number}", "team") for number in range(2000)]
+    for _ in range(3):
+        for each in objects:
+            world.reports.staged(each)
+        world.clock.now += REPEAT_SECONDS / 2
+    assert len(world.events) == len(objects)
+    world.clock.now += REPEAT_SECONDS
+    world.reports.staged(objects[-1])
+    assert len(world.reports._staged) == 1

@@ -26,7 +26,6 @@ from webhook.evaluation import evaluator
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.facts import Facts
 from webhook.evaluation.gate import without_line
 from webhook.evaluation.queue_gate import queue
 from webhook.evaluation.tried_choices import PhasesOf
@@ -236,7 +235,7 @@ PYTORCHJOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "tr
     alone=({}, False, [False]),
     in_a_gang=({"ownerReferences": [PYTORCHJOB]}, False, [True]),
     in_a_pod_group=({"annotations": {"scheduling.k8s.io/group-name": "train"}}, False, [True]),
-    that_kueue_has_admitted=({"labels": {"kueue.x-k8s.io/podset": "main"}}, False, []),
+    of_kueue=({"labels": {"kueue.x-k8s.io/podset": "main"}}, False, [False]),
     of_a_daemonset=({}, True, []),
 )
 def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
@@ -244,12 +243,7 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
 ) -> None:
     asked: list[bool] = []
     cache = DecisionCache(load_objects(QUEUES))
-    by = Evaluator(
-        cache=cache,
-        now=NOW,
-        queues=lambda request: asked.append(request.in_gang),
-        facts=Facts(has_quota_reserved=lambda *_: True),
-    )
+    by = Evaluator(cache=cache, now=NOW, queues=lambda request: asked.append(request.in_gang))
     for seen in ({}, metadata):
         document = pod(gpu_container("1"))
         document["metadata"] |= seen

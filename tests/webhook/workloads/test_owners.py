@@ -78,6 +78,16 @@ def test_the_owner_of_a_template(group: str, kind: str, data: JSON, want: Owner)
         {"activeDeadlineSeconds": "60"},
         "spec.activeDeadlineSeconds: 60",
     ),
+    of_a_launcher_that_is_there_at_once=(
+        ("kubeflow.org", "MPIJob"),
+        {"runPolicy": {"activeDeadlineSeconds": 60}},
+        "spec.runPolicy.activeDeadlineSeconds: 60",
+    ),
+    of_a_launcher_that_waits_for_its_workers=(
+        ("kubeflow.org", "MPIJob"),
+        {"runPolicy": {"activeDeadlineSeconds": 60}, "launcherCreationPolicy": "WaitForWorkersReady"},
+        "",
+    ),
     of_a_deployment_ends_nothing=(("apps", "Deployment"), {"progressDeadlineSeconds": 60}, ""),
 )
 def test_the_deadline_that_passes_first_while_pods_wait(kind: tuple[str, str], spec: JSON, want: str) -> None:

@@ -23,7 +23,7 @@ from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.dynamic_resources import DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.tools.status.kueue import QueueState, has_kueue, read_cohorts, read_queues
+from webhook.tools.status.kueue import QueueState, read_kueue_objects, read_queues
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
@@ -55,7 +55,7 @@ class CheckedCluster:
         self.budgets = cache(self._budgets)
         self.stored = cache(self._stored)
         self.queues = cache(self._queues)
-        self.cohorts = cache(partial(read_cohorts, api))
+        self.kueue_objects = cache(partial(read_kueue_objects, api))
         self.note = self._notes.append
         self.referred = cache(self._referred)
         self._claims = cache(self._read_claims)
@@ -140,7 +140,7 @@ class CheckedCluster:
         """Return the LocalQueues of Kueue; None where it is not installed, or they may not be read."""
         before = len(self._reader.omitted)
         states = read_queues(self._reader, namespace, self.configuration().resource_mapping)
-        return states if has_kueue(self._api) and len(self._reader.omitted) == before else None
+        return states if len(self._reader.omitted) == before else None
 
     def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
         right = f"list poddisruptionbudgets.policy -n {namespace}"

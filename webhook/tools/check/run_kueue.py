@@ -12,7 +12,7 @@ from policies.pods.quantity import QuantityError
 from policies.quota.amounts import NOTHING, RESOURCES, format_amount
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.waiting import QUEUE_NAME
-from webhook.cluster.kueue import GROUP, RUNS, Cohorts, Queue
+from webhook.cluster.kueue import GROUP, RUNS, Queue, most_admitted
 from webhook.configuration.loader import Configuration
 from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest
@@ -41,7 +41,8 @@ class RunKueue:
         name = value_at(manifest.data, ("metadata", "labels", QUEUE_NAME))
         namespace, cluster = manifest.namespace, self._cluster
         stored = cluster.queues(namespace) if cluster and name else None
-        written = {at[1]: each for at, each in self._of("LocalQueue").items() if at[0] == namespace}
+        local_queues = self._written.get("LocalQueue", {})
+        written = {name: each for (at, name), each in local_queues.items() if at == namespace}
         if not isinstance(name, str) or (stored is None and not written):
             return
         states = {each.name: each for each in stored or () if each.exists}
@@ -58,8 +59,7 @@ class RunKueue:
             )
             return
         whole = local.spec.cluster_queue if local else state.cluster_queue if state else ""
-        cohorts = self._cohorts()
-        queue = cohorts.queues.get(whole)
+        queue = self._of("ClusterQueue").get(whole)
         stopped = {f"LocalQueue {name}": local, f"ClusterQueue {whole}": queue}
         titles = [title for title, each in stopped.items() if each and each.spec.stop_policy != RUNS]
         if titles or (local is None and state and state.is_stopped):
@@ -68,30 +68,22 @@ class RunKueue:
             message = f"stopPolicy of {of} is set: Kueue does not start the object until it is None"
             yield warning(path=LABEL, message=message, ask_contact="why it is set")
         if queue is not None:
-            for path, message in self._too_large(manifest, queue, cohorts):
+            for path, message in self._too_large(manifest, queue):
                 yield warning(path=path, message=message)
         if cluster is not None and state is not None:
             cluster.note(_in_words(manifest, state))
 
-    def _of(self, kind: str) -> dict[tuple[str, str], Queue]:
-        return self._written.get(kind, {})
+    def _of(self, kind: str) -> dict[str, Queue]:
+        """Return the ClusterQueues or Cohorts by name."""
+        stored = self._cluster.kueue_objects(kind) if self._cluster else ()
+        written = {name: each for (_, name), each in self._written.get(kind, {}).items()}
+        return {each.metadata.name or "": each for each in stored} | written
 
-    def _cohorts(self) -> Cohorts:
-        stored = self._cluster.cohorts() if self._cluster else ((), ())
-        kinds = zip(("ClusterQueue", "Cohort"), stored, strict=True)
-        both = [
-            {
-                **{each.metadata.name: each for each in listed},
-                **{at[1]: own for at, own in self._of(kind).items()},
-            }
-            for kind, listed in kinds
-        ]
-        return Cohorts(*(each.values() for each in both))
-
-    def _too_large(self, manifest: Manifest, queue: Queue, cohorts: Cohorts) -> Iterator[tuple[str, str]]:
+    def _too_large(self, manifest: Manifest, queue: Queue) -> Iterator[tuple[str, str]]:
         """Yield path and problem of pods that need more than a flavor has: Kueue gives those of one template the same."""
         try:
-            most = cohorts.most(queue, self._configuration.resource_mapping)
+            queues, cohorts = self._of("ClusterQueue").values(), self._of("Cohort").values()
+            most = most_admitted(queue, queues, cohorts, self._configuration.resource_mapping)
         except QuantityError:  # the API server rejects it
             return
         for written, pod in manifest.pods:

@@ -143,7 +143,7 @@ def read_kueue(
 
     Missing rights are noted by the reader. Raises `errors.ApiError` for everything else.
     """
-    version = _version(reader.api)
+    version = reader.api.served_version(GROUP, VERSIONS)
     if version is None:
         return None
     queues = _Queues(reader, version, namespace, mapping)
@@ -153,35 +153,22 @@ def read_kueue(
     return queues.state(max(own, key=lambda each: (each.is_pending, each.metadata.creation_timestamp or "")))
 
 
-def read_queues(reader: Permitted, namespace: str, mapping: ResourceMapping) -> tuple[QueueState, ...]:
+def read_queues(reader: Permitted, namespace: str, mapping: ResourceMapping) -> tuple[QueueState, ...] | None:
     """Return the LocalQueues of the namespace, of all if it is "", by namespace and name. Missing rights are noted.
 
     None where Kueue is not installed.
     """
-    version = _version(reader.api)
-    return tuple(_Queues(reader, version, namespace, mapping).states()) if version is not None else ()
+    version = reader.api.served_version(GROUP, VERSIONS)
+    return None if version is None else tuple(_Queues(reader, version, namespace, mapping).states())
 
 
-def has_kueue(api: ApiClient) -> bool:
-    return _version(api) is not None
-
-
-def read_cohorts(api: ApiClient) -> tuple[Sequence[Queue], Sequence[Queue]]:
-    """Return ClusterQueues and Cohorts; none where Kueue is not installed, or the caller may not list them."""
-    version = _version(api)
+def read_kueue_objects(api: ApiClient, kind: str) -> Sequence[Queue]:
+    """Return the ClusterQueues or Cohorts; none where Kueue is not installed, or the caller may not list them."""
+    version = api.served_version(GROUP, VERSIONS)
     with suppress(errors.Forbidden, errors.NotFound):
-        path = partial(api_path, f"/apis/{GROUP}/{version}")
         if version is not None:
-            return api.list(path("clusterqueues"), decode_queue).items, api.list(
-                path("cohorts"), decode_queue
-            ).items
-    return (), ()
-
-
-@cache
-def _version(api: ApiClient) -> str | None:
-    """Return the version of Kueue's API, asked for once; None where it is not installed."""
-    return api.served_version(GROUP, VERSIONS)
+            return api.list(api_path(f"/apis/{GROUP}/{version}", f"{kind.lower()}s"), decode_queue).items
+    return ()
 
 
 _Name = tuple[str, str]

@@ -100,7 +100,7 @@ def read_status(
     alone = [each for each, of_namespace in zip(shown, quotas, strict=False) if of_namespace == []]
     teams = _teams(reader, alone) if shown else read_teams(reader)
     capacities = None if nodes is None else capacity_by_class(nodes)
-    of_kueue = (read_queues(reader, each, configuration.resource_mapping) for each in shown or ("",))
+    of_kueue = (read_queues(reader, each, configuration.resource_mapping) or () for each in shown or ("",))
     queues = tuple(chain.from_iterable(of_kueue))  # before what is omitted is named
     return ClusterStatus(
         at=now,

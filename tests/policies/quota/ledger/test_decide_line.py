@@ -7,6 +7,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations, lift_id
 from tests.cases import cases
 from tests.policies.quota.ledger.joining import behind, gpus, joins, ledger, request
+from tests.policies.quota.team_denials import OWN, PROD, team_ledger
 
 R = VerdictReason
 JOINING = Reservation("joining", {}, name="pods/joining")
@@ -158,15 +159,21 @@ def test_a_line_that_cannot_be_read_denies_these_too(line: Line, want: VerdictRe
 
 
 @cases(
-    ("verdict_of", "want"),
-    it_fits_but_not_now=((ledger(used=4), behind("a")), True),
-    others_wait=((ledger(waiting=1), behind("a")), True),
-    it_never_fits=((ledger(), behind("a", 5)), False),
-    it_fits=((ledger(), behind("a")), False),
-    the_queue_is_full=((ledger(max_waiting=0), joins("a")), False),
-    it_is_not_held=((ledger(), lifts("a")), False),
+    ("before", "requested", "must_wait", "if_kueue_may_admit_it"),
+    it_fits_but_not_now=(ledger(used=4), behind("a"), True, True),
+    others_wait=(ledger(waiting=1), behind("a"), True, True),
+    it_never_fits=(ledger(), behind("a", 5), False, True),
+    it_never_fits_the_team=(team_ledger({OWN: {}, PROD: {}}), behind("a", 65), False, False),
+    it_fits_the_team_but_not_now=(team_ledger({OWN: {}, PROD: {"gpus": 64}}), behind("a"), True, True),
+    it_fits=(ledger(), behind("a"), False, False),
+    the_queue_is_full=(ledger(max_waiting=0), joins("a"), False, False),
+    it_is_not_held=(ledger(), lifts("a"), False, False),
 )
-def test_who_must_wait(verdict_of: tuple[QuotaLedger, ReservationRequest], want: bool) -> None:
-    before, requested = verdict_of
+def test_who_must_wait(
+    before: QuotaLedger, requested: ReservationRequest, must_wait: bool, if_kueue_may_admit_it: bool
+) -> None:
+    counted_by = frozenset(filter(None, [before.class_catalogue]))
 
-    assert decide(before, [requested]).verdicts[0].must_wait is want
+    (verdict,) = decide(before, [replace(requested, catalogue_versions=counted_by)]).verdicts
+
+    assert (verdict.must_wait, verdict.may_wait_for_kueue) == (must_wait, if_kueue_may_admit_it)

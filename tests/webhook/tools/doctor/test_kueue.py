@@ -130,10 +130,10 @@ OWN = in_cohort("gpus", of_h100(8))
         [BORROWS],
     ),
     what_a_cohort_beside_lends=(
-        [OWN, in_cohort("far", of_h100(9), "hall")],
+        [OWN, in_cohort("far", of_h100(9, lendingLimit=4), "hall")],
         [
             in_cohort("lab", {}, "house", "parentName"),
-            in_cohort("hall", of_h100(0, lendingLimit=4), "house", "parentName"),
+            in_cohort("hall", of_h100(0), "house", "parentName"),
         ],
         [BORROWS],
     ),

@@ -9,7 +9,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.tolerations import describe_toleration, tolerated, toleration_of
 from policies.quota.amounts import GPUS, NOTHING, format_amount
 from policies.registry import QUOTA_RULE
-from webhook.cluster.kueue import GROUP, VERSIONS, Cohorts, FlavorSpec, Queue
+from webhook.cluster.kueue import GROUP, VERSIONS, FlavorSpec, Queue, most_admitted
 from webhook.cluster.taints import is_lasting
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.control_plane import OURS
@@ -68,15 +68,15 @@ def _quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         for plural in ("localqueues", "clusterqueues", "cohorts")
     )
     local, whole, cohorts = read
-    granting, mapping = Cohorts(whole, cohorts), cluster.configuration.resource_mapping
+    by_name, mapping = {each.metadata.name: each for each in whole}, cluster.configuration.resource_mapping
     hard = {quota.namespace: quota.hard.get(GPUS) for quota in cluster.quotas if quota.spec is not None}
     for each in local:
         namespace, name = each.metadata.namespace or "", each.spec.cluster_queue
-        granted, queue = hard.get(namespace), granting.queues.get(name)
+        granted, queue = hard.get(namespace), by_name.get(name)
         held = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
         if granted is None or queue is None or (held and held[0].options.respects_kueue):
             continue
-        most = granting.most(queue, mapping)
+        most = most_admitted(queue, whole, cohorts, mapping)
         whole_cards = {key: amount for key, amount in most.items() if _is_of_cards(key[1], mapping)}
         admitted = sum(whole_cards.values(), NOTHING)
         own = sum((queue.nominal(*key) for key in whole_cards), NOTHING)
