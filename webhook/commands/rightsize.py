@@ -61,7 +61,7 @@ def rightsize(
         report = read_sizes(
             api, prometheus, now, hours=window, namespaces=chosen, prices=priced, config=config
         )
-    print_as(output, document(report, priced), lambda screen: print_text(screen, report, priced))
+    print_as(output, sizes_document(report, priced), lambda screen: print_text(screen, report, priced))
 
 
 def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> None:
@@ -86,7 +86,7 @@ def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> Non
     screen.limits_of_view(report.omitted)
 
 
-def document(report: SizeReport, prices: Prices | None) -> dict[str, Any]:
+def sizes_document(report: SizeReport, prices: Prices | None = None) -> dict[str, Any]:
     """Return what `-o json` prints. Hours and GiB are numbers, money is text."""
     return {
         "windowHours": report.hours,

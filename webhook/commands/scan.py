@@ -9,6 +9,7 @@ import msgspec
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import echo, fail, print_as, progress
+from webhook.commands.rightsize import sizes_document
 from webhook.commands.scan_text import print_text
 from webhook.prometheus.client import Prometheus
 from webhook.tools.rightsize.workloads import read_sizes
@@ -70,4 +71,6 @@ def scan(
         echo(page(report))
     else:
         content = msgspec.to_builtins(report, enc_hook=str)
+        if report.right_size is not None:
+            content["rightSize"] = sizes_document(report.right_size)
         print_as(output, content, lambda screen: print_text(screen, report, propose))

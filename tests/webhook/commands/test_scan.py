@@ -1,5 +1,6 @@
 """What `gpu-admission scan` prints of a report, and what ends it; what it finds: tests/webhook/tools/scan/."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -18,6 +19,7 @@ from tests.webhook.tools.scan.evaluated import EMPTY_REPORT, NOTHING_PROPOSED
 from webhook.cluster.capacity import ClassCapacity
 from webhook.commands import main, scan
 from webhook.commands.output import Screen
+from webhook.commands.rightsize import sizes_document
 from webhook.commands.scan_text import print_text
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.scan.report import (
@@ -292,6 +294,13 @@ def test_what_is_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     tried = "  --propose DIRECTORY writes these documents, once they were tried on the pods\n"
     want = f"{NO_POD}\nTo begin with\n{tried}"
     assert (result.exit_code, result.stdout, said) == (0, want, ["reading pods", "reading nodes"])
+
+
+def test_sizes_are_written_as_rightsize_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "read_sizes", lambda *_, **__: sizes(1))
+    result = run(tmp_path, "--prometheus-url", "https://127.0.0.1:1", "-o", "json")
+
+    assert json.loads(result.stdout)["rightSize"] == json.loads(json.dumps(sizes_document(sizes(1))))
 
 
 def test_documents_that_are_not_valid_end_it(tmp_path: Path) -> None:
