@@ -9,8 +9,8 @@ import msgspec
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import echo, fail, print_as, progress
-from webhook.commands.rightsize import sizes_document
 from webhook.commands.scan_text import print_text
+from webhook.commands.sizes_document import sizes_document
 from webhook.prometheus.client import Prometheus
 from webhook.tools.rightsize.workloads import read_sizes
 from webhook.tools.scan.proposal import write

@@ -13,7 +13,8 @@ from tests.webhook.commands.rightsizing import report
 from tests.webhook.tools.rightsize.peaks import H100, MIG, peaks
 from webhook.commands import main
 from webhook.commands.output import Screen
-from webhook.commands.rightsize import print_text, sizes_document
+from webhook.commands.rightsize import print_text
+from webhook.commands.sizes_document import sizes_document
 from webhook.tools.prices import Prices
 
 PAGE = Path(__file__).parents[3] / "docs" / "operate" / "usage.md"

@@ -19,8 +19,8 @@ from tests.webhook.tools.scan.evaluated import EMPTY_REPORT, NOTHING_PROPOSED
 from webhook.cluster.capacity import ClassCapacity
 from webhook.commands import main, scan
 from webhook.commands.output import Screen
-from webhook.commands.rightsize import sizes_document
 from webhook.commands.scan_text import print_text
+from webhook.commands.sizes_document import sizes_document
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.scan.report import (
     Effect,
