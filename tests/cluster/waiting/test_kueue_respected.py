@@ -21,6 +21,8 @@ RESPECT = POLICY.replace("onExceeded: Queue", "onExceeded: Queue, kueue: respect
 TRAIN = UID.format(1)
 WHILE = 5
 """Seconds in which a pod that Kueue has admitted would have started."""
+SECOND = 1.1
+"""Pods of one second have their places by uid."""
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +100,7 @@ def test_a_tenant_passes_others_with_no_more_than_its_workload_has(
     workload(line, "train", TRAIN, "QuotaReserved", "Admitted", gpus=1)
     accepted(pod_of_job(line, "train-0", TRAIN))
     assert line.starts("train-0", seconds=10)
+    time.sleep(SECOND)
     accepted(pod_of_job(line, "forged", TRAIN))
     time.sleep(WHILE)
     assert line.waiting() == {"first", "forged"}
