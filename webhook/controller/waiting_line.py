@@ -24,7 +24,7 @@ from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, creation_ti
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
-from webhook.controller.gangs import AGAIN_SECONDS, Gangs
+from webhook.controller.gangs import Gangs
 from webhook.controller.kueue_admissions import KueueAdmissions
 from webhook.controller.replacements import Replacements, demand_reader, now_ms
 from webhook.controller.usage_cache import UsageCache
@@ -144,7 +144,7 @@ class WaitingLine:
         keeper_of = self.replacements.keeper_of(namespace, keepers)
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
-            self._reconcile_later(namespace, AGAIN_SECONDS)
+            self._reconcile_later(namespace, self._gangs.seconds_to_read(namespace))
         admitted = self._kueue.of(namespace, pods, demand_of, ledger.reservations.lifts)
         if admitted.again is not None:
             self._reconcile_later(namespace, admitted.again)

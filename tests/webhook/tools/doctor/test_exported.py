@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from policies.pods.label_selector import LabelSelector, Requirement
 from tests.builders import JSON
 from tests.cases import cases
 from tests.gpu_stacks import AGENTS
@@ -15,7 +16,8 @@ from tests.webhook.tools.doctor.objects import ADMISSION, NAMESPACES, namespace
 from tests.webhook.tools.installed_clusters import NOW, assert_found, checked
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import load_objects
-from webhook.tools.export.admission_policies import ExportOptions, export_policies
+from webhook.tools.export.admission_policies import export_policies
+from webhook.tools.export.objects import ExportOptions
 from webhook.tools.export.static import HASHES, RELOADS
 
 VALIDATING, DAEMONSETS = f"{ADMISSION}/validatingadmissionpolicies", "/apis/apps/v1/daemonsets"
@@ -26,8 +28,8 @@ EXEMPTING: JSON = {**ENFORCED, "exemptions": [{"namespaces": ["gpu-operator"], "
 
 def installation(spec: JSON, exported: JSON, agents: Iterable[str], *excluded: str) -> dict[str, Any]:
     """Return a cluster with this GPUPolicy, what was exported of that one, and DaemonSets in gpu-operator."""
-    names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(excluded)}
-    selector = {"matchExpressions": [names]} if excluded else {}
+    names = Requirement("kubernetes.io/metadata.name", "NotIn", excluded)
+    selector = LabelSelector(match_expressions=(names,) if excluded else ())
     made = export_policies(
         load_objects([Document(POLICY, "default", exported)]), ExportOptions(now=NOW, selector=selector)
     )
