@@ -51,6 +51,18 @@ SAID: dict[str, frozenset[str]] = {
     "wait until a node with such devices is added": frozenset({AWAITS}),
     "wait until another claim is deleted": frozenset({AWAITS}),
     "request less {}, or wait until it is free": frozenset({AWAITS}),  # only the author knows how much less
+    "wait until {} {} is free on one node": frozenset({AWAITS}),
+    "remove {} from its resources": frozenset({EDITS}),
+    "wait until {} has ended": frozenset({AWAITS}),
+    "remove {}": frozenset({EDITS}),
+    "remove {}, or create those pods again on such a node": frozenset({EDITS}),
+    "remove hostPort and hostNetwork": frozenset({EDITS}),
+    "select the nodes with GPUs in spec.nodeSelector, or remove {}, or set whenUnsatisfiable: "
+    "ScheduleAnyway in it": frozenset({EDITS}),
+    "use a PersistentVolumeClaim whose volume is on nodes with free GPUs (in a cloud, in their zone), or ask {contact} for "
+    "nodes with GPUs where the volume is": frozenset({ASKS}),
+    "request {} or less of {}": frozenset({EDITS}),
+    "set {}": frozenset({EDITS}),
 }
 
 

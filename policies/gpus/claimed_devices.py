@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from policies.gpus.device_classes import DeviceSelector
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT
-from policies.pods.pod import Container, Metadata, OwnerReference, Pod, Toleration, View
+from policies.pods.pod import Container, Metadata, OwnerReference, Pod, StoredObject, Toleration, View
 from policies.pods.quantity import QuantityText
 
 
@@ -96,14 +96,12 @@ class ClaimStatus(View, frozen=True):
     reserved_for: tuple[Consumer, ...] | None = None
 
 
-class ResourceClaim(View, frozen=True):
-    metadata: Metadata | None = None
+class ResourceClaim(StoredObject, frozen=True):
     spec: ClaimSpec | None = None
     status: ClaimStatus | None = None
 
 
-class ResourceClaimTemplate(View, frozen=True):
-    metadata: Metadata | None = None
+class ResourceClaimTemplate(StoredObject, frozen=True):
     # Its spec has metadata and spec, as a claim has.
     spec: ResourceClaim | None = None
 
@@ -170,11 +168,10 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
     """Return the record of a claim or template in JSON. Raises msgspec.ValidationError."""
     stored = decode_claim(document) if kind == CLAIM else decode_claim_template(document)
     claim = stored.spec if isinstance(stored, ResourceClaimTemplate) else stored
-    metadata = stored.metadata or Metadata()
-    owner = made_for(metadata)
+    owner = made_for(stored.metadata or Metadata())
     return ClaimRecord(
-        metadata.uid or "",
-        ClaimName(kind, metadata.namespace or "", metadata.name or ""),
+        stored.uid,
+        ClaimName(kind, stored.namespace, stored.name),
         requested_devices(claim.spec if claim else None),
         owner.kind if owner else "",
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 
 from msgspec.structs import replace
 
@@ -21,10 +21,17 @@ from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import path_parts
 from policies.pods.limit_ranger import KINDS, POD_LEVEL, Default, Refusal, effective, given_amounts, refusals
-from policies.pods.limit_ranges import CONTAINER, RATIO, LimitRange, LimitRangeItem, NamespaceLimits
+from policies.pods.limit_ranges import (
+    CONTAINER,
+    RATIO,
+    LimitRange,
+    LimitRangeItem,
+    NamespaceLimits,
+    stated_defaults,
+)
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
-from policies.pods.quantity import QuantityError, QuantityText, readable
+from policies.pods.quantity import QuantityError, QuantityText, parse_quantity, readable
 
 GPUS_BY_DEFAULT = Reason("GPUsByDefault", "a LimitRange gives GPUs to containers that request none")
 ID = "limit-range"
@@ -185,6 +192,33 @@ def refusal_findings(
     for each in refused:
         if not is_partial or (each.bound == "max" and each.seen is not None):
             yield _refused(pod, each, limits)
+    yield from () if is_partial else _limits_below_requests(pod, limits, mapping)
+
+
+def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Iterator[Finding]:
+    """Say which request is larger than the limit that a LimitRange gives: the API server refuses such a pod."""
+    listed = stated_defaults(pod)
+    for place, (resource, given) in product(pod.places, limits.given("limits").items()):
+        default = Default(place, "limits", resource, *given)
+        request, limit = (
+            amounts.get(resource) for amounts in (place.container.requests, place.container.limits)
+        )
+        is_given = request is not None and default.stated in listed and mapping.resource(resource) is None
+        if not is_given or parse_quantity(request) <= parse_quantity(limit):
+            continue
+        field = f"spec.limits[{default.item}].default[{resource}]"
+        yield Finding(
+            rule=ID,
+            reason=LIMIT_RANGE_REFUSES,
+            path=f"{place.path}.resources.requests[{resource}]",
+            container=place.container.name,
+            value=str(request),
+            message=f"must be at most the limit, and LimitRange {default.limit_range} gives {limit}",
+            choices=together(Edit(default.path, request)),
+            remedy=f"add {resource}: {request} to resources.limits",
+            ask_contact=f"to raise {field} of LimitRange {default.limit_range}",
+            contact_choices=((ContactEdit(LIMIT_RANGE, field),),),
+        )
 
 
 def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:

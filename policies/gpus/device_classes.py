@@ -15,7 +15,7 @@ from policies.gpus.device_kinds import NO_KINDS, NO_TAINTS, DeviceKinds, KindTai
 from policies.gpus.device_selectors import possible_kinds
 from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, Measure
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Metadata, View
+from policies.pods.pod import StoredObject, View
 
 _DRIVER = r"\bdevice\s*\.\s*driver\b"
 _NAME = r"(?:\"[^\"\\]{1,253}\"|'[^'\\]{1,253}')"
@@ -38,15 +38,10 @@ class DeviceClassSpec(View, frozen=True):
     extended_resource_name: str | None = None
 
 
-class DeviceClass(View, frozen=True):
+class DeviceClass(StoredObject, frozen=True):
     """The fields of a DeviceClass of resource.k8s.io v1, v1beta2 or v1beta1 that are read."""
 
-    metadata: Metadata | None = None
     spec: DeviceClassSpec | None = None
-
-    @property
-    def name(self) -> str:
-        return (self.metadata and self.metadata.name) or ""
 
     @property
     def extended_resource_name(self) -> str:

@@ -12,6 +12,7 @@ from math import ceil
 
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.device_kinds import PARTS, CapacityRange, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.device_slices import qualified
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
 
@@ -63,10 +64,10 @@ def weight_by_name(name: str, mapping: ResourceMapping, classes: GPUClasses) -> 
 def can_serve(kind: DeviceKind, requested: Mapping[str, QuantityText]) -> bool:
     """Whether a free device of the kind has the requested amounts of its capacities. True for an amount that cannot be read."""
     for name, raw in requested.items():
-        qualified = _qualified(name, kind)
-        capacity = kind.capacity.get(qualified)
+        known_as = qualified(kind.driver, name)
+        capacity = kind.capacity.get(known_as)
         if capacity is None:
-            if qualified not in kind.unknown:
+            if known_as not in kind.unknown:
                 return False
             continue
         try:
@@ -92,7 +93,7 @@ def _share(kind: DeviceKind, consumed: Mapping[str, QuantityText]) -> Fraction:
 
     It is the whole device if none is taken, if an amount cannot be read, or if devices have differing capacities.
     """
-    amounts = {_qualified(name, kind): raw for name, raw in consumed.items()}
+    amounts = {qualified(kind.driver, name): raw for name, raw in consumed.items()}
     weighed = [(name, kind.capacity.get(name)) for name in kind.weighed]
     if any(capacity is None for _, capacity in weighed) or any(name in kind.unknown for name in amounts):
         return WHOLE
@@ -135,7 +136,3 @@ def _largest(capacity: DeviceCapacity) -> int:
     stated = [policy.valid_range.max] if policy and policy.valid_range and policy.valid_range.max else []
     limits: list[QuantityText] = [*stated, *(policy.valid_values[-1:] if policy else ())]
     return min([total, *(parse_quantity(each).nano for each in limits)])
-
-
-def _qualified(name: str, kind: DeviceKind) -> str:
-    return name if "/" in name else f"{kind.driver}/{name}"

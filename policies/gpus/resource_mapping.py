@@ -111,7 +111,7 @@ class ResourceMapping:
         }
         """By DeviceClass: its extended resource name, "" if it has none. DeviceClasses are left out if that is not known."""
         # Tenants choose the names, so the caches are bounded.
-        self._first = lru_cache(maxsize=1024)(self._first_pattern)
+        self.first_pattern = lru_cache(maxsize=1024)(self._first_pattern)
         self.resource = lru_cache(maxsize=1024)(self._resource)
         self.stated_device_class = lru_cache(maxsize=1024)(self._stated_device_class)
         self.misspelt = lru_cache(maxsize=1024)(self._misspelt)
@@ -140,14 +140,14 @@ class ResourceMapping:
         return Measure.NOTHING if is_ignored else Measure.DEVICES
 
     def _resource(self, name: str) -> GPUResource | None:
-        pattern, filling = self._first(name)
+        pattern, filling = self.first_pattern(name)
         if pattern is None or pattern.measure is Measure.NOTHING:
             return None
         return GPUResource(name, pattern.measure, filling if pattern.measure is Measure.SLICES else None)
 
     def _whole_card(self, name: str) -> str | None:
         """Return the resource of whole cards for a name that requests cards or parts of them. None if it is not known."""
-        pattern, _ = self._first(name)
+        pattern, _ = self.first_pattern(name)
         if pattern is None or pattern.resource is not None:
             return pattern.resource if pattern else None
         # A limit of memory or compute is not a card. A DeviceClass may have cards of any vendor.
@@ -156,11 +156,11 @@ class ResourceMapping:
 
     def knows(self, name: str) -> bool:
         """Whether a pattern matches the resource name, even if it is not a GPU."""
-        return self._first(name)[0] is not None
+        return self.first_pattern(name)[0] is not None
 
     def _misspelt(self, name: str) -> str | None:
         """Return the GPU resource that `name` seems to mean. None if it has another meaning."""
-        pattern, _ = self._first(name)
+        pattern, _ = self.first_pattern(name)
         is_other = pattern is not None and pattern.measure is Measure.NOTHING
         if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None

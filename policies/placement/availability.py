@@ -353,7 +353,8 @@ class Availability:
     def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[str, tuple[Edits, ...]]:
         """Return a further remedy, in words and as edits: pin the pod to a class with the resource. Empty without one."""
         having = (each for each in self._allowed(others) if offers(each, resource, self._gpu_classes))
-        first = next((each for each in having if self.use.may_have_nodes(each, self._nodes)), None)
+        name = resource.name if resource.measure.is_count else ""
+        first = next((each for each in having if self.use.may_have_nodes(each, self._nodes, name)), None)
         if first is None:
             return "", ()
         pin = Edit(annotation_path(GPU_CLASS), first.name)

@@ -111,12 +111,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     @property
     def _without_others(self) -> Edits:
-        return tuple(
-            Edit(path)
-            for place in self.pod.places
-            for name in self.others
-            for path in place.amount_paths(name)
-        )
+        return tuple(map(Edit, self.pod.amount_paths(self.others)))
 
     def certainly_takes(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
@@ -241,23 +236,16 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def edits_to_count(self, count: int) -> Edits:
         """Return the edits that set the number of GPUs. Empty if several containers request some."""
         names = {resource.name for resource in self.resources}
-        paths = [path for place in self.pod.places for each in names for path in place.amount_paths(each)]
-        is_one = len({path.partition(".resources.")[0] for path in paths}) == 1 and len(names) == 1
+        paths = self.pod.amount_paths(names)
+        is_one = len(_containers(paths)) == 1 and len(names) == 1
         return tuple(Edit(path, count) for path in paths) if is_one else ()
 
     def _edits_to_resource(self, name: str) -> Edits:
         """Return the edits that request one of a resource in place of all GPU resources."""
-        unwanted = {resource.name for resource in self.resources}
-        places = [
-            (place, path)
-            for place in self.pod.places
-            for each in unwanted
-            for path in place.amount_paths(each)
-        ]
-        containers = {id(place): place for place, _ in places}.values()
+        paths = self.pod.amount_paths({resource.name for resource in self.resources})
         return (
-            *(Edit(path) for _, path in places),
-            *(Edit(f"{place.path}.resources.limits[{name}]", 1) for place in containers),
+            *map(Edit, paths),
+            *(Edit(f"{container}.resources.limits[{name}]", 1) for container in _containers(paths)),
         )
 
     def meant(self, word: str) -> str:
@@ -357,3 +345,7 @@ def without_pins(pod: Pod, gpu_classes: GPUClasses) -> Edits:
     keys = (key for key in pod.node_selector if key in gpu_classes.label_keys)
     terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()
     return (*(Edit(f"spec.nodeSelector[{key}]") for key in keys), *terms)
+
+
+def _containers(paths: Iterable[str]) -> dict[str, None]:
+    return dict.fromkeys(path.partition(".resources.")[0] for path in paths)

@@ -12,7 +12,7 @@ from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.nodes import ALWAYS_COMPARED, LabelRequirement, NodeFacts
+from policies.placement.nodes import ALWAYS_COMPARED, UNCONSTRAINED_POD, LabelRequirement, NodeFacts
 from policies.pods.label_selector import meets
 from policies.pods.pod import Pod
 
@@ -43,12 +43,19 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
     def is_autoscaled(self, gpu_class: GPUClass) -> bool:
         return class_matches(gpu_class, self.autoscaled_classes)
 
-    def may_have_nodes(self, gpu_class: GPUClass, nodes: NodeFacts | None) -> bool:
-        """Whether nodes have a label of the class or its family, or can be created; True if the nodes are not known."""
+    def may_have_nodes(self, gpu_class: GPUClass, nodes: NodeFacts | None, resource: str = "") -> bool:
+        """Whether nodes with the resource have a label of the class or its family, or can be created; True if it is not known."""
         if nodes is None or self.is_autoscaled(gpu_class):
             return True
         return any(
-            nodes.has_label(label.key, (*label.values, gpu_class.family)) for label in gpu_class.node_labels
+            offer.pool
+            or not resource
+            or not offer.states
+            or any(resource in has.resources for has in offer.states)
+            for label in gpu_class.node_labels
+            for offer in nodes.matching_offers(
+                UNCONSTRAINED_POD, label.key, (*label.values, gpu_class.family)
+            )
         )
 
 

@@ -39,13 +39,8 @@ def seldom_together(
 
 def only_one_of(pod: Pod, names: Collection[str]) -> dict[str, Edits]:
     """Return, for each of the resources, the edits that remove the others."""
+    ordered = sorted(names)
     return {
-        name: tuple(
-            Edit(path)
-            for place in pod.places
-            for other in sorted(names)
-            if other != name
-            for path in place.amount_paths(other)
-        )
-        for name in sorted(names)
+        name: tuple(map(Edit, pod.amount_paths([each for each in ordered if each != name])))
+        for name in ordered
     }

@@ -150,7 +150,7 @@ def effective(container: Container, kind: ResourceMap) -> ResourceList:
 
 def refusals(pod: Pod, limits: NamespaceLimits) -> list[Refusal]:
     """Return what each LimitRange says: the API server stops at the first. Raises QuantityError if an amount cannot be read."""
-    of_pod, refused = [_of_pod(pod, kind) for kind in KINDS], list[Refusal]()
+    of_pod, refused = [amounts_of_pod(pod, kind) for kind in KINDS], list[Refusal]()
     for limit_range in limits.limit_ranges:
         for at, item in enumerate(limit_range.items):
             compared = partial(_compared, limit_range.name, at, item)
@@ -217,7 +217,7 @@ def _at_one_time(pod: Pod, kind: ResourceMap) -> dict[str, Quantity]:
     return {name: Quantity(int(nano)) for name, nano in at_one_time(pod, needs, {}).items()}
 
 
-def _of_pod(pod: Pod, kind: ResourceMap) -> Amounts:
+def amounts_of_pod(pod: Pod, kind: ResourceMap) -> Amounts:
     """Return what the pod has at one time, without overhead (`podRequests` and `podLimits` of the plugin).
 
     Before, the API server completes what `spec.resources` has (`DefaultPodLevelResources` in pkg/api/pod): a request by those of
@@ -228,7 +228,7 @@ def _of_pod(pod: Pod, kind: ResourceMap) -> Amounts:
     if kind == "requests":
         return _of_whole(own.limits) | of_containers | _of_whole(own.requests)
     if own.requests or own.limits:
-        for name, request in _of_pod(pod, "requests").items():
+        for name, request in amounts_of_pod(pod, "requests").items():
             if name in POD_LEVEL and all(name in place.container.limits for place in pod.places):
                 of_containers[name] = max(of_containers[name], request)
     return of_containers | _of_whole(own.limits)

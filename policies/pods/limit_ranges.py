@@ -12,7 +12,7 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
-from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList, View
+from policies.pods.pod import ContainerPlace, Pod, ResourceList, StoredObject, View
 from policies.pods.quantity import Quantity, QuantityText, readable
 
 DEFAULTS_ANNOTATION = "kubernetes.io/limit-ranger"
@@ -56,13 +56,8 @@ class LimitRangeSpec(View, frozen=True):
     limits: tuple[LimitRangeItem, ...] | None = None
 
 
-class LimitRange(View, frozen=True):
-    metadata: Metadata | None = None
+class LimitRange(StoredObject, frozen=True):
     spec: LimitRangeSpec | None = None
-
-    @property
-    def name(self) -> str:
-        return (self.metadata and self.metadata.name) or ""
 
     @property
     def items(self) -> tuple[LimitRangeItem, ...]:
@@ -156,7 +151,7 @@ def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
 def by_namespace(limit_ranges: Iterable[LimitRange]) -> dict[str, NamespaceLimits]:
     ranges: dict[str, list[LimitRange]] = {}
     for each in limit_ranges:
-        ranges.setdefault((each.metadata and each.metadata.namespace) or "", []).append(each)
+        ranges.setdefault(each.namespace, []).append(each)
     return {namespace: namespace_limits(of_it) for namespace, of_it in ranges.items()}
 
 

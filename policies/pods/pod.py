@@ -3,6 +3,7 @@
 Fields that the API may send as `null` are optional. Values that rules only copy (probe handlers, `valueFrom`) stay raw JSON.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -304,6 +305,24 @@ class Metadata(View, frozen=True):
         return int(text) if text.isascii() and text.isdigit() else 0
 
 
+class StoredObject(View, frozen=True):
+    """Base of the views of whole objects."""
+
+    metadata: Metadata | None = None
+
+    @property
+    def name(self) -> str:
+        return (self.metadata and self.metadata.name) or ""
+
+    @property
+    def uid(self) -> str:
+        return (self.metadata and self.metadata.uid) or ""
+
+    @property
+    def namespace(self) -> str:
+        return (self.metadata and self.metadata.namespace) or ""
+
+
 class ContainerPlace(msgspec.Struct, frozen=True):
     """A container and its place in the pod, such as `spec.initContainers[0]`."""
 
@@ -367,6 +386,11 @@ class Pod(View, frozen=True, dict=True):
             *(ContainerPlace(each, "containers", at) for at, each in enumerate(apps)),
             *(ContainerPlace(each, "initContainers", at) for at, each in enumerate(inits)),
         )
+
+    def amount_paths(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the paths of all limits and requests of these resources."""
+        places = self.places
+        return tuple(path for place in places for name in names for path in place.amount_paths(name))
 
     @property
     def apps(self) -> tuple[ContainerPlace, ...]:

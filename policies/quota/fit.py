@@ -376,25 +376,28 @@ def _fewer(
 def _surge(
     spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], hard: Vector, held: Vector
 ) -> FitResult | None:
-    """Return the shortage if a rolling update of a fully running Deployment could not begin.
-
-    The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.37) rounds a percentage up for
-    `maxSurge` and down for `maxUnavailable`. If both are 0, one pod may be unavailable. If no pod may be unavailable, the first
-    pod of an update starts beside all others.
-    """
-    strategy = _map(_map(spec).get("strategy"))
-    limits = _map(strategy.get("rollingUpdate"))
-    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
-        return None
+    """Return the shortage if a rolling update of a fully running Deployment could not begin."""
     for demand, replicas in wanted:
-        surge = _part(limits.get("maxSurge", _DEFAULT), replicas, up=True)
-        unavailable = _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False)
-        if replicas and surge and unavailable == 0:
+        if replicas and starts_beside_all(spec, replicas):
             beside = total([held, demand.times(replicas)])
             shortage = _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
             # With one replica less, the new pod of the update fits.
             return shortage and replace(shortage, starting=replicas - 1)
     return None
+
+
+def starts_beside_all(spec: Any, replicas: int) -> bool:
+    """Whether the first pod of a Deployment's update starts beside all others, because none of these may be unavailable.
+
+    The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.37) rounds a percentage up for
+    `maxSurge` and down for `maxUnavailable`. If both are 0, one pod may be unavailable.
+    """
+    strategy = _map(_map(spec).get("strategy"))
+    limits = _map(strategy.get("rollingUpdate"))
+    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+        return False
+    surge = _part(limits.get("maxSurge", _DEFAULT), replicas, up=True)
+    return bool(surge) and _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False) == 0
 
 
 def _part(value: Any, replicas: int, *, up: bool) -> int | None:

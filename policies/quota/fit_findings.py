@@ -11,7 +11,13 @@ from policies.quota.fit_fixes import Advice, fewer_pods, smaller_now, smaller_po
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, WAIT_UNTIL_FREE, room_for_update
+from policies.quota.shortage import (
+    QUOTA_CAN_NEVER_FIT,
+    QUOTA_EXCEEDED,
+    ROOM_FOR_UPDATE,
+    WAIT_UNTIL_FREE,
+    room_for_update,
+)
 from policies.quota.shortage_facts import escalation, grants, largest_namespaces, missing_in_words
 from policies.quota.spec import hard_field
 
@@ -66,10 +72,7 @@ def fit_warning(
             )
         case FitFailure.NO_SURGE:
             facts, remedy = _no_surge(fit, namespace, will_queue=will_queue)
-            choices = (
-                (Edit("spec.strategy.type", "Recreate"), Edit("spec.strategy.rollingUpdate")),
-                *either(Edit("spec.strategy.rollingUpdate.maxUnavailable", 1)),
-            )
+            choices = ROOM_FOR_UPDATE
             if fit.starting:
                 choices += either(Edit("spec.replicas", fit.starting))
             no_surge = misfit(path="spec.strategy", message=facts, choices=choices, remedy=remedy)

@@ -11,7 +11,7 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Wait, in_words, together
+from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Wait, either, in_words, together
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -319,6 +319,12 @@ def _remedies(
     own = _own_pods(request, ledger, shortfalls)
     if not (own and _never_end(request)):
         yield f"wait until {_who_must_release_what(request, shortfalls, now, holders, own)}"
+
+
+ROOM_FOR_UPDATE = (
+    (Edit("spec.strategy.type", "Recreate"), Edit("spec.strategy.rollingUpdate")),
+    *either(Edit("spec.strategy.rollingUpdate.maxUnavailable", 1)),
+)
 
 
 def room_for_update(fewer: int) -> str:

@@ -27,7 +27,7 @@ from tests.cluster.generated_pods import SEED
 from tests.controlplane import Client
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.owners import owner_of
 from webhook.tools.check.manifests import as_stored, with_requests
 
@@ -92,7 +92,7 @@ def expected(engine: DecisionCache, document: JSON, namespace: str) -> Expected:
     owner = owner_of(
         policy, view(document), engine.configuration, by.facts, is_proven=False
     )  # a user makes it
-    decision = by.evaluate(Phase.MUTATE, policy, view(document), owner=owner)
+    decision = by.evaluate(Creation(Phase.MUTATE, policy, owner=owner), view(document))
     operations = [
         msgspec.json.decode(msgspec.json.encode(operation))
         for change in decision.changes
@@ -100,7 +100,7 @@ def expected(engine: DecisionCache, document: JSON, namespace: str) -> Expected:
         for operation in change.operations
     ]
     patched = jsonpatch.apply_patch(document, operations)
-    verdict = by.evaluate(Phase.VALIDATE, policy, view(patched), owner=owner)
+    verdict = by.evaluate(Creation(Phase.VALIDATE, policy, owner=owner), view(patched))
     denials = list(verdict.findings(Outcome.DENIED))
     denials += [
         each

@@ -26,7 +26,7 @@ from tests.seed import SAID, SEED
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.tools.check.manifests import as_stored, with_requests
 
 THREADS = 8
@@ -136,7 +136,7 @@ def ours(cache: DecisionCache, pod: JSON) -> tuple[bool, str]:
     except msgspec.ValidationError as error:
         return False, str(error)
     policy = cache.configuration.policies.for_namespace(NAMESPACE)
-    decision = Evaluator(cache=cache, now=datetime.now(UTC)).evaluate(Phase.MUTATE, policy, view)
+    decision = Evaluator(cache=cache, now=datetime.now(UTC)).evaluate(Creation(Phase.MUTATE, policy), view)
     findings = [finding for finding in decision.findings(Outcome.DENIED) if finding.rule == "gpu-requests"]
     return not findings, " ".join(finding.sentence() for finding in findings)
 

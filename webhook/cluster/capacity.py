@@ -29,6 +29,9 @@ from webhook.cluster.taints import hard_taints
 
 log = logging.getLogger("gpu_admission.cluster")
 
+HOST = ("cpu", "memory")
+"""What a class has a share of for each card."""
+
 
 class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The nodes of one class, and their GPUs in whole cards. Only nodes that take pods have free GPUs.
@@ -63,7 +66,7 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A node with GPUs, or with the labels of a GPU class. Amounts are by resource name, in its own units.
 
     classes: the possible classes by its labels: several where they name only the family, empty where they name no class.
-    used: None where the pods of the cluster cannot be read.
+    used: by pods, also of `room`; None where the pods of the cluster cannot be read.
     """
 
     name: str
@@ -77,9 +80,8 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     used: dict[str, Fraction] | None
     weights: dict[str, Fraction]
     """Whole cards that one unit of a resource is worth on this node."""
-    cpu: Fraction = NOTHING
-    """Allocatable cores, and below bytes of memory."""
-    memory: Fraction = NOTHING
+    room: dict[str, Fraction] | None = None
+    """What it has besides GPUs, by resource name: cpu in cores, memory in bytes, and so on. None if it is not known."""
     blocked: Fraction = NOTHING
     """Cards in ResourceSlices (DRA) that are used only in that nothing can be allocated of them."""
     mounts_images: bool = False
@@ -165,8 +167,9 @@ def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
     for node in nodes:
         if node.stands_for is not None and node.stands_for.share is not None:
             stated[node.kind] = node.stands_for.share
-        if gpus := node.cards(node.allocatable):
-            shares[node.kind].append((node.cpu / gpus, node.memory / gpus / 2**30))
+        if node.room is not None and (gpus := node.cards(node.allocatable)):
+            cpu, memory = (node.room.get(name, NOTHING) for name in HOST)
+            shares[node.kind].append((cpu / gpus, memory / gpus / 2**30))
     least = {
         kind: (min(cpu for cpu, _ in shares_of_nodes), min(gib for _, gib in shares_of_nodes))
         for kind, shares_of_nodes in shares.items()
@@ -226,7 +229,8 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode:
     }
     possible = classes.named(classes_of_node(node.labels, classes))
     families = {each.family for each in possible}
-    cpu, memory = (readable(node.status.allocatable.get(name)) for name in ("cpu", "memory"))
+    gpus = {resource.name: amount for resource, amount in allocatable.items()}
+    others = {name: readable(raw) for name, raw in node.status.allocatable.items() if name not in gpus}
     return GPUNode(
         name=node.name,
         classes=tuple(each.name for each in possible),
@@ -235,11 +239,10 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode:
         taints=hard_taints(node.spec.taints),
         is_ready=node.is_ready,
         is_schedulable=not node.spec.unschedulable,
-        allocatable={resource.name: amount for resource, amount in allocatable.items()},
+        allocatable=gpus,
         used=None,
         weights={each.name: _weight(each, possible or tuple(classes), catalogue) for each in allocatable},
-        cpu=Fraction(cpu.nano, NANO) if cpu else NOTHING,
-        memory=Fraction(memory.nano, NANO) if memory else NOTHING,
+        room={name: Fraction(amount.nano, NANO) for name, amount in others.items() if amount is not None},
         mounts_images=node.mounts_images,
     )
 
@@ -292,7 +295,8 @@ def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], Counted
             labels = {key: value for key, value in gpus.labels.items() if is_published(key)}
             look = frozenset(labels.items()), gpus.taints
             labels, taints = looks.setdefault(look, (labels, gpus.taints))
-            gpus = replace(gpus, labels=labels, taints=taints)
+            host = {name: amount for name, amount in (gpus.room or {}).items() if name in HOST}
+            gpus = replace(gpus, labels=labels, taints=taints, room=host)
         resources = interned.setdefault(names, names)
         return CountedNode(
             identity.uid, identity.name, identity.hostname, identity.labels, gpus=gpus, resources=resources

@@ -15,17 +15,10 @@ from policies.pods.limit_ranges import (
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource
-from webhook.cluster.objects import decode_metadata
 
 LIMIT_RANGES = Resource("/api/v1", "limitranges")
 LONGEST_SECONDS = 1.0
 """Longest read in a review, shorter than REVIEW_READ_SECONDS: without an answer, the rule only adds less."""
-
-
-class LimitRangeRecord(msgspec.Struct, frozen=True):
-    uid: str
-    namespace: str
-    limit_range: LimitRange
 
 
 class _List(msgspec.Struct, frozen=True):
@@ -33,11 +26,6 @@ class _List(msgspec.Struct, frozen=True):
 
 
 _decode_list = msgspec.json.Decoder(_List).decode
-
-
-def _record(raw: msgspec.Raw) -> LimitRangeRecord:
-    metadata = decode_metadata(raw)
-    return LimitRangeRecord(metadata.uid, metadata.namespace, decode_limit_range(raw))
 
 
 class LimitRanges:
@@ -50,7 +38,7 @@ class LimitRanges:
         self._api, self._stopping = api, stopping
         self._by_namespace: dict[str, dict[str, LimitRange]] = {}
         self._limits: dict[str, NamespaceLimits] = {}
-        self._informer = Informer(api, LIMIT_RANGES, _record, self._changed)
+        self._informer = Informer(api, LIMIT_RANGES, decode_limit_range, self._changed)
         self._starting = threading.Lock()
         self._is_started = False
 
@@ -65,13 +53,13 @@ class LimitRanges:
         seconds = min(deadline - monotonic(), LONGEST_SECONDS)
         return read_limits(self._api, namespace, seconds) if seconds > 0 else None
 
-    def _changed(self, before: LimitRangeRecord | None, after: LimitRangeRecord | None) -> None:
+    def _changed(self, before: LimitRange | None, after: LimitRange | None) -> None:
         namespace = after.namespace if after is not None else before.namespace if before is not None else ""
         limit_ranges = self._by_namespace.setdefault(namespace, {})
         if before is not None:
             limit_ranges.pop(before.uid, None)
         if after is not None:
-            limit_ranges[after.uid] = after.limit_range
+            limit_ranges[after.uid] = after
         if limit_ranges:
             self._limits[namespace] = namespace_limits(limit_ranges.values())
         else:

@@ -29,8 +29,8 @@ from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.doctor.checks.exported import denied_agents
 from webhook.tools.doctor.checks.neighbours import pod_selector
 from webhook.tools.export import static
-from webhook.tools.export.admission_policies import ExportOptions, as_text, export_policies, summary
-from webhook.tools.export.objects import Object
+from webhook.tools.export.admission_policies import as_text, export_policies, summary
+from webhook.tools.export.objects import ExportOptions, Object
 from webhook.tools.installed_cluster import InstalledCluster
 
 OLDEST = (1, 35)

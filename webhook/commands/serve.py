@@ -57,7 +57,6 @@ from webhook.serving.node_watch import NodeWatch
 from webhook.serving.owner_deadlines import OwnerDeadlines
 from webhook.serving.review_documents import DocumentReviews
 from webhook.threads import every, thread
-from webhook.workloads.autoscalers import read_target
 from webhook.workloads.references import read_object
 from webhook.workloads.servers import servers_by
 
@@ -237,7 +236,6 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
     return ClusterState(
         facts=facts,
         quota=quota,
-        scaled=partial(read_target, api),
         servers=partial(servers_by, api),
         check_document=DocumentReviews(
             source,

@@ -16,7 +16,6 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER, CachedObject
 from webhook.cluster.informer import Informer, Resource
-from webhook.cluster.objects import decode_metadata
 from webhook.threads import thread
 
 DRA_GROUP = "resource.k8s.io"
@@ -34,12 +33,6 @@ K = TypeVar("K", bound=CachedObject)
 log = logging.getLogger("gpu_admission.configuration")
 
 CLAIM_PLURALS = {CLAIM: "resourceclaims", TEMPLATE: "resourceclaimtemplates"}
-
-
-class DeviceClassRecord(msgspec.Struct, frozen=True):
-    uid: str
-    device_class: DeviceClass
-    namespace: str = CLUSTER
 
 
 def served_resource(api: ApiClient, plural: str, versions: tuple[str, ...] = DRA_VERSIONS) -> Resource | None:
@@ -116,11 +109,11 @@ class DynamicResourceWatch(Generic[K]):
             return
 
 
-class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
+class DeviceClassWatch(DynamicResourceWatch[DeviceClass]):
     """Watches the DeviceClasses, if they are served. Its thread calls `changed` after every change."""
 
     def __init__(self, api: ApiClient, changed: Callable[[], object]) -> None:
-        super().__init__(api, "deviceclasses", _record, lambda _before, _after: changed())
+        super().__init__(api, "deviceclasses", decode_device_class, lambda _before, _after: changed())
         self._created = monotonic()
 
     @property
@@ -134,12 +127,8 @@ class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
 
     def all(self) -> tuple[DeviceClass, ...]:
         """Return the DeviceClasses in the order of their names, as of the last watch event."""
-        records = self.informer.all() if self.informer else []
-        return tuple(sorted((record.device_class for record in records), key=lambda each: each.name))
-
-
-def _record(raw: msgspec.Raw) -> DeviceClassRecord:
-    return DeviceClassRecord(decode_metadata(raw).uid, decode_device_class(raw))
+        classes = self.informer.all() if self.informer else []
+        return tuple(sorted(classes, key=lambda each: each.name))
 
 
 def unmapped_resources(names: Iterable[str], resource_mapping: ResourceMapping) -> frozenset[str]:

@@ -12,7 +12,7 @@ from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.waiting import waits, without_gate
 from policies.rule import Mode, Phase
 from webhook.evaluation.decision import Decision, Outcome, not_repeated
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.gate import without_line
 from webhook.evaluation.queue_gate import line_of
 
@@ -28,17 +28,18 @@ def evaluate_creation(
         return [too_long]
     submitted, is_unwanted = pod, waits(pod) and by.lets_wait(policy) is False
     pod = without_gate(pod) if is_unwanted else pod
-    mutated = replace(by.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset), request=None)
+    creation = Creation(Phase.MUTATE, policy, by_daemonset)
+    mutated = replace(by.evaluate(creation, pod), request=None)
     if is_unwanted:
         mutated = without_line(mutated, submitted, Phase.MUTATE)
     final = by.with_limit_range_defaults(policy, mutated.pod or pod)
-    validated = by.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
+    validated = by.evaluate(replace(creation, phase=Phase.VALIDATE), final)
     if counted:
         line = line_of(final, by_daemonset=by_daemonset)
         nodes = by.facts.named_nodes()
         demand = quota_request_for_pod("review", final, None, by.configuration, nodes, line=line)
         validated = by.reserve(validated, demand)
-    refused = by.tried(by.refused(policy, final), Phase.MUTATE, pod, by_daemonset=by_daemonset)
+    refused = by.tried(by.refused(policy, final), creation, pod)
     validated = validated.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
     rest = not_repeated(validated.violations, mutated.violations)
     return [mutated, replace(validated, violations=tuple(rest))]
@@ -59,10 +60,10 @@ def evaluate_template(
     """
     if too_long := by.too_long(policy, pod):
         return too_long
-    by_daemonset = kind == "DaemonSet"
-    decision = by.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=by_daemonset, owner=owner)
+    creation = Creation(Phase.TEMPLATE, policy, kind == "DaemonSet", owner)
+    decision = by.evaluate(creation, pod)
     refused = by.refused(policy, decision.pod or pod, is_partial=is_partial)
-    refused = by.tried(refused, Phase.TEMPLATE, pod, by_daemonset=by_daemonset, owner=owner)
+    refused = by.tried(refused, creation, pod)
     return decision.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
 
 

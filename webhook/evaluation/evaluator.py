@@ -20,6 +20,7 @@ from policies.gpus.claimed_devices import (
     devices_by_claim,
     with_accelerator_claims_only,
 )
+from policies.gpus.default_gpus import refusal_findings
 from policies.placement.claim_classes import ClaimedClasses
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
@@ -42,11 +43,20 @@ from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.fitting_choices import may_exceed, with_choices_that_fit
-from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges, refusals
+from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
+
+
+class Creation(msgspec.Struct, frozen=True):
+    """In which phase and under which policy a pod is evaluated, and what makes it. owner: None for what its metadata say."""
+
+    phase: Phase
+    policy: EffectivePolicy
+    by_daemonset: bool = False
+    owner: Owner | None = None
 
 
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,19 +106,16 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def _rules(
         self,
-        policy: EffectivePolicy,
-        phase: Phase,
+        creation: Creation,
         pod: Pod | None = None,
         *,
-        by_daemonset: bool = False,
         is_update: bool = False,
-        owner: Owner = NO_OWNER,
         limits: NamespaceLimits | None = None,
         ledger: QuotaLedger | None = None,
         budgets: tuple[LabelSelector, ...] | None = None,
     ) -> RulePass:
         """Return a pass of the rules, with all that they may look at."""
-        configuration, pod = self.configuration, pod or Pod()
+        configuration, policy, pod = self.configuration, creation.policy, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
         seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
@@ -116,7 +123,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         only = [claims.get(each.name) for each in seen.spec.resource_claims or ()]
         claim_classes = {name: of_claims.of_claim(each) for name, each in claims.items()}
         context = Context(
-            phase=phase,
+            phase=creation.phase,
             namespace=policy.namespace,
             now=self.now,
             classes=gpu_classes,
@@ -128,8 +135,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             claim_taints={
                 name: taints for name, each in claims.items() if (taints := of_claims.taints(each))
             },
-            made_by_daemonset=by_daemonset,
-            owner=owner,
+            made_by_daemonset=creation.by_daemonset,
+            owner=creation.owner or NO_OWNER,
             is_update=is_update,
             fetcher_image=self.cache.fetcher_image,
             nodes=self.facts.nodes(),
@@ -143,35 +150,25 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return RulePass(policy, context, seen, self.deadline)
 
     def evaluate(
-        self,
-        phase: Phase,
-        policy: EffectivePolicy,
-        pod: Pod,
-        *,
-        by_daemonset: bool = False,
-        is_update: bool = False,
-        owner: Owner | None = None,
-        fingerprint: bytes | None = None,
+        self, creation: Creation, pod: Pod, *, is_update: bool = False, fingerprint: bytes | None = None
     ) -> Decision:
-        """Return what the rules decide in a phase. With its `fingerprint`, the decision may be that on an equal pod.
-
-        `owner`: what makes the pod, None for what its metadata say.
-        """
-        owner = owner_of(policy, pod, self.configuration, self.facts) if owner is None else owner
+        """Return what the rules decide in a phase. With its `fingerprint`, the decision may be that on an equal pod."""
+        phase, policy, owner = creation.phase, creation.policy, creation.owner
+        if owner is None:
+            owner = owner_of(policy, pod, self.configuration, self.facts)
+            creation = replace(creation, owner=owner)
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = policy.paused_until_at(self.now) is None and not policy.exemptions
         limits = limits_needed(self.facts, policy, phase, pod)
-        key = (phase, fingerprint, by_daemonset, is_update, owner, policy.namespace, limits)
+        key = (phase, fingerprint, creation.by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
-        within_quota = partial(self._within_quota, phase, pod, by_daemonset=by_daemonset, owner=owner)
+        within_quota = partial(self._within_quota, creation, pod)
         if (
             is_cacheable
             and (known := self.cache.cached_decision(key, policy, self.facts.nodes())) is not None
         ):
             return known if is_update else within_quota(known)
-        rules = self._rules(
-            policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update, owner=owner, limits=limits
-        )
+        rules = self._rules(creation, pod, is_update=is_update, limits=limits)
         match phase:
             case Phase.MUTATE:
                 rules.mutate_pod()
@@ -183,25 +180,20 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         if self.tries_choices:
             # Without time for trials, the decision stands, and its choices are offered as the rules made them.
             with suppress(DeadlineExceeded):
-                find = partial(self.trial().findings_by_phase, phase, policy, asks_quota=decision.allowed)
-                find = partial(find, by_daemonset=by_daemonset, owner=owner)
+                find = partial(self.trial().findings_by_phase, creation, asks_quota=decision.allowed)
                 mapping = self.configuration.resource_mapping
                 decision = naming_limit_ranges(decision, pod, limits, mapping, find)
             if not is_update:
                 by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
                 others = partial(ways_of, by_author, rules.context)
-                decision = self.tried(
-                    decision, phase, by_author, others, by_daemonset=by_daemonset, owner=owner
-                )
+                decision = self.tried(decision, creation, by_author, others)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
         return decision if is_update else within_quota(decision)
 
-    def _within_quota(
-        self, phase: Phase, pod: Pod, decision: Decision, *, by_daemonset: bool, owner: Owner
-    ) -> Decision:
+    def _within_quota(self, creation: Creation, pod: Pod, decision: Decision) -> Decision:
         """Return the decision on a new pod with those choices of warnings for which the quota has room now.
 
         Equal pods share a decision; each meets another usage. A controller does not read the answer to its new pod: no ledger is
@@ -209,13 +201,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         by_controller = pod.metadata is not None and pod.metadata.controller is not None
         is_read = self.queues is None or not by_controller
-        is_tried = self.tries_choices and phase is not Phase.TEMPLATE and may_exceed(decision)
+        is_tried = self.tries_choices and creation.phase is not Phase.TEMPLATE and may_exceed(decision)
         ledger = self._ledger(decision.policy) if is_tried and is_read else None
         if ledger is None:
             return decision
         quota = self._tried_quota(decision.policy, ledger)
-        find = partial(self.trial().findings_by_phase, phase, decision.policy, by_daemonset=by_daemonset)
-        return with_choices_that_fit(decision, pod, partial(find, owner=owner, quota=quota))
+        find = partial(self.trial().findings_by_phase, creation, quota=quota)
+        return with_choices_that_fit(decision, pod, find)
 
     def _tried_quota(
         self, policy: EffectivePolicy, ledger: QuotaLedger | None, *, is_unused: bool = False
@@ -231,37 +223,24 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def tried(
         self,
         decision: Decision,
-        phase: Phase,
+        creation: Creation,
         pod: Pod,
         others: Callable[[], Iterable[Edits]] = tuple,
-        *,
-        by_daemonset: bool,
-        owner: Owner | None = None,
     ) -> Decision:
         """Return the decision with those choices that help the pod, as its author submitted it."""
         if not self.tries_choices:
             return decision
-        phases_of = partial(
-            self.trial().findings_by_phase,
-            phase,
-            decision.policy,
-            by_daemonset=by_daemonset,
-            owner=owner,
-            asks_quota=decision.allowed,
-        )
+        phases_of = partial(self.trial().findings_by_phase, creation, asks_quota=decision.allowed)
         with suppress(DeadlineExceeded):
             return with_tried_choices(decision, pod, phases_of, others)
         return decision
 
     def findings_by_phase(
         self,
-        phase: Phase,
-        policy: EffectivePolicy,
+        creation: Creation,
         pod: Pod,
         limits: NamespaceLimits | None = None,
         *,
-        by_daemonset: bool = False,
-        owner: Owner | None = None,
         quota: ReadOnlyQuota | None = None,
         asks_quota: bool = True,
     ) -> Iterator[tuple[Violation, ...]]:
@@ -270,20 +249,19 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         limits: the LimitRanges then; None for those of the namespace. quota: None for the unused one. asks_quota: false for a pod
         that rules deny, whose review reads no ledger.
         """
-        by = self
+        by, phase, policy = self, creation.phase, creation.policy
         if limits is not None:
             by = replace(self, facts=replace(self.facts, limits_of=lambda _namespace: limits))
-        evaluate = partial(by.evaluate, policy=policy, by_daemonset=by_daemonset, owner=owner)
         pod = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
         pod = by.with_limit_range_defaults(policy, pod)
-        first = evaluate(Phase.TEMPLATE if phase is Phase.TEMPLATE else Phase.MUTATE, pod=pod)
+        is_template = phase is Phase.TEMPLATE
+        first = by.evaluate(creation if is_template else replace(creation, phase=Phase.MUTATE), pod)
         yield first.violations
         yield by.refused(policy, first.pod or pod).violations
-        if phase is Phase.TEMPLATE:
+        if is_template:
             return
         admitted = first.pod or pod
-        checked = evaluate(Phase.VALIDATE, pod=admitted)
-        yield checked.violations
+        yield by.evaluate(replace(creation, phase=Phase.VALIDATE), admitted).violations
         if asks_quota:
             quota = quota or self._tried_quota(policy, self._ledger(policy), is_unused=True)
             yield self._by_quota(policy, quota, admitted).violations
@@ -305,8 +283,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
         """Return the decision of LimitRanges on the final pod."""
-        mapping = self.configuration.resource_mapping
-        findings = refusals(self.facts, mapping, policy.namespace, pod, is_partial=is_partial)
+        limits, mapping = self.facts.limits_of(policy.namespace), self.configuration.resource_mapping
+        findings = refusal_findings(pod, limits, mapping, is_partial=is_partial) if limits is not None else ()
         return Decision.of_findings(policy, findings, Mode.ENFORCE)
 
     def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
@@ -320,7 +298,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         needs = self._needs(policy, workload)
         ledger = self._ledger(policy) if Need.LEDGER in needs else None
         budgets = self.facts.budgets(policy.namespace) if Need.BUDGETS in needs else None
-        rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, ledger=ledger, budgets=budgets)
+        advised = Creation(Phase.TEMPLATE, policy)
+        rules = self._rules(advised, is_update=is_update, ledger=ledger, budgets=budgets)
         rules.check_workload(workload)
         return rules.decision()
 
@@ -345,7 +324,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
         In every mode it warns of claims that can never fit.
         """
-        rules = self._rules(policy, Phase.TEMPLATE, ledger=self._ledger(policy))
+        rules = self._rules(Creation(Phase.TEMPLATE, policy), ledger=self._ledger(policy))
         rules.check_claim(template.spec.spec if template.spec else None, "spec.spec")
         rules.check_claim_template(template)
         return rules.decision()
@@ -357,7 +336,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
         by_cluster: Kubernetes made it for a pod. Then the pod and the template, if there is one, were checked.
         """
-        rules = self._rules(policy, Phase.VALIDATE)
+        rules = self._rules(Creation(Phase.VALIDATE, policy))
         if not by_cluster:
             rules.check_claim(claim.spec, "spec")
         return self.reserve(rules.decision(), request)
@@ -430,11 +409,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         self, policy: EffectivePolicy, request: QuotaRequest, quota: ReadOnlyQuota
     ) -> Callable[..., Iterator[tuple[Violation, ...]]]:
         """Return what finds what is wrong with a new pod, also by this quota."""
-        find = partial(self.trial().findings_by_phase, Phase.VALIDATE, policy, quota=quota)
-        return partial(find, by_daemonset=request.controlled_by.startswith("DaemonSet/"))
+        creation = Creation(Phase.VALIDATE, policy, request.controlled_by.startswith("DaemonSet/"))
+        return partial(self.trial().findings_by_phase, creation, quota=quota)
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
-        return self._rules(policy, Phase.VALIDATE, pod).context
+        return self._rules(Creation(Phase.VALIDATE, policy), pod).context
 
     def _needs(self, policy: EffectivePolicy, workload: Workload) -> frozenset[Need]:
         """Return what the rules in force need for their advice on an object."""

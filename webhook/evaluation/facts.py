@@ -39,7 +39,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
     referred: Callable[[ObjectName], Any] = lambda _name: None
-    """An object that another one names (`refers`), as plain data; None if it cannot be read."""
+    """An object that another one names (`refers`), or scales, as plain data; None if it cannot be read."""
     config_maps: Callable[[str], Mapping[str, Mapping[str, str]]] = lambda _namespace: {}
     """The data of the ConfigMaps in a namespace, by name, as far as they are known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None

@@ -1,6 +1,6 @@
-"""LimitRanges in a decision: whether it needs them, what they refuse, and which one gave a pod its GPUs."""
+"""LimitRanges in a decision: whether it needs them, and which one gave a pod its GPUs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import product
 
@@ -27,15 +27,6 @@ def limits_needed(facts: Facts, policy: EffectivePolicy, phase: Phase, pod: Pod)
     is_annotated = DEFAULTS_ANNOTATION in pod.annotations
     is_needed = is_annotated or phase is Phase.TEMPLATE or Need.LIMIT_RANGES in policy.needs
     return facts.limits_of(policy.namespace) if is_needed else None
-
-
-def refusals(
-    facts: Facts, mapping: ResourceMapping, namespace: str, pod: Pod, *, is_partial: bool = False
-) -> Iterator[Finding]:
-    """Yield why LimitRanges would refuse the final pod."""
-    limits = facts.limits_of(namespace)
-    if limits is not None:
-        yield from default_gpus.refusal_findings(pod, limits, mapping, is_partial=is_partial)
 
 
 def naming_limit_ranges(

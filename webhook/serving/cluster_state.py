@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,6 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving.admission_review import AdmissionRequest
-from webhook.workloads.autoscalers import ScaleTarget
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +21,6 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     facts: Callable[[float], Facts] = lambda _deadline: Facts()
     """Returns the facts for one review, which are read by its deadline."""
     quota: QuotaEnforcer | None = None
-    scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
-    """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
     servers: Callable[[str, WorkloadKinds, float], tuple[Server, ...] | None] = (
         lambda _namespace, _kinds, _deadline: None
     )

@@ -18,7 +18,7 @@ from policies.rule import Phase
 from webhook.canary.traces import canary_trace
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.gate import without_line
 from webhook.evaluation.owners import owner_of
 from webhook.evaluation.queue_gate import keep_gate, line_of, queue
@@ -73,15 +73,8 @@ def _by_rules(review: Review, policy: EffectivePolicy, pod: Pod, fingerprint: by
     if not is_update:
         is_proven = made_by_controller(request)
         owner = owner_of(policy, pod, evaluator.configuration, evaluator.facts, is_proven=is_proven)
-    return evaluator.evaluate(
-        review.phase,
-        policy,
-        pod,
-        by_daemonset=made_by_daemonset(pod, request),
-        is_update=is_update,
-        owner=owner,
-        fingerprint=fingerprint,
-    )
+    creation = Creation(review.phase, policy, made_by_daemonset(pod, request), owner)
+    return evaluator.evaluate(creation, pod, is_update=is_update, fingerprint=fingerprint)
 
 
 def _is_cached(request: AdmissionRequest) -> bool:
@@ -142,7 +135,7 @@ def restored(
 
     `submitted`: the pod of the update as its author submitted it. `documents`: the JSON of the stored pod and of the update.
     """
-    today = evaluator.evaluate(Phase.MUTATE, policy, submitted)
+    today = evaluator.evaluate(Creation(Phase.MUTATE, policy), submitted)
     wanted = {change.what: change.rule for change in today.changes if change.what in injected}
     restoration = restore(stored, *documents, wanted)
     warnings = tuple(Violation(warning, Outcome.WARNED) for warning in restoration.warnings)

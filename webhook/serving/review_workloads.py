@@ -53,7 +53,7 @@ def review_autoscaler(review: Review) -> ReviewResult:
         target = scale_target(*key, data)
         if target is None or not (has_quota or target.least <= 1):
             return allow(review)
-        stored = review.cluster.scaled(request.namespace, target, evaluator.deadline)
+        stored = evaluator.facts.referred(target.in_namespace(request.namespace))
         if stored is None:
             return allow(review)
         is_update = request.operation == "UPDATE"

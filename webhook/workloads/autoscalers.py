@@ -3,15 +3,12 @@
 A ClusterRole lets the webhook read the kinds in `_SCALED`. All of them count replicas in `spec.replicas`.
 """
 
-from contextlib import suppress
-from time import monotonic
 from typing import Any
 
 import msgspec
 
-from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
 from webhook.configuration.workload_kinds import plural
+from webhook.workloads.references import ObjectName
 
 HPA = ("autoscaling", "HorizontalPodAutoscaler")
 SCALED_OBJECT = ("keda.sh", "ScaledObject")
@@ -21,13 +18,14 @@ _KEDA_MAX_REPLICAS = 100
 """KEDA's default of `maxReplicaCount` (keda.sh/docs, reference/scaledobject-spec). Its default target is a Deployment."""
 
 _SCALED = {
-    ("", "ReplicationController"): "/api/v1",
-    ("apps", "Deployment"): "/apis/apps/v1",
-    ("apps", "ReplicaSet"): "/apis/apps/v1",
-    ("apps", "StatefulSet"): "/apis/apps/v1",
-    ("argoproj.io", "Rollout"): "/apis/argoproj.io/v1alpha1",
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "/apis/leaderworkerset.x-k8s.io/v1",
+    ("", "ReplicationController"): "v1",
+    ("apps", "Deployment"): "v1",
+    ("apps", "ReplicaSet"): "v1",
+    ("apps", "StatefulSet"): "v1",
+    ("argoproj.io", "Rollout"): "v1alpha1",
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "v1",
 }
+"""The version by which each kind is read."""
 
 SCALED_RESOURCES = tuple((group, plural(kind)) for group, kind in _SCALED)
 """API group and resource of each kind in `_SCALED`."""
@@ -42,9 +40,9 @@ class ScaleTarget(msgspec.Struct, frozen=True):
     max_replicas: int
     least: int = 1
 
-    def path(self, namespace: str) -> str:
-        prefix = _SCALED[self.group, self.kind]
-        return api_path(prefix, "namespaces", namespace, plural(self.kind), self.name)
+    def in_namespace(self, namespace: str) -> ObjectName:
+        version = _SCALED[self.group, self.kind]
+        return ObjectName(self.group, version, self.kind, plural(self.kind), namespace, self.name)
 
     def scaled(self, data: Any) -> bytes:
         """Return the workload in JSON with its maximum of replicas."""
@@ -52,14 +50,6 @@ class ScaleTarget(msgspec.Struct, frozen=True):
         if not isinstance(spec, dict):
             return b"{}"
         return msgspec.json.encode({**data, "spec": {**spec, "replicas": self.max_replicas}})
-
-
-def read_target(api: ApiClient, namespace: str, target: ScaleTarget, deadline: float) -> Any:
-    """Return the target in a namespace, read before a `monotonic` deadline, or None."""
-    if (seconds := deadline - monotonic()) > 0:
-        with suppress(errors.ApiError, msgspec.MsgspecError):
-            return msgspec.json.decode(api.get(target.path(namespace), timeout=seconds))
-    return None
 
 
 class _Reference(msgspec.Struct, frozen=True, rename="camel"):

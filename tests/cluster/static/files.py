@@ -21,6 +21,7 @@ spec:
 """
 GUARDED = ("--release-account", "release", "--break-glass-group", "breakers")
 CONTROLLER = "system:serviceaccount:gpu-admission:gpu-admission-controller"
+API_SERVER_ITSELF = "system:apiserver"
 CA_INJECTOR = "system:serviceaccount:cert-manager:cert-manager-cainjector"
 
 
@@ -45,7 +46,7 @@ def reading(directory: Path) -> Iterator[ControlPlane]:
     plane = ControlPlane(apiserver_args=[f"--admission-control-config-file={directory}/admission.yaml"])
     plane.add_user("release", groups=["system:masters"])
     plane.add_user("breaker", groups=["system:masters", "breakers"])
-    for account in (CONTROLLER, CA_INJECTOR):
+    for account in (CONTROLLER, CA_INJECTOR, API_SERVER_ITSELF):
         plane.add_user(account, groups=["system:masters"])
     with plane:
         yield plane

@@ -82,10 +82,12 @@ def stored(folder: Path, cases: Sequence[Case]) -> Ways:
         webhook.register()
         await_reviews(plane)
         alone = answers_to(client, cases)
+        webhook.unregister()  # it would answer in place of policies that are not in force yet
         with installed(plane, made):
-            both = answers_to(client, cases)
-            webhook.unregister()
-            return Ways(alone, answers_to(client, cases), both)
+            policies = answers_to(client, cases)
+            webhook.register()
+            await_reviews(plane)
+            return Ways(alone, policies, answers_to(client, cases))
 
 
 def in_files(folder: Path, cases: Sequence[Case]) -> Ways:

@@ -153,6 +153,20 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
             "from LimitRange gpus [limit-range]",
         ],
     ),
+    a_request_above_the_limit_that_it_gives=(
+        pod(gpu_container(resources={"limits": {GPU: "1"}, "requests": {"cpu": "1", "memory": "1Gi"}})),
+        limit_range("gpus", default={"cpu": "500m", "memory": "2Gi"}, defaultRequest={"cpu": "100m"}),
+        [
+            f"{MAIN.format('requests', 'cpu')} = \"1\": add cpu: 1 to resources.limits; must be at most the limit, and "
+            "LimitRange gpus gives 500m; or ask the platform team to raise spec.limits[0].default[cpu] of LimitRange gpus "
+            "[limit-range]"
+        ],
+    ),
+    a_request_above_a_limit_of_its_own=(
+        pod(gpu_container(resources={"limits": {GPU: "1", "cpu": "500m"}, "requests": {"cpu": "1"}})),
+        limit_range("gpus", default={"cpu": "500m"}),
+        [],
+    ),
     neither_request_nor_limit=(
         pod(gpu_container()),
         limit_range("gpus", maxLimitRequestRatio={"cpu": "2"}),

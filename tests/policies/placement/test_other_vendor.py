@@ -3,6 +3,8 @@
 from policies.gpus.classes import GPUClasses
 from policies.placement.availability import Availability
 from policies.placement.class_use import ClassUse
+from policies.placement.named_nodes import Labels
+from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
 from tests.builders import CLASSES, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
@@ -65,6 +67,25 @@ def test_a_pod_that_is_pinned_twice_to_classes_of_two_vendors() -> None:
         "accelerator in (mixed))",
         "request amd.com/gpu or nvidia.com/gpu, or pin the pod to c, which has aws.amazon.com/neuroncore",
     )
+
+
+@cases(
+    ("resources", "is_suggested"),
+    whole_cards=(frozenset({"amd.com/gpu"}), True),
+    only_slices=(frozenset({"amd.com/mig-1g.5gb"}), False),
+    unknown=(None, True),
+)
+def test_a_class_is_suggested_where_its_nodes_have_the_resource(
+    resources: frozenset[str] | None, is_suggested: bool
+) -> None:
+    labels: Labels = (("accelerator", "amd-mi300x"),)
+    states = {} if resources is None else {labels: frozenset({NodeState(resources=resources)})}
+    facts = NodeFacts(keys=CLASSES.label_keys, label_sets=frozenset({labels}), states=states)
+    found = Availability(view(pod(nodeSelector=T4)), CLASSES, nodes=facts).other_vendor(
+        resource("amd.com/gpu")
+    )
+    assert found is not None
+    assert ("or pin the pod to amd-mi300x" in found.remedy) is is_suggested
 
 
 @cases(

@@ -18,7 +18,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
-from webhook.cluster.limit_range_informer import LimitRangeRecord, LimitRanges
+from webhook.cluster.limit_range_informer import LimitRanges
 
 ALL, TEAM = "/api/v1/limitranges", "/api/v1/namespaces/team/limitranges"
 NONE = ResourceBounds()
@@ -85,7 +85,7 @@ def test_the_first_review_reads_and_later_ones_know(tmp_path: Path) -> None:
 
 def test_changes_hold_at_once(tmp_path: Path) -> None:
     first, second, changed = (
-        LimitRangeRecord(uid, "team", decode_limit_range(json.dumps(limit_range(uid, cpu)).encode()))
+        decode_limit_range(json.dumps(limit_range(uid, cpu)).encode())
         for uid, cpu in (("1", "8"), ("2", "4"), ("2", "6"))
     )
     with running(tmp_path, listed(), listed()) as (limits, _):

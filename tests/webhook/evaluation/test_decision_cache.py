@@ -20,7 +20,7 @@ from tests.strategies import PODS
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import Decision
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.facts import Facts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -38,11 +38,14 @@ def decide(
     document: JSON,
     policy: EffectivePolicy = BUILT_IN,
     nodes: NodeFacts | None = None,
+    *,
+    by_daemonset: bool = False,
     **tweaks: Any,
 ) -> Decision:
     seen = view(document)
     by = Evaluator(cache=cache, now=NOW, facts=Facts(nodes=lambda: nodes))
-    return by.evaluate(phase, policy, seen, **{"fingerprint": cache.fingerprints.of(seen), **tweaks})
+    creation = Creation(phase, policy, by_daemonset)
+    return by.evaluate(creation, seen, **{"fingerprint": cache.fingerprints.of(seen), **tweaks})
 
 
 @pytest.mark.parametrize("phase", PHASES)

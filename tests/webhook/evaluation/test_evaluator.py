@@ -25,7 +25,7 @@ from webhook.configuration.loader import load_objects
 from webhook.evaluation import evaluator
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.gate import without_line
 from webhook.evaluation.queue_gate import queue
 from webhook.evaluation.tried_choices import PhasesOf
@@ -140,11 +140,11 @@ def test_trials_that_take_too_long_leave_the_decision_as_it_is(monkeypatch: pyte
         raise DeadlineExceeded
 
     by = Evaluator(cache=CACHE, now=NOW, tries_choices=False)
-    want = by.evaluate(Phase.MUTATE, GOVERNING, HALF)
+    want = by.evaluate(Creation(Phase.MUTATE, GOVERNING), HALF)
     monkeypatch.setattr(evaluator, "with_tried_choices", slow)
 
     assert want.violations
-    assert replace(by, tries_choices=True).evaluate(Phase.MUTATE, GOVERNING, HALF) == want
+    assert replace(by, tries_choices=True).evaluate(Creation(Phase.MUTATE, GOVERNING), HALF) == want
 
 
 @cases(("seconds", "is_tried"), less_than_half=(40, True), more_than_half=(60, False))
@@ -160,7 +160,7 @@ def test_trials_have_half_of_the_time_that_is_left(
         return decision
 
     monkeypatch.setattr(evaluator, "with_tried_choices", later)
-    Evaluator(cache=CACHE, now=NOW, deadline=start + 100).evaluate(Phase.MUTATE, GOVERNING, HALF)
+    Evaluator(cache=CACHE, now=NOW, deadline=start + 100).evaluate(Creation(Phase.MUTATE, GOVERNING), HALF)
 
     assert bool(found) is is_tried
 
@@ -176,7 +176,7 @@ def test_how_often_choices_are_tried(is_update: bool, want: int, monkeypatch: py
 
     monkeypatch.setattr(evaluator, "with_tried_choices", counted)
     by = Evaluator(cache=CACHE, now=NOW)
-    by.evaluate(Phase.MUTATE, GOVERNING, HALF, is_update=is_update)
+    by.evaluate(Creation(Phase.MUTATE, GOVERNING), HALF, is_update=is_update)
 
     assert len(calls) == want
 
@@ -187,7 +187,9 @@ def test_no_ledger_is_read_for_choices_of_a_pod_that_rules_deny() -> None:
     def quota_of(namespace: str) -> None:
         asked.append(namespace)
 
-    denied = Evaluator(cache=CACHE, now=NOW, quota_of=quota_of).evaluate(Phase.MUTATE, GOVERNING, HALF)
+    denied = Evaluator(cache=CACHE, now=NOW, quota_of=quota_of).evaluate(
+        Creation(Phase.MUTATE, GOVERNING), HALF
+    )
 
     assert [each.finding.choices for each in denied.violations if each.outcome is Outcome.DENIED] != [()]
     assert asked == []
@@ -249,7 +251,7 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
         document["metadata"] |= seen
         submitted = view(document)
         fingerprint = cache.fingerprints.of(submitted)
-        decision = by.evaluate(Phase.MUTATE, by.policy("team"), submitted, fingerprint=fingerprint)
+        decision = by.evaluate(Creation(Phase.MUTATE, by.policy("team")), submitted, fingerprint=fingerprint)
         asked.clear()
         queue(by, decision, submitted, "uid", by_daemonset=by_daemonset)
     assert asked == want

@@ -16,7 +16,7 @@ from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 from webhook.evaluation.decision import Decision
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.fitting_choices import MAX_TRIED, with_choices_that_fit
 from webhook.quota.enforcer import ReadOnlyQuota
 
@@ -45,12 +45,8 @@ def warned(document: JSON, used: int, *, is_stored: bool = False) -> list[Findin
     queues = (lambda _: None) if is_stored else None
     by = Evaluator(cache=CACHE, now=NOW, quota_of=lambda _: quota, queues=queues)
     created = view(document)
-    decision = by.evaluate(
-        Phase.VALIDATE,
-        by.policy("team"),
-        created,
-        fingerprint=CACHE.fingerprints.of(created),
-    )
+    creation = Creation(Phase.VALIDATE, by.policy("team"))
+    decision = by.evaluate(creation, created, fingerprint=CACHE.fingerprints.of(created))
     return [each.finding for each in decision.violations if each.finding.choices]
 
 

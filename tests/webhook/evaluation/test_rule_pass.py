@@ -22,7 +22,7 @@ from tests.cases import cases
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
 from webhook.evaluation.decision_cache import DecisionCache, cache_in_force
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TAINT = Toleration(key="team", operator="Exists")
@@ -82,7 +82,7 @@ def decide(
     is_update: bool = False,
 ) -> Decision:
     by = Evaluator(cache=CACHE, now=now, deadline=deadline)
-    return by.evaluate(phase, held, of, is_update=is_update)
+    return by.evaluate(Creation(phase, held), of, is_update=is_update)
 
 
 def reported(decision: Decision, outcome: Outcome) -> list[str]:

@@ -18,7 +18,7 @@ from tests.strategies import PODS
 from tests.webhook.serving.served import DEPLOYMENT, admission, cache_of, request
 from webhook.configuration.documents import Document
 from webhook.evaluation import tried_choices
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.serving.dispatch import Admission
 
@@ -157,7 +157,7 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(document: JS
         )
         # A claim has bytes, too: without the bound, as many choices are tried with it as without.
         with patch.object(tried_choices, "MOST_BYTES", 10**9):
-            decisions = [by.evaluate(phase, policy, view(of)) for phase in Phase]
+            decisions = [by.evaluate(Creation(phase, policy), view(of)) for phase in Phase]
         return tuple((each.operations, each.violations) for each in decisions)
 
     assert decided(document) == decided(without_claims(document))

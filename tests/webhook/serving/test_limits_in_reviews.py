@@ -14,7 +14,7 @@ from webhook.configuration.loader import Configuration, load_objects
 from webhook.evaluation.creation import evaluate_template
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.evaluator import Evaluator
+from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.facts import Facts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -42,7 +42,7 @@ def test_equal_pods_of_a_namespace_are_decided_again_when_its_limit_ranges_chang
     for limits in (NONE, AT_MOST_4, AT_MOST_4, NONE, None):
         by = Evaluator(cache=cache, now=NOW, facts=Facts(limits_of=lambda _namespace, limits=limits: limits))  # type: ignore[misc]
         fingerprint = cache.fingerprints.of(POD)
-        decision = by.evaluate(Phase.MUTATE, by.policy("team"), POD, fingerprint=fingerprint)
+        decision = by.evaluate(Creation(Phase.MUTATE, by.policy("team")), POD, fingerprint=fingerprint)
         found.append((decision.changes[-1].what, decision.pod is None))
 
     twelve, four = "main: requests cpu=12", "main: requests cpu=4"
@@ -61,7 +61,7 @@ def test_only_a_policy_with_the_rule_on_reads_them(mode: str, count: int) -> Non
         return NONE
 
     by = Evaluator(cache=DecisionCache(configuration(mode)), now=NOW, facts=Facts(limits_of=limits_of))
-    by.evaluate(Phase.MUTATE, by.policy("team"), POD)
+    by.evaluate(Creation(Phase.MUTATE, by.policy("team")), POD)
 
     assert asked == ["team"] * count
     assert (Need.LIMIT_RANGES in by.cache.configuration.policies.needs) is bool(count)

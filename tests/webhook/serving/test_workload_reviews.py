@@ -8,10 +8,11 @@ from tests.cases import cases
 from tests.webhook.serving.long_objects import keyed
 from tests.webhook.serving.quota_reviews import Served, claim
 from tests.webhook.serving.served import DEPLOYMENT, admission, request
+from webhook.evaluation.facts import Facts
 from webhook.serving.audit import Recorder
 from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission
-from webhook.workloads.autoscalers import ScaleTarget
+from webhook.workloads.references import ObjectName
 
 HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler"}
 SCALED_OBJECT = {"group": "keda.sh", "version": "v1alpha1", "kind": "ScaledObject"}
@@ -110,7 +111,7 @@ def grows(field: str, pods: int) -> str:
     )
 
 
-READS = [("team", ScaleTarget("apps", "Deployment", "chat", 5))]
+READS = [ObjectName("apps", "v1", "Deployment", "deployments", "team", "chat")]
 
 
 @cases(
@@ -181,15 +182,15 @@ def test_an_autoscaler_that_leaves_a_server_one_pod_or_none(
         assert (response.allowed, response.warnings) == (True, want and (about + want,))
 
 
-def scaling(served: Served, stored: Any) -> tuple[Served, list[tuple[str, ScaleTarget]]]:
+def scaling(served: Served, stored: Any) -> tuple[Served, list[ObjectName]]:
     """Have the API server store what autoscalers scale; return also what is read of it."""
-    reads: list[tuple[str, ScaleTarget]] = []
+    reads: list[ObjectName] = []
 
-    def scaled(namespace: str, target: ScaleTarget, _deadline: float) -> Any:
-        reads.append((namespace, target))
+    def referred(name: ObjectName) -> Any:
+        reads.append(name)
         return stored
 
-    state = ClusterState(quota=served.quota, scaled=scaled)
+    state = ClusterState(facts=lambda _deadline: Facts(referred=referred), quota=served.quota)
     served.admission = Admission(lambda: served.cache, Recorder(served.metrics), state)
     return served, reads
 

@@ -1,42 +1,29 @@
 """The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from textwrap import wrap
 
 import msgspec
 
-from policies.finding import Severity
 from policies.placement.class_use import ANY
 from policies.pods import limits
 from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_requests, max_runtime
-from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, timestamp
+from webhook.cluster.objects import EXPORTED, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
-from webhook.tools.export.objects import ExportedRule, Governed, Object, Scope
-from webhook.tools.export.templates import fragments
+from webhook.tools.export.objects import ExportedRule, ExportOptions, Object
+from webhook.tools.export.templates import Fragment, fragments
 
 ALL_RULES = tuple(RULES_BY_ID)
 EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
 WIDTH = 110
 SELECTOR = ",".join(f"{name}={value}" for name, value in EXPORTED.items() if not name.endswith("/name"))
-
-
-class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to export.
-
-    now: the time at which pauses and exemptions are evaluated. selector: the namespaceSelector of the exported policies.
-    mutations: the version of MutatingAdmissionPolicy that the API server has.
-    """
-
-    now: datetime
-    mutations: str = "v1"
-    selector: Object = {}
 
 
 class Unsupported(msgspec.Struct, frozen=True):
@@ -68,46 +55,49 @@ class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
-    made: list[Object] = []
     common = common_facts(configuration)
-    unsupported = {Unsupported(rule.id, _ALL, rule.not_exported): None for rule in RULES if rule.not_exported}
+    unsupported = [Unsupported(rule.id, _ALL, rule.not_exported) for rule in RULES if rule.not_exported]
     ending: list[str] = []
-    for governed in objects.governed(configuration.policies):
-        ending += objects.time_dependent(governed.policy, options.now)
-        for bound in governed.bound_rules:
-            if bound.rule.id not in EXPRESSIBLE or not _limits_something(bound):
+    found: list[tuple[ExportedRule, Fragment]] = []
+    for policy, scope in objects.governed(configuration.policies):
+        ending += objects.time_dependent(policy, options.now)
+        every = (configuration.policies.bound(rule, policy) for rule in RULES)
+        bound_rules = [bound for bound in every if bound.options.mode is not Mode.DISABLED]
+        for bound in bound_rules:
+            not_exempted = objects.not_exempted(policy, bound.rule.id, options.now)
+            if bound.rule.not_exported or not_exempted is None or not _limits_something(bound):
                 continue
-            for each in _exported(configuration, options, governed, bound, common):
-                unsupported |= dict.fromkeys(_never_exported(bound))
-                if isinstance(each, Unsupported):
-                    unsupported[each] = None
-                else:
-                    made += each
-    if made:
-        unlimited = ExportedRule("", limits.ID, configuration.version, Scope(), options.selector)
-        enforced = any(
-            each["spec"].get("validationActions", ["Deny"]) == ["Deny"] for each in _bindings(made)
-        )
-        for fragment in fragments(limits.ID, common):
-            action = "Deny" if enforced else "Audit"
-            made += objects.policy_and_binding(fragment, unlimited, action, options.mutations)
-    made.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
-    exported = {each["metadata"]["labels"][EXPORTED_RULE] for each in made}
+            # While a policy is paused (break glass), its rules only audit.
+            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
+            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted))
+            facts = common | facts_of(bound, configuration, bound_rules)
+            found += [(rule, fragment) for fragment in fragments(rule.id, facts)]
+            unsupported += _never_exported(bound)
+    exported = [(rule, each) for rule, each in found if each.findings or rule.mode is Mode.ENFORCE]
+    for rule in (rule for rule, fragment in found if fragment.patch and rule.mode is not Mode.ENFORCE):
+        why = f"mode {rule.mode.value}: a policy of the API server can add, but not report what it would have added"
+        unsupported.append(Unsupported(rule.id, "what it adds", why, rule.policy))
+    if exported:
+        is_enforced = any(rule.mode is Mode.ENFORCE for rule, _ in exported)
+        everywhere = ExportedRule("", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT, ())
+        exported += [(everywhere, fragment) for fragment in fragments(limits.ID, common)]
+    ids = {rule.id for rule, _ in exported}
     why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
-    for rule_id in sorted(set(EXPRESSIBLE) - exported - {each.rule for each in unsupported}):
-        unsupported[Unsupported(rule_id, _ALL, why)] = None
+    left = (rule_id for rule_id in EXPRESSIBLE if rule_id not in ids | {each.rule for each in unsupported})
+    unsupported += [Unsupported(rule_id, _ALL, why) for rule_id in left]
+    made = (
+        each
+        for rule, fragment in exported
+        for each in objects.policy_and_binding(fragment, rule, configuration.version, options)
+    )
     return AdmissionPolicies(
         version=configuration.version,
         as_of=options.now,
-        objects=tuple(made),
-        rules=tuple(rule.id for rule in RULES if rule.id in exported),
-        unsupported=tuple(sorted(unsupported, key=lambda each: ALL_RULES.index(each.rule))),
+        objects=tuple(sorted(made, key=lambda each: (each["metadata"]["name"], each["kind"]))),
+        rules=tuple(rule.id for rule in RULES if rule.id in ids),
+        unsupported=tuple(sorted(dict.fromkeys(unsupported), key=lambda each: ALL_RULES.index(each.rule))),
         ending=tuple(ending),
     )
-
-
-def _bindings(made: Iterable[Object]) -> Iterator[Object]:
-    return (each for each in made if each["kind"].endswith("Binding"))
 
 
 def _limits_something(bound: BoundRule) -> bool:
@@ -117,33 +107,6 @@ def _limits_something(bound: BoundRule) -> bool:
     if isinstance(options, max_runtime.MaxRuntimeOptions):
         return any([options.max, *(each.max for each in options.by_class.values())])
     return True
-
-
-def _exported(
-    configuration: Configuration,
-    options: ExportOptions,
-    governed: Governed,
-    bound: BoundRule,
-    common: dict[str, str],
-) -> Iterator[list[Object] | Unsupported]:
-    """Yield the objects of each fragment of the rule, or why there are none."""
-    policy, rule_id = governed.policy, bound.rule.id
-    not_exempted = objects.not_exempted(policy, rule_id, options.now)
-    if not_exempted is None:
-        return
-    # While a policy is paused (break glass), its rules only audit.
-    mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
-    where = governed.scope + not_exempted
-    rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.selector)
-    facts = common | facts_of(bound, configuration, governed.bound_rules)
-    for fragment in fragments(rule_id, facts):
-        if fragment.findings or mode is Mode.ENFORCE:
-            denies = mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
-            action = "Audit" if mode is Mode.AUDIT else "Deny" if denies else "Warn"
-            yield objects.policy_and_binding(fragment, rule, action, options.mutations)
-        else:
-            why = f"mode {mode.value}: a policy of the API server can add, but not report what it would have added"
-            yield Unsupported(rule_id, "what it adds", why, policy.name)
 
 
 # ---- what is left to the webhook

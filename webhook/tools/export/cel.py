@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-Named = tuple[str, str]
-"""Name and CEL expression: of a variable, of a match condition."""
-
 LIST_WIDTH = 110
 MAX_ALTERNATIVES = 20
 """Globs in one regular expression."""

@@ -1,7 +1,7 @@
 """The facts of the templates: CEL made of the tables that the rules read, so that both always say the same."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 
 import msgspec
@@ -11,7 +11,7 @@ from policies.gpus import exposure, fraction_annotations, unmapped, vendors
 from policies.gpus.amount import NAME
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.classes import GPUClasses
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure, ResourcePattern
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement import named_nodes
@@ -71,6 +71,10 @@ def _of_limits() -> dict[str, str]:
     return {
         **numbers,
         "POD_LIMITS": literal({names[field]: most for field, most in limits.POD_LIMITS.items()}),
+        "lists-are-short": " && ".join(
+            f"dyn(object).spec.?{names[field]}.orValue([]).size() <= {most}"
+            for field, most in limits.POD_LIMITS.items()
+        ),
         "TERMS": limits.REQUIRED_TERMS,
         "MAX_GPU_RESOURCES": str(MAX_RESOURCES),
         "most-named": str(MOST_NAMED),
@@ -92,7 +96,7 @@ def _constants(*modules: ModuleType) -> dict[str, str]:
 def _of_mapping(mapping: ResourceMapping) -> dict[str, str]:
     fractions = [key for key in mapping.fraction_annotations if not key.measure.is_count]
     return {
-        "patterns": literal(_patterns(mapping)),
+        **_meanings(mapping),
         "fraction-keys": literal({key.key: key.resource for key in mapping.fraction_annotations}),
         "fraction-schedulers": literal(mapping.fraction_schedulers),
         "fraction-annotations": literal([key.key, key.resource] for key in fractions),
@@ -100,18 +104,25 @@ def _of_mapping(mapping: ResourceMapping) -> dict[str, str]:
     }
 
 
-def _patterns(mapping: ResourceMapping) -> dict[str, list[list[str]]]:
-    """Return the patterns of resource names by their domains, as `patterns` of shared.yaml says."""
-    found: dict[str, list[list[str]]] = defaultdict(list)
+def _meanings(mapping: ResourceMapping) -> dict[str, str]:
+    """Return what names of resources, and patterns by their domains, mean: see shared.yaml."""
+    names: dict[str, list[str]] = {}
+    patterns: dict[str, list[list[str]]] = defaultdict(list)
     for each in mapping.patterns:
-        # Where no other resource counts the cards, 200 percent are two of them.
-        is_percentage = each.measure in PERCENTAGES and each.resource is not None
-        counts = "percent" if is_percentage else "number" if each.measure.is_count else "part"
-        counts = "nothing" if each.measure is Measure.NOTHING else counts
-        names_card = each.measure.is_count and not each.pattern.startswith(IMPLICIT_DEVICE_CLASS)
-        card = each.resource or ("*" if names_card else "")
-        found[each.pattern.partition("/")[0]].append([counts, card, *each.pattern.split("*")])
-    return found
+        if "*" in each.pattern:
+            patterns[each.pattern.partition("/")[0]].append([*_meaning(each), *each.pattern.split("*")])
+        elif (first := mapping.first_pattern(each.pattern)[0]) is not None:
+            names[each.pattern] = _meaning(first)
+    return {"meanings": literal(names), "patterns": literal(patterns)}
+
+
+def _meaning(pattern: ResourcePattern) -> list[str]:
+    # Where no other resource counts the cards, 200 percent are two of them.
+    is_percentage = pattern.measure in PERCENTAGES and pattern.resource is not None
+    counts = "percent" if is_percentage else "number" if pattern.measure.is_count else "part"
+    names_card = pattern.measure.is_count and not pattern.pattern.startswith(IMPLICIT_DEVICE_CLASS)
+    card = pattern.resource or ("*" if names_card else "")
+    return ["nothing" if pattern.measure is Measure.NOTHING else counts, card]
 
 
 # ---- gpu-requests
@@ -120,11 +131,17 @@ def _patterns(mapping: ResourceMapping) -> dict[str, list[list[str]]]:
 def _of_gpu_requests(options: gpu_requests.GPURequestsOptions, classes: GPUClasses) -> dict[str, str]:
     problems = {"too-large": gpu_requests.TOO_LARGE, "over-100-percent": gpu_requests.OVER_100_PERCENT}
     sentences = {name: f"{problem.remedy}; {problem.message}" for name, problem in problems.items()}
+    stated = [*_maxima(options.max_per_container), *_maxima(options.max_per_pod)]
     return {
         **{name: " + name + ".join(map(text, said.split(NAME))) for name, said in sentences.items()},
+        "lowest-limit": str(min([MAX_RESOURCES, *(each for each in stated if each is not None)])),
         "most-per-container": _limit(options.max_per_container, classes),
         "most-per-pod": _limit(options.max_per_pod, classes),
     }
+
+
+def _maxima(limits: ResourceLimits) -> Iterable[int | None]:
+    return limits.values() if isinstance(limits, Mapping) else (limits,)
 
 
 def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
@@ -241,6 +258,7 @@ def _of_gpu_isolation(configuration: Configuration, bound_rules: Sequence[BoundR
         "own-hiding-values": literal(own_values),
         "is-view": fits("name", exposure.VIEWS),
         "other-schedulers": literal(configuration.resource_mapping.other_schedulers),
+        "gpu-taint-keys": literal(sorted({each.key or "" for each in taints})),
         "gpu-taints": literal({name: getattr(each, name) or "" for name in fields} for each in taints),
     }
 

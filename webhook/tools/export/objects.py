@@ -7,7 +7,7 @@ Names of namespaces become match conditions. Labels become a variable of the pol
 conditions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -16,12 +16,12 @@ import msgspec
 
 from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Requirement
-from policies.policy import BUILT_IN_POLICY, BoundRule, Match, Policy, PolicySet, end_of_pause
-from policies.registry import RULES
+from policies.policy import BUILT_IN_POLICY, Match, Policy, PolicySet, end_of_pause
 from policies.rule import Mode
 from policies.times import utc
 from webhook.cluster import objects
-from webhook.tools.export.cel import Named, fits, literal, text
+from webhook.tools.export.cel import fits, literal, text
+from webhook.tools.export.templates import EPHEMERAL, Fragment
 
 # ---- in which namespaces a rule holds
 
@@ -29,42 +29,25 @@ NAMESPACE = "request.namespace"
 NAMESPACE_LABELS = "namespaceObject.metadata.?labels"
 
 
-class Scope(msgspec.Struct, frozen=True):
-    """In which namespaces something holds: conditions on the name, and on the labels."""
+def governed(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str, ...]]]:
+    """Yield each policy that governs some namespace, and where.
 
-    conditions: tuple[Named, ...] = ()
-    labels: tuple[str, ...] = ()
-
-    def __add__(self, other: "Scope") -> "Scope":
-        return Scope((*self.conditions, *other.conditions), (*self.labels, *other.labels))
-
-
-class Governed(msgspec.Struct, frozen=True):
-    """A policy, its rules (without disabled ones), and where it governs."""
-
-    policy: Policy
-    bound_rules: tuple[BoundRule, ...]
-    scope: Scope
-
-
-def governed(policies: PolicySet) -> Iterator[Governed]:
-    """Yield each policy that governs some namespace; the last is the built-in one, unless a policy matches every namespace."""
+    The last is the built-in one, unless a policy matches every namespace.
+    """
     before: list[Match] = []
     for policy in (*policies.policies, BUILT_IN_POLICY):
         if any(match.is_everything for match in before):
             return
-        bound_rules = (policies.bound(rule, policy) for rule in RULES)
-        enabled = tuple(bound for bound in bound_rules if bound.options.mode is not Mode.DISABLED)
-        name, match = f"governed-by-{policy.name}"[:63].rstrip("-."), policy.spec.match
-        scope = _inside(name, match) + _outside("governed-by-no-earlier-policy", before)
-        yield Governed(policy, enabled, scope)
+        match = policy.spec.match
+        selected = (selects(match.namespace_selector),) if match.namespace_selector else ()
+        yield policy, (fits(NAMESPACE, match.namespaces), *selected, *_outside(before))
         before.append(match)
 
 
-def not_exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
+def not_exempted(policy: Policy, rule_id: str, now: datetime) -> tuple[str, ...] | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
     matches = [exemption for exemption in policy.spec.exemptions if exemption.holds(rule_id, now)]
-    return None if any(match.is_everything for match in matches) else _outside("not-exempted", matches)
+    return None if any(match.is_everything for match in matches) else _outside(matches)
 
 
 def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
@@ -77,23 +60,17 @@ def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
             yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"
 
 
-def _inside(name: str, match: Match) -> Scope:
-    fitting = fits(NAMESPACE, match.namespaces)
-    conditions = () if fitting == "true" else ((name, fitting),)
-    return Scope(conditions, (selected(match.namespace_selector),) if match.namespace_selector else ())
-
-
-def _outside(name: str, matches: Sequence[Match]) -> Scope:
+def _outside(matches: Sequence[Match]) -> tuple[str, ...]:
     globs = [glob for match in matches if match.namespace_selector is None for glob in match.namespaces]
     labelled = (
-        f"!(({fits(NAMESPACE, match.namespaces)}) && {selected(match.namespace_selector)})"
+        f"({fits(NAMESPACE, match.namespaces)}) && {selects(match.namespace_selector)}"
         for match in matches
         if match.namespace_selector is not None
     )
-    return Scope(((name, f"!({fits(NAMESPACE, globs)})"),) if globs else (), tuple(labelled))
+    return tuple(f"!({each})" for each in ([fits(NAMESPACE, globs)] if globs else []) + list(labelled))
 
 
-def selected(selector: LabelSelector) -> str:
+def selects(selector: LabelSelector) -> str:
     """Return the condition that the labels of the namespace match the selector; an empty one matches everything."""
     wanted = [f"{_label(key)} == optional.of({text(value)})" for key, value in selector.match_labels.items()]
     wanted += map(_required, selector.match_expressions)
@@ -128,47 +105,55 @@ PODS: Object = {
 }
 
 
-class Fragment(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule in CEL, or a part of it: one API server policy, which has either findings or a patch."""
+REVIEWED: Mapping[str, Object] = {
+    "creations": PODS,
+    "updates": {**PODS, "operations": ["UPDATE"]},
+    EPHEMERAL: {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]},
+}
+"""What the API server asks a policy about, by `reviews` of its fragment."""
 
-    part: str
-    """Distinguishes the fragments of one rule in the names of the objects."""
-    description: str
-    resources: tuple[Object, ...]
-    conditions: tuple[Named, ...]
-    variables: tuple[Named, ...]
-    findings: tuple[str, ...] = ()
-    """Of a ValidatingAdmissionPolicy: lists of sentences. The request is in order where all are empty."""
-    severity: Severity = Severity.DENIAL
-    patch: str = ""
-    """Of a MutatingAdmissionPolicy: a list of JSONPatch operations."""
+
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to export.
+
+    now: the time at which pauses and exemptions are evaluated. selector: the namespaceSelector of the exported policies.
+    mutations: the version of MutatingAdmissionPolicy that the API server has.
+    """
+
+    now: datetime
+    mutations: str = "v1"
+    selector: Object = {}
 
 
 class ExportedRule(msgspec.Struct, frozen=True):
-    """A rule of a policy, and the namespaces in which it holds: `scope` by the documents, `selector` whatever they say."""
+    """A rule of a policy, and the namespaces in which it holds: where all of `scope` is true."""
 
     policy: str
     id: str
-    version: str
-    scope: Scope
-    selector: Object
+    mode: Mode
+    scope: tuple[str, ...]
 
 
-def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, mutations: str) -> list[Object]:
-    """Return both objects, as plain data. `action` is for findings; `mutations` is the version of MutatingAdmissionPolicy."""
-    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(fragment.resources)}
-    if rule.selector:
-        constraints["namespaceSelector"] = rule.selector
-    variables, guard = list(fragment.variables), ""
-    if rule.scope.labels:
-        variables.insert(0, ("holds", " &&\n".join(rule.scope.labels)))
+def policy_and_binding(
+    fragment: Fragment, rule: ExportedRule, version: str, options: ExportOptions
+) -> list[Object]:
+    """Return both objects, as plain data. `version`: of the configuration."""
+    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [REVIEWED[fragment.reviews]]}
+    if options.selector:
+        constraints["namespaceSelector"] = options.selector
+    variables, guard = list(fragment.variables.items()), ""
+    if by_labels := [each for each in rule.scope if NAMESPACE_LABELS in each]:
+        variables.insert(0, ("holds", " &&\n".join(by_labels)))
         guard = "!variables.holds ? [] :\n"
-    conditions = _named((*rule.scope.conditions, *fragment.conditions))
     spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
-    if conditions:
-        spec["matchConditions"] = conditions
+    by_name = (each for each in rule.scope if each not in {"true", *by_labels})
+    if conditions := [*by_name, *fragment.conditions]:
+        # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
+        spec["matchConditions"] = _named([("applies", " &&\n".join(f"({each})" for each in conditions))])
     if fragment.findings:
-        kind, version, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
+        denies = rule.mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
+        action = "Audit" if rule.mode is Mode.AUDIT else "Deny" if denies else "Warn"
+        kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
         # Without text the message is that of the validation.
         unless_large = "variables.isLarge ? '' : " if "isLarge" in dict(variables) else ""
         validation = {
@@ -182,7 +167,7 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         found = [(f"findings{number}", guard + each) for number, each in enumerate(fragment.findings)]
         variables += [*found, ("findings", " + ".join(f"variables.{name}" for name, _ in found))]
     else:
-        kind, version, binding = "MutatingAdmissionPolicy", mutations, {}
+        kind, served, binding = "MutatingAdmissionPolicy", options.mutations, {}
         # A webhook may add a container afterwards; a second run adds nothing to what the first one has done.
         spec["reinvocationPolicy"] = "IfNeeded"
         patch = {"expression": f"{guard}{fragment.patch}\n"}
@@ -198,15 +183,15 @@ def policy_and_binding(fragment: Fragment, rule: ExportedRule, action: str, muta
         "annotations": {
             "gpu-admission.dev/description": fragment.description,
             "gpu-admission.dev/policy": rule.policy,
-            "gpu-admission.dev/version": rule.version,
+            "gpu-admission.dev/version": version,
         },
     }
     return [
-        {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
+        {"apiVersion": f"{GROUP}/{served}", "kind": kind, "metadata": metadata, "spec": spec}
         for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]
 
 
-def _named(expressions: Iterable[Named]) -> list[Object]:
+def _named(expressions: Iterable[tuple[str, str]]) -> list[Object]:
     # With a line end each is a block in YAML; in quotes, every quote inside would be doubled.
     return [{"name": name, "expression": f"{expression}\n"} for name, expression in expressions]

@@ -66,26 +66,9 @@ def static_files(objects: Iterable[Object], version: str) -> dict[str, str]:
         # The API server refuses a document without a kind, so the comment has none of its own.
         head = f"# Of configuration {version}, by gpu-admission export --static: export again, never edit.\n"
         files[f"{folder}/{FILE}"] = head + "---\n".join(documents) if documents else ""
-    files[ADMISSION] = dump_document(
-        {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": _plugins()}
-    )
+    files[ADMISSION] = fill((FOLDER / "static-admission.yaml").read_text("utf-8"), {"MOUNTED_AT": MOUNTED_AT})
     files[README] = (FOLDER / "static-README.md").read_text("utf-8")
     return files
-
-
-def _plugins() -> list[Object]:
-    """Return the entries of an AdmissionConfiguration that name the folders."""
-    return [
-        {
-            "name": plugin,
-            "configuration": {
-                "apiVersion": "apiserver.config.k8s.io/v1",
-                "kind": f"{plugin}Configuration",
-                "staticManifestsDir": f"{MOUNTED_AT}/{folder}",
-            },
-        }
-        for plugin, folder in PLUGINS.items()
-    ]
 
 
 def _static(stored: Object) -> Object:
@@ -128,12 +111,10 @@ def write(directory: Path, files: Mapping[str, str]) -> list[str]:
 def lacking(admission: Path) -> Iterator[str]:
     """Yield which of the folders an AdmissionConfiguration does not name, in words. Raises OSError."""
     written = admission.read_text("utf-8", errors="replace")
-    for plugin in _plugins():
-        where = plugin["configuration"]["staticManifestsDir"]
-        if not re.search(
-            rf"^[^#\n]*\bstaticManifestsDir\W+[^#\n]*/{Path(where).name}\b", written, re.MULTILINE
-        ):
-            yield f"{admission}: add plugin {plugin['name']} with staticManifestsDir: {where}, as {README} says"
+    for plugin, folder in PLUGINS.items():
+        if not re.search(rf"^[^#\n]*\bstaticManifestsDir\W+[^#\n]*/{folder}\b", written, re.MULTILINE):
+            where = f"staticManifestsDir: {MOUNTED_AT}/{folder}"
+            yield f"{admission}: add plugin {plugin} with {where}, as {README} says"
 
 
 def hashes(directory: Path, files: Mapping[str, str]) -> dict[str, str]:

@@ -12,38 +12,38 @@ from importlib import resources
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from policies.finding import Severity
-from webhook.tools.export.cel import Named, text
-from webhook.tools.export.objects import PODS, Fragment, Object
+from webhook.tools.export.cel import text
 
 Facts = Mapping[str, str]
 
 FOLDER = resources.files("webhook.tools.export") / "templates"
 SHARED = "shared"
 EPHEMERAL = "ephemeralContainers"
-RESOURCES: Mapping[str, Object] = {
-    "creations": PODS,
-    "updates": {**PODS, "operations": ["UPDATE"]},
-    EPHEMERAL: {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]},
-}
-"""What the API server asks a policy about, by `reviews`."""
 
 _PLACEHOLDER = re.compile(r"\$\{([\w.-]+)(?:: ((?:[^{}]|\$\{[^{}]*\})*))?\}")
 _VARIABLE = re.compile(r"\bvariables\.(\w+)")
 
 
-class PolicyTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A `Fragment`, with names of conditions, and its own variables before those of its file."""
+class Fragment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule in CEL, or a part of it: one API server policy, which has either findings or a patch.
+
+    In a file it has placeholders, names of conditions, the cheapest first, and its own variables before those of the file.
+    """
 
     part: str
+    """Distinguishes the fragments of one rule in the names of the objects."""
     description: str
     reviews: str = "creations"
-    conditions: tuple[str, ...] = ("not-a-mirror-pod", "within-limits")
+    conditions: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     findings: tuple[str, ...] = ()
+    """Of a ValidatingAdmissionPolicy: lists of sentences. The request is in order where all are empty."""
     severity: Severity = Severity.DENIAL
-    patch: tuple[str, ...] = ()
+    patch: str = ""
+    """Of a MutatingAdmissionPolicy: a list of JSONPatch operations."""
 
 
 class SentenceTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ class SentenceTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TemplateFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a file in `templates/`: CEL by name."""
 
-    policies: tuple[PolicyTemplate, ...] = ()
+    policies: tuple[Fragment, ...] = ()
     conditions: dict[str, str] = {}
     variables: dict[str, str] = {}
     parts: dict[str, str] = {}
@@ -87,16 +87,13 @@ def fragments(rule: str, facts: Facts) -> Iterator[Fragment]:
         lists = (EPHEMERAL,) if policy.reviews == EPHEMERAL else ("containers", "initContainers")
         filling = _Filling(texts, lists)
         findings = tuple(filling.of_lists([each]) for each in policy.findings)
-        patch = filling.of_lists(policy.patch)
+        patch = filling.of_lists([policy.patch])
         own_variables = policy.variables | {k: v for k, v in variables.items() if k not in policy.variables}
-        yield Fragment(
-            part=policy.part,
-            description=policy.description,
-            resources=(RESOURCES[policy.reviews],),
-            conditions=tuple((name, filling.of_lists([conditions[name]])) for name in policy.conditions),
-            variables=tuple(filling.mentioned(own_variables, "\n".join([*findings, patch]))),
+        yield replace(
+            policy,
+            conditions=tuple(filling.of_lists([conditions[name]]) for name in policy.conditions),
+            variables=filling.mentioned(own_variables, "\n".join([*findings, patch])),
             findings=findings,
-            severity=policy.severity,
             patch=patch,
         )
 
@@ -115,13 +112,13 @@ class _Filling:
         filled = (self._filled(template, at) for template in templates for at in self._lists)
         return " +\n".join(dict.fromkeys(filled))
 
-    def mentioned(self, variables: Facts, expression: str) -> Iterator[Named]:
-        """Yield the variables that the expression needs, each after those that it needs itself."""
+    def mentioned(self, variables: Facts, expression: str) -> dict[str, str]:
+        """Return the variables that the expression needs, each after those that it needs itself."""
         needed: dict[str, str] = {}
         for name, template in reversed(list(variables.items())):
             if name in _VARIABLE.findall("\n".join([expression, *needed.values()])):
                 needed[name] = self.of_lists([template])
-        yield from reversed(needed.items())
+        return dict(reversed(needed.items()))
 
     def _filled(self, template: str, containers: str) -> str:
         def found(match: re.Match[str]) -> str:

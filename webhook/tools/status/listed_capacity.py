@@ -1,19 +1,20 @@
 """The GPU nodes of a cluster with what is used on them, from one list of nodes and one of pods."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Container, Iterable, Mapping
 from fractions import Fraction
 from functools import partial
 
 import msgspec
 
-from policies.gpus.cards import amounts, container_amounts
+from policies.gpus.cards import amounts, container_amounts, is_limit
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.stored_devices import StoredDevices
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
+from policies.pods.limit_ranger import amounts_of_pod
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.requests import at_one_time
-from policies.quota.amounts import NOTHING
+from policies.pods.quantity import NANO, QuantityError, parse_quantity
+from policies.pods.requests import at_one_time, combined
 from policies.quota.demand import Catalogue
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -41,7 +42,8 @@ def read_gpu_nodes(
     devices = read_devices() if nodes else None
     cards = devices.cards_by_node() if devices else {}
     nodes = [node for node in nodes if node.has_gpus or node.name in cards]
-    used = _used(api, catalogue.resource_mapping) if nodes and reads_pods else None
+    names = {node.name for node in nodes}
+    used = _used(api, names, catalogue.resource_mapping) if nodes and reads_pods else None
     if used is not None:
         nodes = [msgspec.structs.replace(node, used=used.get(node.name, {})) for node in nodes]
     nodes = [with_cards(node, cards.get(node.name, ()), catalogue) for node in nodes]
@@ -63,20 +65,48 @@ def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fractio
     return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead)
 
 
-def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:
-    """Return the GPU resources that pods use, by node; None where the caller may not list the pods of the cluster."""
+def other_amounts(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
+    """Return what the pod requests besides GPUs, as the scheduler adds it up.
 
-    def read(raw: msgspec.Raw) -> tuple[str, dict[GPUResource, Fraction]] | None:
+    Limits of a card's memory and compute are among it. What a DeviceClass offers is left out, as no node has it; empty if an
+    amount cannot be read.
+    """
+    try:
+        requested = amounts_of_pod(pod, "requests")
+        overhead = {name: parse_quantity(raw) for name, raw in (pod.spec.overhead or {}).items()}
+    except QuantityError:
+        return {}
+    of_devices = {*mapping.extended_names.values()}
+    parts = (
+        {name: Fraction(amount.nano, NANO) for name, amount in amounts.items()}
+        for amounts in (requested, overhead)
+    )
+    others = combined(parts, operator.add)
+    return {
+        name: amount
+        for name, amount in others.items()
+        if amount and name not in of_devices
+        if (resource := mapping.resource(name)) is None or is_limit(resource)
+    }
+
+
+def _used(
+    api: ApiClient, names: Container[str], mapping: ResourceMapping
+) -> Mapping[str, dict[str, Fraction]] | None:
+    """Return what pods use of the nodes with these names; None where the caller may not list the pods of the cluster."""
+
+    def read(raw: msgspec.Raw) -> tuple[str, dict[str, Fraction]] | None:
         pod = decode_pod(raw)
-        held = gpu_amounts(pod, mapping)
-        return (pod.spec.node_name or "", held) if held else None
+        if pod.spec.node_name not in names:
+            return None
+        held = {resource.name: amount for resource, amount in gpu_amounts(pod, mapping).items()}
+        return pod.spec.node_name or "", held | other_amounts(pod, mapping)
 
     try:
         holding = api.list(PODS.path(CLUSTER), read, query=ON_NODES).items
     except errors.Forbidden:
         return None
-    used: dict[str, dict[str, Fraction]] = defaultdict(dict)
+    used: dict[str, dict[str, Fraction]] = {}
     for node, held in holding:
-        for resource, amount in held.items():
-            used[node][resource.name] = used[node].get(resource.name, NOTHING) + amount
+        used[node] = combined((used.get(node, {}), held), operator.add)
     return used

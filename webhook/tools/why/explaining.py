@@ -46,7 +46,7 @@ from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.kueue import read_kueue
-from webhook.tools.status.listed_capacity import node_index
+from webhook.tools.status.listed_capacity import node_index, other_amounts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger
@@ -76,6 +76,7 @@ from webhook.tools.why.line import family_uids, gang_keys, kueue_cause, line_cau
 from webhook.tools.why.now import After, Try, helps, nearest, now
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
 from webhook.tools.why.situation import Situation
+from webhook.tools.why.unschedulable import Unscheduled, insufficient
 from webhook.workloads.places import PodPlace, workload_pods
 
 MAX_PODS = 20
@@ -112,6 +113,8 @@ class _Case:
         self.limits = limits = effective_ledger(reader, namespace, self.quota, now)
         self.until = until = figures_until(reader, InstallationNames(), now) if limits is not None else None
         self.quota_without = partial(quota_from_status, limits, self.configuration, has_controller=not until)
+        self.unscheduled = ""
+        """What the scheduler says of a pod that it finds no node for."""
         self.releasing: list[Vector] = []
         """The demand of terminating pods of the object."""
 
@@ -273,6 +276,7 @@ class _Case:
 
     def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
         """Explain a situation by one of its pods, which is stored or would be."""
+        self.unscheduled = situation.stuck.unscheduled if situation.stuck else ""
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
         requested = requested_gpus(pod, configuration.resource_mapping)
         classes = classes_for(pod, self.index, configuration)
@@ -321,6 +325,7 @@ class _Case:
             other_kinds=self._other_kinds(nodes, classes, tried) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
             new_nodes=ask_for_nodes(pod, classes, self._class_options.label_key, configuration.classes),
+            unscheduled=Unscheduled(self.unscheduled, pod, requested, contact, self._path_of),
             contact=contact,
         )
         answer, summary, reasons = answer_of(situation)
@@ -359,9 +364,18 @@ class _Case:
         nodes = [node for node in self.nodes or () if not classes or {*node.classes} & classes]
         pools = self._node_facts.pools if self._node_facts else ()
         startup_taints = [taint for pool in pools for taint in pool.startup_taints]
-        fits = node_fits(pod, nodes, requested_gpus(pod, self.configuration.resource_mapping), startup_taints)
-        of = self._only_pod
-        return tuple(each.located(of.place.path_in_object) for each in fits) if of is not None else fits
+        mapping, said = self.configuration.resource_mapping, insufficient(self.unscheduled)
+        others = other_amounts(pod, mapping)
+        requested = requested_gpus(pod, mapping)
+        gpus = {name: amount for name, amount in requested.items() if name not in others}
+        # Only the scheduler knows whether a node must have another extended resource: its extenders may give it.
+        of_nodes = {name: amount for name, amount in others.items() if "/" not in name or name in said}
+        fits = node_fits(pod, nodes, gpus, startup_taints, of_nodes)
+        return tuple(each.located(self._path_of) for each in fits)
+
+    def _path_of(self, path: str) -> str:
+        """Translate a field path in the pod to one in the object, if its edits can be tried."""
+        return self._only_pod.place.path_in_object(path) if self._only_pod else path
 
     @cached_property
     def _only_pod(self) -> EvaluatedPod | None:

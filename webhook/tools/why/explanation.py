@@ -79,6 +79,10 @@ class Way(JsonStruct, frozen=True):
             contact_edits=tuple(dict.fromkeys(chain.from_iterable(way.contact_edits for way in ways))),
         )
 
+    def located(self, path_of: Callable[[str], str]) -> "Way":
+        """Return the way with its edits at the object that contains the pod. `path_of` converts a path in the pod."""
+        return replace(self, edits=tuple(Edit(path_of(edit.path), edit.value) for edit in self.edits))
+
 
 def way_of(change: Change) -> Way:
     edits = tuple(each for each in change if isinstance(each, Edit))
@@ -167,8 +171,7 @@ class NodeFit(JsonStruct, frozen=True):
 
     def located(self, path_of: Callable[[str], str]) -> "NodeFit":
         """Return the node with its edits at the object that contains the pod. `path_of` converts a path in the pod."""
-        edits = tuple(Edit(path_of(edit.path), edit.value) for edit in self.way.edits)
-        return replace(self, way=replace(self.way, edits=edits))
+        return replace(self, way=self.way.located(path_of))
 
     @property
     def subject(self) -> str:

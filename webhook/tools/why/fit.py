@@ -13,7 +13,9 @@ from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
+from policies.pods.limit_ranger import text
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
+from policies.pods.quantity import NANO, Quantity
 from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogue, pod_demand
@@ -25,6 +27,9 @@ from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.listed_capacity import gpu_amounts
 from webhook.tools.status.summaries import IdleOwner, QuotaSummary
 from webhook.tools.why.explanation import Awaited, NodeFit, QuotaDemand, QuotaFit, Way
+
+NO_OTHERS: Mapping[str, Fraction] = {}
+HUGE_PAGES, MIB = "hugepages-", Fraction(2**20)
 
 
 def requested_gpus(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
@@ -47,22 +52,29 @@ def node_fits(
     nodes: Iterable[GPUNode],
     requested: dict[str, Fraction],
     startup_taints: Collection[Toleration] = (),
+    others: Mapping[str, Fraction] = NO_OTHERS,
 ) -> tuple[NodeFit, ...]:
     """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first.
 
-    startup_taints: the startupTaints of all NodePools of Karpenter, which go by themselves.
+    startup_taints: the startupTaints of all NodePools of Karpenter, which go by themselves. others: what the pod requests besides
+    GPUs.
     """
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
-    fits = (_node_fit(pod, node, requested, startup_taints) for node in nodes)
+    fits = (_node_fit(pod, node, requested, startup_taints, others) for node in nodes)
     return tuple(sorted(fits, key=lambda each: each.order))
 
 
 def _node_fit(
-    pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
+    pod: Pod,
+    node: GPUNode,
+    requested: dict[str, Fraction],
+    startup_taints: Collection[Toleration],
+    others: Mapping[str, Fraction],
 ) -> NodeFit:
     is_bound, free = bool(pod.spec.node_name), node.free
-    obstacles = [] if is_bound else list(_obstacles(pod, node, requested, startup_taints))
+    obstacles = [*_obstacles(pod, node, requested, startup_taints), *_lacking_others(pod, node, others)]
+    obstacles = [] if is_bound else obstacles
     remedies = [each.remedy for each in obstacles]
     return NodeFit(
         name=node.name,
@@ -157,6 +169,43 @@ def _lacking(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterato
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
             remedy = f"wait until {format_amount(amount)} {'is' if amount == 1 else 'are'} free on one node"
             yield Obstacle(f"has {left} free, and {demanded}", remedy, Way(awaits=(Awaited.ROOM,)))
+
+
+def _lacking_others(pod: Pod, node: GPUNode, others: Mapping[str, Fraction]) -> Iterator[Obstacle]:
+    """Yield what the node has too little of besides GPUs."""
+    if node.room is None:
+        return
+    compared = ((name, amount) for name, amount in others.items() if name in node.room or _may_lack(name))
+    for name, amount in compared:
+        has = node.room.get(name, NOTHING)
+        free = max(has - (node.used or {}).get(name, NOTHING), NOTHING)
+        most, left, demanded = (text(name, Quantity(int(each * NANO))) for each in (has, free, amount))
+        if has < amount:
+            edits = _requesting_other(pod, name, has)
+            remedy = f"request {most} or less of {name}" if has else f"remove {name} from its resources"
+            message = f"has {most} {name} in all, and the pod requests {demanded}"
+            yield Obstacle(message, remedy if edits else "", Way(edits=edits))
+        elif free < amount:
+            remedy = f"wait until {demanded} {name} is free on one node"
+            message = f"has {left} of {most} {name} free, and the pod requests {demanded}"
+            yield Obstacle(message, remedy, Way(awaits=(Awaited.ROOM,)))
+
+
+def _may_lack(name: str) -> bool:
+    """Whether nodes may be without the resource: every kubelet reports cpu and memory."""
+    return "/" in name or name.startswith(HUGE_PAGES)
+
+
+def _requesting_other(pod: Pod, name: str, has: Fraction) -> Edits:
+    """Return the edits by which the containers together request no more than a node has."""
+    paths = [place.amount_paths(name) for place in pod.places if place.amount_paths(name)]
+    if not has:
+        return tuple(Edit(path) for of_place in paths for path in of_place)
+    step = Fraction(1, 10) if name == "cpu" else Fraction(1) if "/" in name else MIB
+    value = text(name, Quantity(int(has / max(len(paths), 1) // step * step * NANO)))
+    # A request can be less than the limit, but not of what cannot be overcommitted.
+    last = 0 if _may_lack(name) else -1
+    return tuple(Edit(path, value) for of_place in paths for path in of_place[last:])
 
 
 def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:

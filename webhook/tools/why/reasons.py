@@ -1,6 +1,5 @@
 """The answer to why the pods of an object do not run: the reasons, the most certain first, and a sentence that sums them up."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from policies.placement.availability import EXCEEDS_NODE, NO_NODE
 from policies.placement.class_choice import CLASS_CONTRADICTION, UNKNOWN_CLASS
 from policies.pods.conditions import true_condition
 from policies.quota.ledger.team import team_title
+from policies.quota.shortage import ROOM_FOR_UPDATE, room_for_update
 from policies.quota.waiting import KUEUE
 from policies.times import utc
 from webhook.tools.status.denials import ClusterEvent
@@ -39,7 +39,6 @@ _COMBINED = "(combined from similar events): "
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
 DEFAULT_SCHEDULER = "default-scheduler"
 _FAILED = "Failed"
-_INSUFFICIENT = re.compile(r"Insufficient (cpu|memory|ephemeral-storage)\b")
 FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE, UNKNOWN_RESOURCE_NAME})
 """Reasons of warnings that a pod will find no node."""
 _WAITING_REMEDIES = {
@@ -158,6 +157,7 @@ def _reasons(situation: Situation) -> Iterator[Cause]:
         yield from _failures(situation)
     if any(pod.unscheduled for pod in situation.counted_on):
         yield from () if situation.is_missing_pods else situation.no_node
+        yield from _scheduler_reasons(situation)
         if situation.nodes is not None and not any(each.remedy for each in situation.no_node):
             yield from _node_reasons(situation, situation.nodes)
 
@@ -313,6 +313,15 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
     return Cause(source=source, message=message, remedy=remedy)
 
 
+def _scheduler_reasons(situation: Situation) -> Iterator[Cause]:
+    """Yield what else keeps the explained pod from nodes that take it as far as these are compared."""
+    if situation.unscheduled is not None:
+        fitting = (each.subject for each in situation.nodes or () if not each.against)
+        node = "a node" if situation.nodes is None else next(fitting, "")
+        has_siblings = any(each.spec.node_name for each in situation.counted_on)
+        yield from situation.unscheduled.causes(node, has_siblings=has_siblings)
+
+
 def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:
     """Yield why no node of its classes can take an unscheduled pod, by the node with the fewest obstacles."""
     classes, adds, ways = " or ".join(situation.classes), "", tuple[Way, ...]()
@@ -329,24 +338,16 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         ways = (*(Way(edits=each) for each in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
-    first, lacking = next((node for node in nodes if not node.against), nodes[0]), _lacking(situation)
-    if not first.against and lacking:
-        message = f"{first.subject} has free GPUs for it, but too little {lacking}"
-        remedy = f"request less {lacking}, or wait until it is free"
-        room = (Way(awaits=(Awaited.ROOM,)),)
-        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=room)
-    elif first.against:
+    first = nodes[0]
+    if all(node.against for node in nodes):
         kind = f"of class {classes}" if classes else "with GPUs"
         total = sum(node.number for node in nodes)
         number = f"none of the {total} nodes {kind} can" if total > 1 else f"the only node {kind} cannot"
         subject = first.subject if total > 1 or first.name else "it"
         message = f"{number} take it: {subject} {', and '.join(first.against)}"
-        remedy = ", or ".join(filter(None, (first.remedy, adds)))
-        ways = (*([first.way] if first.remedy else ()), *ways)
-        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
-
-
-def _lacking(situation: Situation) -> str:
-    """Return the resources besides GPUs that the scheduler says are insufficient: `cpu`, `cpu and memory`."""
-    words = situation.stuck.unscheduled if situation.stuck else ""
-    return " and ".join(dict.fromkeys(_INSUFFICIENT.findall(words)))
+        remedy, own = first.remedy, ([first.way] if first.remedy else [])
+        if situation.updates_beside_all and first.way == Way(awaits=(Awaited.ROOM,)):
+            message += "; its update ends no old pod before a new one is ready"
+            remedy, own = f"set {room_for_update(0)}", [Way(edits=each) for each in ROOM_FOR_UPDATE]
+        remedy = ", or ".join(filter(None, (remedy, adds)))
+        yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=(*own, *ways))

@@ -10,10 +10,12 @@ import msgspec
 from policies.finding import PLATFORM_TEAM, Edits, Finding
 from policies.placement.class_advice import ClassAdvice
 from policies.pods.conditions import has_ended, true_condition
+from policies.quota.fit import starts_beside_all
 from policies.registry import QUOTA_RULE
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Cause, NodeFit
+from webhook.tools.why.unschedulable import Unscheduled
 
 REPLICA_FAILURE = "ReplicaFailure"
 """The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
@@ -38,6 +40,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
       if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
       pod, with the edits that name them.
     devices: why the claims of the stuck pod have no device, or not a working one.
+    unscheduled: what else the scheduler says of it.
     adds_nodes: what can add a node for the pod, in words; "" if nothing is known to. new_nodes: for which nodes to ask.
     """
 
@@ -59,6 +62,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Mapping[str, Edits] = {}
     devices: Sequence[Cause] = ()
+    unscheduled: Unscheduled | None = None
     adds_nodes: str = ""
     new_nodes: ClassAdvice = ClassAdvice()
     contact: str = PLATFORM_TEAM
@@ -101,6 +105,16 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         if data.get("kind") != "Deployment" or not failed or as_map(data.get("spec")).get("paused"):
             return 0
         return max(int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0)), 0)
+
+    @property
+    def updates_beside_all(self) -> bool:
+        """Whether it is a Deployment whose update ends no old pod before a new one is ready."""
+        data = as_map(self.data)
+        spec, status = as_map(data.get("spec")), as_map(data.get("status"))
+        has_old = int(status.get("replicas", 0)) > int(status.get("updatedReplicas", 0))
+        return (
+            data.get("kind") == "Deployment" and has_old and starts_beside_all(spec, spec.get("replicas", 1))
+        )
 
     @property
     def is_missing_pods(self) -> bool:

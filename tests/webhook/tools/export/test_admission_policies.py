@@ -11,7 +11,8 @@ from tests.cases import cases
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory, load_objects
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, export_policies, header
+from webhook.tools.export.admission_policies import AdmissionPolicies, export_policies, header
+from webhook.tools.export.objects import ExportOptions
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALL_OFF = "gpu-requests: {mode: disabled}, gpu-toleration: {mode: disabled}, gpu-isolation: {mode: disabled}"
@@ -48,6 +49,10 @@ def expressions(made: AdmissionPolicies, name: str, field: str = "matchCondition
     return {each["name"]: each["expression"].rstrip("\n") for each in found[name].get(field, [])}
 
 
+def conditions(made: AdmissionPolicies, name: str) -> list[str]:
+    return expressions(made, name)["applies"].split(" &&\n")
+
+
 def test_the_built_in_defaults() -> None:
     made = exported()
 
@@ -61,8 +66,7 @@ def test_the_built_in_defaults() -> None:
         "limits": ["Deny"],
         "limits.ephemeral": ["Deny"],
     }
-    exempted = expressions(made, "built-in.gpu-toleration")["not-exempted"]
-    assert exempted == "!(request.namespace in ['kube-system'])"
+    assert conditions(made, "built-in.gpu-toleration")[0] == "(!(request.namespace in ['kube-system']))"
 
 
 @cases(
@@ -170,21 +174,20 @@ def test_each_policy_leaves_alone_what_an_earlier_one_governs() -> None:
     )
     by_a = "request.namespace in ['ml'] || request.namespace.matches(r'^(ml-.*)$')"
     by_a_or_b = "request.namespace in ['ml'] || request.namespace.matches(r'^(ml-.*|m.*)$')"
-    by_b = {"governed-by-b": "request.namespace.matches(r'^(m.*)$')"}
-    for name, want in {
-        "a": {"governed-by-a": by_a},
-        "b": {**by_b, "governed-by-no-earlier-policy": f"!({by_a})"},
-        "c": {"governed-by-no-earlier-policy": f"!({by_a_or_b})"},
-    }.items():
-        found = expressions(made, f"{name}.gpu-requests")
-        assert {key: found[key] for key in found if key.startswith("governed")} == want
+    found = {name: conditions(made, f"{name}.gpu-requests") for name in "abc"}
+    assert found["a"][0] == f"({by_a})"
+    assert found["b"][:2] == ["(request.namespace.matches(r'^(m.*)$'))", f"(!({by_a}))"]
+    assert found["c"][0] == f"(!({by_a_or_b}))"
+    assert not any(
+        "request.namespace" in each for each in (*found["a"][1:], *found["b"][2:], *found["c"][1:])
+    )
     assert not any(name.startswith(("d.", "built-in.")) for name in names(made, "ValidatingAdmissionPolicy"))
 
 
 def test_device_plugins_and_exporters_never_get_void() -> None:
     made = exported(policy("default", "priority: 0", "gpu-isolation: {mode: enforce}"))
 
-    condition = expressions(made, "default.gpu-isolation.void")["not-of-the-gpu-stack"]
+    condition = expressions(made, "default.gpu-isolation.void")["applies"]
     assert "'/var/lib/kubelet/device-plugins/', '/var/lib/kubelet/pod-resources/'" in condition
 
 
@@ -197,8 +200,8 @@ def test_times_are_read_when_it_is_exported() -> None:
 
     assert set().union(*actions(made).values()) == {"Audit"}
     assert names(made, "MutatingAdmissionPolicy") == []
-    assert expressions(made, "default.gpu-requests")["not-exempted"] == "!(request.namespace in ['legacy'])"
-    assert "not-exempted" not in expressions(made, "default.gpu-isolation.exposed")
+    assert conditions(made, "default.gpu-requests")[0] == "(!(request.namespace in ['legacy']))"
+    assert "request.namespace" not in expressions(made, "default.gpu-isolation.exposed")["applies"]
     assert made.ending == (
         "policy default is paused until 2026-11-21 13:00 UTC: its rules only audit",
         "policy default exempts legacy until the end of 2026-11-30",
@@ -376,8 +379,7 @@ def test_labels_of_namespaces_are_asked_where_they_are_known() -> None:
         f"!['low', 'high'].exists(value, {labels}[?'a/b'] == optional.of(value)))"
     )
 
-    governed = expressions(made, "chosen.gpu-requests")["governed-by-chosen"]
-    assert governed == "request.namespace.matches(r'^(m.*)$')"
+    assert conditions(made, "chosen.gpu-requests")[0] == "(request.namespace.matches(r'^(m.*)$'))"
     assert expressions(made, "chosen.gpu-requests", "variables")["holds"] == selected
     assert expressions(made, "default.gpu-requests", "variables")["holds"] == (
         f"!((request.namespace.matches(r'^(m.*)$')) && {selected}) &&\n"

@@ -65,12 +65,14 @@ def test_a_glob_fits_what_fnmatch_fits(glob: str, name: str) -> None:
 def meaning(mapping: ResourceMapping, name: str) -> tuple[str, str]:
     """Return what the name counts and its card, as `fitting` of shared.yaml has it. A CEL list of texts is one of Python."""
     facts = common_facts(msgspec.structs.replace(load_directory(None), resource_mapping=mapping))
-    for counts, card, *parts in ast.literal_eval(facts["patterns"]).get(name.partition("/")[0], ()):
-        head, tail = (parts[0], "") if len(parts) == 1 else parts
-        is_inside = name.startswith(head) and name.endswith(tail) and len(name) > len(head + tail)
-        if is_inside if len(parts) > 1 else name == head:
-            return counts, name if card == "*" else card
-    return "", ""
+    meanings = ast.literal_eval(facts["meanings"])
+    fitting = [
+        found
+        for *found, head, tail in ast.literal_eval(facts["patterns"]).get(name.partition("/")[0], ())
+        if name.startswith(head) and name.endswith(tail) and len(name) > len(head + tail)
+    ]
+    counts, card = meanings.get(name, (*fitting, ("", ""))[0])
+    return counts, name if card == "*" else card
 
 
 NAMES = """

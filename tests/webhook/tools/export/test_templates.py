@@ -27,9 +27,9 @@ def test_placeholders(template: str, want: str) -> None:
 def test_a_policy_gets_the_variables_that_it_mentions_after_those_that_they_need() -> None:
     variables = {"a": "1", "unused": "variables.a", "b": "variables.a + ${name}"}
 
-    found = list(_Filling(TEXTS, ("containers",)).mentioned(variables, "variables.b.size() > 0"))
+    found = _Filling(TEXTS, ("containers",)).mentioned(variables, "variables.b.size() > 0")
 
-    assert found == [("a", "1"), ("b", "variables.a + 'a'")]
+    assert list(found.items()) == [("a", "1"), ("b", "variables.a + 'a'")]
 
 
 def test_a_sentence_names_its_container_and_value() -> None:
@@ -54,7 +54,7 @@ def test_no_template_is_unused(rule: str) -> None:
     own = template_file(rule)
     written = "\n".join(
         [*own.parts.values(), *own.variables.values(), *own.conditions.values()]
-        + [each for policy in own.policies for each in (*policy.findings, *policy.patch, *policy.variables.values())]
+        + [each for policy in own.policies for each in (*policy.findings, policy.patch, *policy.variables.values())]
         + [sentence.expression(rule) for sentence in own.sentences.values()]
     )  # fmt: skip
     unused = [name for name in (*own.parts, *own.sentences) if f"${{{name}" not in written]

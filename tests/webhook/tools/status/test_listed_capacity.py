@@ -139,6 +139,26 @@ def test_capacity_by_class(
     assert capacity_by_class(read(tmp_path, nodes, pods)) == want
 
 
+def test_what_pods_use_besides_gpus(tmp_path: Path) -> None:
+    main = {
+        **gpu_container("1", "x"),
+        "resources": {"limits": {GPU: "1", "memory": "4Gi", "nvidia.com/gpumem": "3000"}},
+    }
+    sidecar = {
+        "name": "proxy",
+        "restartPolicy": "Always",
+        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}},
+    }
+    spec = {"nodeName": "a", "containers": [main], "initContainers": [sidecar], "overhead": {"cpu": "250m"}}
+    elsewhere = {"metadata": {"name": "web"}, "spec": {**spec, "nodeName": "cpu"}}
+    pods = [{"metadata": {"name": "train"}, "spec": spec}, elsewhere]
+    nodes = [node("a", of(A100), {GPU: "8", "hugepages-2Mi": "1Gi"}), node("cpu", {}, {})]
+    (found,) = read(tmp_path, nodes, pods)
+    gib = Fraction(2**30)
+    assert found.room == {"cpu": 64, "memory": 512 * gib, "hugepages-2Mi": gib}
+    assert found.used == {GPU: 1, "cpu": Fraction(3, 4), "memory": 5 * gib, "nvidia.com/gpumem": 3000}
+
+
 @cases(
     ("nodes", "requested"),
     only_where_there_are_gpu_nodes=([node("cpu", {}, {})], ["/api/v1/nodes"]),

@@ -16,7 +16,7 @@ from tests.cases import cases
 from webhook.cluster.capacity import ClassCapacity, ClassTotals, GPUNode
 from webhook.configuration.loader import load_directory
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
-from webhook.tools.status.listed_capacity import node_index
+from webhook.tools.status.listed_capacity import node_index, other_amounts
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.fit import classes_for, idle_owner, node_fits, quota_fit, requested_gpus
 
@@ -27,7 +27,7 @@ PREFERRED = Toleration(key="dedicated", value="ml", effect="PreferNoSchedule")
 ASK_WHERE = "if its pods belong there, add to spec.tolerations: "
 
 
-def node(name: str = "a", *, used: str | None = "0", **tweaks: Any) -> GPUNode:
+def node(name: str = "a", *, used: str | dict[str, Fraction] | None = "0", **tweaks: Any) -> GPUNode:
     return GPUNode(
         **{
             "name": name,
@@ -38,7 +38,7 @@ def node(name: str = "a", *, used: str | None = "0", **tweaks: Any) -> GPUNode:
             "is_ready": True,
             "is_schedulable": True,
             "allocatable": {GPU: Fraction(8)},
-            "used": None if used is None else {GPU: Fraction(used)},
+            "used": {GPU: Fraction(used)} if isinstance(used, str) else used,
             "weights": {GPU: Fraction(1)},
             **tweaks,
         }
@@ -244,6 +244,85 @@ def test_what_keeps_a_pod_from_a_node(
     requested = requested_gpus(view(asking), CONFIGURATION.resource_mapping)
     (found,) = node_fits(view(asking), [there], requested)
     assert (found.against, found.remedy) == (against, remedy)
+
+
+ROOM = {
+    "cpu": 8,
+    "memory": 32 * 2**30,
+    "pods": 58,
+    "ephemeral-storage": 100 * 2**30,
+    "vpc.amazonaws.com/efa": 4,
+}
+
+
+def requesting(limits: JSON, **requests: str) -> JSON:
+    return {"name": "m", "resources": {"limits": {GPU: "1", **limits}, "requests": {GPU: "1", **requests}}}
+
+
+@cases(
+    ("containers", "used", "against", "remedy", "edits"),
+    fits=([requesting({"cpu": "8", "memory": "32Gi"})], {}, (), "", {}),
+    more_cores_than_the_node_has=(
+        [requesting({"cpu": "32"}, cpu="17")],
+        {},
+        ("has 8 cpu in all, and the pod requests 17",),
+        "request 8 or less of cpu",
+        {"requests[cpu]": "8"},
+    ),
+    more_memory_than_the_node_has_for_two_containers=(
+        [requesting({"memory": "20Gi"}), requesting({}, memory="20001Mi")],
+        {},
+        ("has 32Gi memory in all, and the pod requests 40481Mi",),
+        "request 32Gi or less of memory",
+        {"limits[memory]": "16Gi", "requests[memory]": "16Gi"},
+    ),
+    a_disk_that_is_too_small=(
+        [requesting({"ephemeral-storage": "150Gi"})],
+        {},
+        ("has 100Gi ephemeral-storage in all, and the pod requests 150Gi",),
+        "request 100Gi or less of ephemeral-storage",
+        {"limits[ephemeral-storage]": "100Gi"},
+    ),
+    fewer_network_cards_than_requested=(
+        [requesting({"vpc.amazonaws.com/efa": "32"}, **{"vpc.amazonaws.com/efa": "32"})],
+        {},
+        ("has 4 vpc.amazonaws.com/efa in all, and the pod requests 32",),
+        "request 4 or less of vpc.amazonaws.com/efa",
+        {"limits[vpc.amazonaws.com/efa]": "4", "requests[vpc.amazonaws.com/efa]": "4"},
+    ),
+    what_no_node_has=(
+        [requesting({"rdma/hca": "1", "hugepages-2Mi": "1Gi"})],
+        {},
+        (
+            "has 0 rdma/hca in all, and the pod requests 1",
+            "has 0 hugepages-2Mi in all, and the pod requests 1Gi",
+        ),
+        "remove rdma/hca from its resources, and remove hugepages-2Mi from its resources",
+        {"limits[rdma/hca]": None, "limits[hugepages-2Mi]": None},
+    ),
+    too_little_is_free=(
+        [requesting({}, cpu="4")],
+        {"cpu": 5},
+        ("has 3 of 8 cpu free, and the pod requests 4",),
+        "wait until 4 cpu is free on one node",
+        {},
+    ),
+)
+def test_what_a_node_lacks_besides_gpus(
+    containers: list[JSON], used: dict[str, int], against: tuple[str, ...], remedy: str, edits: JSON
+) -> None:
+    asking = view(pod(containers=containers))
+    mapping = CONFIGURATION.resource_mapping
+    room = {name: Fraction(amount) for name, amount in ROOM.items()}
+    there = node(room=room, used={name: Fraction(amount) for name, amount in used.items()} or None)
+    (found,) = node_fits(asking, [there], {GPU: Fraction(1)}, (), other_amounts(asking, mapping))
+    assert (found.against, found.remedy) == (against, remedy)
+    assert {each.path.rpartition("resources.")[2]: each.value for each in found.way.edits} == edits
+
+
+def test_nothing_is_said_of_what_is_not_known_of_a_node() -> None:
+    (found,) = node_fits(view(pod()), [node(room=None)], {GPU: Fraction(4)}, (), {"cpu": Fraction(99)})
+    assert found.against == ()
 
 
 def test_a_startup_taint_of_a_node_pool_goes_by_itself() -> None:

@@ -1,5 +1,7 @@
 """What `why` says of nodes that no pod can be placed on, and which choices of a finding it keeps."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from policies.finding import Edit, Edits, Finding, either
@@ -12,6 +14,17 @@ from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, NodeFit, Way
 from webhook.tools.why.now import After, nearest, now
 from webhook.tools.why.reasons import answer_of
+
+FULL = replace(fits("a", "has 0 of 8 free", remedy="wait for 4"), way=Way(awaits=(Awaited.ROOM,)))
+
+
+def deployment(updated: int = 1, **strategy: Any) -> JSON:
+    """Return a Deployment of one pod, which has a second one while it is updated."""
+    return {
+        "kind": "Deployment",
+        "spec": {"replicas": 1, "strategy": strategy},
+        "status": {"replicas": 2, "updatedReplicas": updated},
+    }
 
 
 @cases(
@@ -65,6 +78,26 @@ from webhook.tools.why.reasons import answer_of
         {"nodes": [fits("a", "has 0 of 8 free", remedy="wait for 4")], "adds_nodes": "the autoscaler"},
         "the only node with GPUs cannot take it: Node a has 0 of 8 free",
         "wait for 4, or wait until the autoscaler adds a node, or see in its log why it does not",
+    ),
+    an_update_that_would_wait_for_its_own_pods=(
+        {"nodes": [FULL], "data": deployment()},
+        "the only node with GPUs cannot take it: Node a has 0 of 8 free; its update ends no old pod before a new one is ready",
+        "set type: Recreate (without rollingUpdate), or rollingUpdate.maxUnavailable: 1",
+    ),
+    an_update_that_ends_old_pods_first=(
+        {"nodes": [FULL], "data": deployment(rollingUpdate={"maxUnavailable": 1})},
+        "the only node with GPUs cannot take it: Node a has 0 of 8 free",
+        "wait for 4",
+    ),
+    an_update_that_ends_all_old_pods=(
+        {"nodes": [FULL], "data": deployment(type="Recreate")},
+        "the only node with GPUs cannot take it: Node a has 0 of 8 free",
+        "wait for 4",
+    ),
+    an_updated_deployment=(
+        {"nodes": [FULL], "data": deployment(updated=2)},
+        "the only node with GPUs cannot take it: Node a has 0 of 8 free",
+        "wait for 4",
     ),
     no_gpu_node=(
         {"nodes": [], "new_nodes": ClassAdvice(ask_contact="for nodes")},

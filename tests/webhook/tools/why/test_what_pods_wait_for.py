@@ -107,17 +107,6 @@ ON_T4 = {"nodeName": "t4-0"}
         "1 pod has failed, Pod train-1: container main exited with code 1, no reason",
         "kubectl logs -n ml train-1",
     ),
-    what_nodes_lack_besides_gpus=(
-        {
-            "pods": [
-                unschedulable(
-                    "train-0", "0/1 nodes: 1 Insufficient cpu, 1 Insufficient memory. preemption: no"
-                )
-            ]
-        },
-        "Node a has free GPUs for it, but too little cpu and memory",
-        "request less cpu and memory, or wait until it is free",
-    ),
     a_class_that_is_none=(
         {"pods": [unschedulable("train-0")], "no_node": [cause_of(Source.NODES, NO_GPU)]},
         "spec: must be whole [gpu-requests]",
