@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from policies.pods.label_selector import LabelSelector, Requirement
 from tests.bench.before import Version
 from tests.bench.pods import JSON, is_placed, model_server
 from tests.controlplane import ControlPlane
@@ -105,8 +106,8 @@ def register(
 
 def static_policies(folder: Path, policy: Path, *namespaces: str) -> tuple[str, ...]:
     """Write what this tree exports for pods of these namespaces, and return the API server's arguments to read it from files."""
-    chosen = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
-    options = ExportOptions(now=datetime.now(UTC), selector={"matchExpressions": [chosen]})
+    chosen = Requirement("kubernetes.io/metadata.name", "In", namespaces)
+    options = ExportOptions(now=datetime.now(UTC), selector=LabelSelector(match_expressions=(chosen,)))
     exported = export_policies(load_directory(policy), options)
     write(folder, static_files(exported.objects, exported.version))
     admission = folder / ADMISSION

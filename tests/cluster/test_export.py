@@ -44,10 +44,7 @@ def type_checked(plane: ControlPlane, name: str, generation: int) -> JSON:
     return {"typeChecking": status.get("typeChecking", {})} if is_checked else {}
 
 
-# ---- what is added; whether it is what the engine says: test_export_differential.py
-
-
-# ---- what is refused
+# ---- what is refused; whether it is what the engine says: static/test_three_ways.py
 
 SIDECARS = [
     gpu_container("4", name="a", restartPolicy="Always"),
@@ -321,17 +318,6 @@ def webhook(exported: ControlPlane) -> Iterator[Webhook]:
     reading = ("--kubeconfig", exported.kubeconfig())  # the labels of namespaces
     with serving(exported, POLICY, host=14, arguments=reading) as running:
         yield running
-
-
-def test_with_the_webhook_nothing_is_added_twice(exported: ControlPlane, webhook: Webhook) -> None:
-    answer = accepted(create(exported.client(), pod(gpu_container(name="gpu"), container("cpu"))))
-    env = {each["name"]: each.get("env") for each in answer["spec"]["containers"]}
-    keys = [each["key"] for each in answer["spec"]["tolerations"] if "node.kubernetes.io" not in each["key"]]
-    assert env == {"gpu": None, "cpu": [VOID]}
-    assert keys == ["nvidia.com/gpu", "dedicated", "reserved"]
-    # What the webhook injects it notes on the pod: it had nothing to do.
-    assert "gpu-admission.dev/injected" not in answer["metadata"].get("annotations", {})
-    assert webhook.calls()["mutate"] > 0
 
 
 def test_the_webhook_and_the_policies_advise_of_different_pods(

@@ -4,6 +4,8 @@ The API server tells no cost. A pod with twice as much as `policies.pods.limits`
 understood, the largest pod costs at most half of each budget. The policies here have twice the limits, so that they read it.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -213,6 +215,32 @@ def test_twice_the_largest_pod_costs_not_too_much(
 @pytest.mark.parametrize("has_gpu", [True, False])
 def test_the_largest_pod_is_admitted(exported: ControlPlane, has_gpu: bool) -> None:
     accepted(create(exported.client(), document_of(with_all(1), has_gpu=has_gpu), TEAM))
+
+
+EXCLUDED = re.compile(
+    r'^apiserver_admission_match_condition_evaluation_seconds_count\{.*name="([^"]+)".*\} (\d+)', re.MULTILINE
+)
+
+
+def exclusions(plane: ControlPlane) -> Counter[str]:
+    """Return by policy how many pods its match condition has excluded."""
+    return Counter({name: int(count) for name, count in EXCLUDED.findall(plane.client().get("/metrics")[1])})
+
+
+@cases(
+    "document",
+    without_a_gpu=pod(container(env=[{"name": "A", "value": "b"}])),
+    with_gpus_within_every_limit=pod(gpu_container("2")),
+)
+def test_of_most_pods_no_finding_is_looked_for(exported: ControlPlane, document: JSON) -> None:
+    before = exclusions(exported)
+
+    accepted(create(exported.client(), document, TEAM))
+
+    excluded = exclusions(exported) - before
+    validating = ("gpu-isolation.exposed", "gpu-isolation.advice", "gpu-requests")
+    assert {f"gpu-admission.team.{part}" for part in validating} | {"gpu-admission.limits"} <= set(excluded)
+    assert "gpu-admission.team.gpu-isolation.void" not in excluded
 
 
 @cases(

@@ -1,4 +1,4 @@
-"""The exported policies against our own engine, over generated pods: the same verdict, the same additions."""
+"""The exported policies against our own engine, over pods of others; generated ones: static/test_three_ways.py."""
 
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
@@ -6,59 +6,34 @@ from http import HTTPStatus
 import pytest
 
 from tests.builders import JSON, gpu_container, pod
-from tests.cluster.export_comparison import ISOLATED, Comparison, additions, compared, expected, placed
-from tests.cluster.exported import (
-    CHOSEN,
-    EXEMPTED,
-    NAMESPACES,
-    POLICY,
-    RESTRICTED,
-    TEAM,
-    configuration,
-    create,
-    installed,
-)
-from tests.cluster.generated_pods import NEVER_GENERATED, pods, pods_of_others
+from tests.cluster.export_comparison import Comparison, additions, answers_to, compared, expected
+from tests.cluster.exported import EXEMPTED, POLICY, TEAM, configuration, create, installed
+from tests.cluster.generated_pods import pods_of_others
 from tests.controlplane import ControlPlane
 from tests.corpus import CORPUS
 from tests.gpu_stacks import AGENTS, VALIDATORS
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision_cache import DecisionCache
 
-Compare = Callable[[Iterable[JSON], list[str]], Comparison]
+Compare = Callable[[Iterable[JSON], str], Comparison]
 
 
 @pytest.fixture(scope="module")
 def compare(exported: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Compare:
-    """Return the function that tries the pods, each in one of the namespaces, on the API server and in the engine."""
+    """Return the function that tries the pods on the API server and in the engine."""
     engine = DecisionCache(configuration(tmp_path_factory.mktemp("engine")))
-    return lambda documents, namespaces: compared(exported.client(), engine, placed(documents, namespaces))
 
+    def compare(documents: Iterable[JSON], namespace: str) -> Comparison:
+        cases = [(document, namespace) for document in documents]
+        return compared(engine, cases, answers_to(exported.client(), cases))
 
-LONG = (pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(3600))
-
-
-@pytest.mark.parametrize(
-    "number", [200, pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=LONG)]
-)
-def test_exported_policies_and_engine_agree(compare: Compare, number: int) -> None:
-    found = compare(
-        [*NEVER_GENERATED, *pods(number)], [*NAMESPACES, TEAM, RESTRICTED, RESTRICTED, *[CHOSEN] * 3]
-    )
-    seen = found.seen
-
-    assert found.differences[:3] == [], f"{len(found.differences)} of {number} differ"
-    assert seen["invalid"] < number / 5, seen
-    assert all(seen[key] > number / 25 for key in ("gpu-requests", "gpu-isolation", "allowed")), seen
-    assert all(seen[key] for key in ("gpu-class", "max-runtime", "deadline")), seen
-    assert all(seen[words] > number / 50 for words in ISOLATED), seen
-    assert seen[f"201 in {EXEMPTED}"] > number / 25, seen
+    return compare
 
 
 def test_pods_of_gpu_stacks_start_unchanged_in_an_exempted_namespace(compare: Compare) -> None:
     stack = [*AGENTS.values(), *VALIDATORS.values()]
 
-    found = compare(stack, [EXEMPTED])
+    found = compare(stack, EXEMPTED)
 
     assert found.differences == []
     assert found.seen == {"allowed": len(stack), f"201 in {EXEMPTED}": len(stack)}
@@ -70,7 +45,7 @@ def test_pods_of_gpu_stacks_start_unchanged_in_an_exempted_namespace(compare: Co
 def test_exported_policies_and_engine_agree_over_the_corpus(compare: Compare) -> None:
     documents = list(pods_of_others())
 
-    found = compare(documents, [TEAM])
+    found = compare(documents, TEAM)
 
     assert found.differences[:3] == [], f"{len(found.differences)} of {len(documents)} differ"
     assert found.seen["invalid"] < len(documents) / 4, found.seen

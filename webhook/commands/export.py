@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 import msgspec
+from msgspec.structs import replace
 
-from policies.pods.label_selector import LabelSelector
+from policies.pods.label_selector import LabelSelector, Requirement
 from policies.pods.names import is_dns_label
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -155,7 +156,7 @@ def export(
     with cluster.client() if config is None and cluster is not None else nullcontext() as api:
         if api is None:
             configuration = load_directory(config)
-            selector = _without({}, (*EXCLUDED, install_namespace, *excluded))
+            selector = _without(LabelSelector(), (*EXCLUDED, install_namespace, *excluded))
         else:
             installed = InstalledCluster(
                 api, InstallationNames(namespace=install_namespace), config=None, now=now
@@ -260,29 +261,25 @@ def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> 
         echo(f"warning: what API servers have loaded is not known: {unknown}", err=True)
 
 
-def _of_cluster(installed: InstalledCluster, excluded: tuple[str, ...]) -> tuple[Configuration, Object]:
+def _of_cluster(
+    installed: InstalledCluster, excluded: tuple[str, ...]
+) -> tuple[Configuration, LabelSelector]:
     """Return the configuration in force and the webhook's namespaceSelector without `excluded`; warn of what would be denied."""
     for problem in installed.documents.problems:
         echo(f"warning: not in force, so not exported: {problem}", err=True)
-    selector = _without({}, (*EXCLUDED, installed.names.namespace, *excluded))
+    selector = _without(LabelSelector(), (*EXCLUDED, installed.names.namespace, *excluded))
     try:
-        selector = _without(pod_selector(installed), excluded) or selector
-        selecting = msgspec.convert(selector, LabelSelector)
+        if of_webhook := pod_selector(installed):
+            selector = _without(msgspec.convert(of_webhook, LabelSelector), excluded)
         names = (policy.name for policy in installed.configuration.policies.policies)
-        for found in denied_agents(installed, dict.fromkeys(names, selecting)):
+        for found in denied_agents(installed, dict.fromkeys(names, selector)):
             echo(f"warning: {found.object}: {found.message}; {found.remedy}", err=True)
     except errors.Forbidden as error:
         echo(f"warning: what the webhook excludes and what DaemonSets need is not known: {error}", err=True)
     return installed.configuration, selector
 
 
-def _without(selector: Object | None, excluded: tuple[str, ...]) -> Object:
-    """Return the namespaceSelector that also excludes these namespaces."""
-    if selector is None or not excluded:
-        return selector or {}
-    names = {
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": list(dict.fromkeys(excluded)),
-    }
-    return {**selector, "matchExpressions": [*selector.get("matchExpressions", ()), names]}
+def _without(selector: LabelSelector, excluded: tuple[str, ...]) -> LabelSelector:
+    """Return the selector that also excludes these namespaces."""
+    names = Requirement("kubernetes.io/metadata.name", "NotIn", tuple(dict.fromkeys(excluded)))
+    return replace(selector, match_expressions=(*selector.match_expressions, *([names] if excluded else ())))

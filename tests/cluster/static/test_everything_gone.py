@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders import gpu_container, pod
 from tests.cluster.controllers import Command, eventually
-from tests.cluster.export_comparison import ISOLATED, compared, placed
+from tests.cluster.export_comparison import ISOLATED, answers_to, compared, placed
 from tests.cluster.exported import (
     CHOSEN,
     EXEMPTED,
@@ -73,7 +73,7 @@ def test_shape_rules_hold(bereft: ControlPlane, folder: Path, number: int) -> No
     engine = DecisionCache(configuration(folder))
     cases = placed([*NEVER_GENERATED, *pods(number)], [*NAMESPACES, TEAM, *[CHOSEN] * 3])
 
-    found = compared(bereft.client(), engine, cases)
+    found = compared(engine, cases, answers_to(bereft.client(), cases))
 
     print(dict(found.seen))  # noqa: T201  the figures, shown by -rA
     assert found.differences[:3] == [], f"{len(found.differences)} of {len(cases)} differ"

@@ -8,20 +8,22 @@ import msgspec
 
 from policies.placement.class_use import ANY
 from policies.pods import limits
+from policies.pods.label_selector import LabelSelector
 from policies.policy import BoundRule, end_of_pause
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
-from policies.rules import gpu_class, gpu_requests, max_runtime
+from policies.rules import gpu_class, max_runtime
 from webhook.cluster.objects import EXPORTED, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
 from webhook.tools.export.objects import ExportedRule, ExportOptions, Object
-from webhook.tools.export.templates import Fragment, fragments
+from webhook.tools.export.templates import Facts, fragments
 
 ALL_RULES = tuple(RULES_BY_ID)
 EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
+ALL_OF_IT = "all of it"
 WIDTH = 110
 SELECTOR = ",".join(f"{name}={value}" for name, value in EXPORTED.items() if not name.endswith("/name"))
 
@@ -56,35 +58,29 @@ class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
     common = common_facts(configuration)
-    unsupported = [Unsupported(rule.id, _ALL, rule.not_exported) for rule in RULES if rule.not_exported]
-    ending: list[str] = []
-    found: list[tuple[ExportedRule, Fragment]] = []
-    for policy, scope in objects.governed(configuration.policies):
-        ending += objects.time_dependent(policy, options.now)
-        every = (configuration.policies.bound(rule, policy) for rule in RULES)
-        bound_rules = [bound for bound in every if bound.options.mode is not Mode.DISABLED]
-        for bound in bound_rules:
-            not_exempted = objects.not_exempted(policy, bound.rule.id, options.now)
-            if bound.rule.not_exported or not_exempted is None or not _limits_something(bound):
-                continue
-            # While a policy is paused (break glass), its rules only audit.
-            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, options.now) else bound.options.mode
-            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted))
-            facts = common | facts_of(bound, configuration, bound_rules)
-            found += [(rule, fragment) for fragment in fragments(rule.id, facts)]
-            unsupported += _never_exported(bound)
+    found = [
+        (rule, fragment)
+        for rule, facts in _exported_rules(configuration, options.now)
+        for fragment in fragments(rule.id, {**common, **facts})
+    ]
+    unsupported = [Unsupported(rule.id, ALL_OF_IT, rule.not_exported) for rule in RULES if rule.not_exported]
+    for rule_id in dict.fromkeys(rule.id for rule, _ in found):
+        unsupported += [Unsupported(rule_id, *left) for left in RULES_BY_ID[rule_id].exported_without.items()]
     exported = [(rule, each) for rule, each in found if each.findings or rule.mode is Mode.ENFORCE]
     for rule in (rule for rule, fragment in found if fragment.patch and rule.mode is not Mode.ENFORCE):
         why = f"mode {rule.mode.value}: a policy of the API server can add, but not report what it would have added"
         unsupported.append(Unsupported(rule.id, "what it adds", why, rule.policy))
     if exported:
         is_enforced = any(rule.mode is Mode.ENFORCE for rule, _ in exported)
-        everywhere = ExportedRule("", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT, ())
+        everywhere = ExportedRule(
+            "", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT, (), LabelSelector()
+        )
         exported += [(everywhere, fragment) for fragment in fragments(limits.ID, common)]
     ids = {rule.id for rule, _ in exported}
     why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
     left = (rule_id for rule_id in EXPRESSIBLE if rule_id not in ids | {each.rule for each in unsupported})
-    unsupported += [Unsupported(rule_id, _ALL, why) for rule_id in left]
+    unsupported += [Unsupported(rule_id, ALL_OF_IT, why) for rule_id in left]
+    governing = (policy for policy, _ in objects.governed(configuration.policies))
     made = (
         each
         for rule, fragment in exported
@@ -96,8 +92,24 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         objects=tuple(sorted(made, key=lambda each: (each["metadata"]["name"], each["kind"]))),
         rules=tuple(rule.id for rule in RULES if rule.id in ids),
         unsupported=tuple(sorted(dict.fromkeys(unsupported), key=lambda each: ALL_RULES.index(each.rule))),
-        ending=tuple(ending),
+        ending=tuple(each for policy in governing for each in objects.time_dependent(policy, options.now)),
     )
+
+
+def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tuple[ExportedRule, Facts]]:
+    """Yield the rules of each policy that CEL can express, where they hold, with the facts of their templates."""
+    for policy, scope in objects.governed(configuration.policies):
+        every = (configuration.policies.bound(rule, policy) for rule in RULES)
+        bound_rules = [bound for bound in every if bound.options.mode is not Mode.DISABLED]
+        for bound in bound_rules:
+            not_exempted = objects.not_exempted(policy, bound.rule.id, now)
+            if bound.rule.not_exported or not_exempted is None or not _limits_something(bound):
+                continue
+            # While a policy is paused (break glass), its rules only audit.
+            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else bound.options.mode
+            selector = policy.spec.match.namespace_selector or LabelSelector()
+            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted), selector)
+            yield rule, facts_of(bound, configuration, bound_rules)
 
 
 def _limits_something(bound: BoundRule) -> bool:
@@ -107,24 +119,6 @@ def _limits_something(bound: BoundRule) -> bool:
     if isinstance(options, max_runtime.MaxRuntimeOptions):
         return any([options.max, *(each.max for each in options.by_class.values())])
     return True
-
-
-# ---- what is left to the webhook
-
-
-_ALL = "all of it"
-
-
-def _never_exported(bound: BoundRule) -> Iterator[Unsupported]:
-    omitted, options = dict(bound.rule.exported_without), bound.options
-    if isinstance(options, gpu_requests.GPURequestsOptions):
-        if dict in {type(options.max_per_container), type(options.max_per_pod)}:
-            omitted["limits by class"] = (
-                "the largest holds for a pod that does not pin itself by labels of nodes"
-            )
-        if options.complete_limits:
-            omitted["completeLimits"] = "without the webhook the API server itself rejects such pods"
-    yield from (Unsupported(bound.rule.id, what, why) for what, why in omitted.items())
 
 
 def as_text(exported: AdmissionPolicies) -> str:

@@ -3,8 +3,8 @@
 The first GPUPolicy that matches a namespace governs it. CEL evaluates every policy object, so each object excludes the namespaces
 that earlier policies match. CEL has no clock: pauses and exemptions count as they are at the time of the export.
 
-Names of namespaces become match conditions. Labels become a variable of the policy, because `namespaceObject` is null in match
-conditions.
+Which labels a policy selects becomes a namespaceSelector. Names of namespaces become match conditions. Labels of those that it
+leaves out become a variable, because `namespaceObject` is null in match conditions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ NAMESPACE_LABELS = "namespaceObject.metadata.?labels"
 
 
 def governed(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str, ...]]]:
-    """Yield each policy that governs some namespace, and where.
+    """Yield each policy that governs some namespace, and where, of the namespaces that its selector selects.
 
     The last is the built-in one, unless a policy matches every namespace.
     """
@@ -38,10 +38,8 @@ def governed(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str, ...]]]:
     for policy in (*policies.policies, BUILT_IN_POLICY):
         if any(match.is_everything for match in before):
             return
-        match = policy.spec.match
-        selected = (selects(match.namespace_selector),) if match.namespace_selector else ()
-        yield policy, (fits(NAMESPACE, match.namespaces), *selected, *_outside(before))
-        before.append(match)
+        yield policy, (fits(NAMESPACE, policy.spec.match.namespaces), *_outside(before))
+        before.append(policy.spec.match)
 
 
 def not_exempted(policy: Policy, rule_id: str, now: datetime) -> tuple[str, ...] | None:
@@ -122,16 +120,17 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     now: datetime
     mutations: str = "v1"
-    selector: Object = {}
+    selector: LabelSelector = LabelSelector()
 
 
 class ExportedRule(msgspec.Struct, frozen=True):
-    """A rule of a policy, and the namespaces in which it holds: where all of `scope` is true."""
+    """A rule of a policy, and the namespaces in which it holds: which `selector` selects, and where all of `scope` is true."""
 
     policy: str
     id: str
     mode: Mode
     scope: tuple[str, ...]
+    selector: LabelSelector
 
 
 def policy_and_binding(
@@ -139,8 +138,11 @@ def policy_and_binding(
 ) -> list[Object]:
     """Return both objects, as plain data. `version`: of the configuration."""
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [REVIEWED[fragment.reviews]]}
-    if options.selector:
-        constraints["namespaceSelector"] = options.selector
+    if selected := [
+        *_requirements(options.selector),
+        *_requirements(rule.selector),
+    ]:
+        constraints["namespaceSelector"] = {"matchExpressions": msgspec.to_builtins(selected)}
     variables, guard = list(fragment.variables.items()), ""
     if by_labels := [each for each in rule.scope if NAMESPACE_LABELS in each]:
         variables.insert(0, ("holds", " &&\n".join(by_labels)))
@@ -190,6 +192,12 @@ def policy_and_binding(
         {"apiVersion": f"{GROUP}/{served}", "kind": kind, "metadata": metadata, "spec": spec}
         for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]
+
+
+def _requirements(selector: LabelSelector) -> Iterator[Requirement]:
+    """Yield everything that a selector requires: two selectors may have one label."""
+    yield from (Requirement(key, "In", (value,)) for key, value in selector.match_labels.items())
+    yield from selector.match_expressions
 
 
 def _named(expressions: Iterable[tuple[str, str]]) -> list[Object]:

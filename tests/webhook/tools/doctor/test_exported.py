@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from policies.pods.label_selector import LabelSelector, Requirement
 from tests.builders import JSON
 from tests.cases import cases
 from tests.gpu_stacks import AGENTS
@@ -27,8 +28,8 @@ EXEMPTING: JSON = {**ENFORCED, "exemptions": [{"namespaces": ["gpu-operator"], "
 
 def installation(spec: JSON, exported: JSON, agents: Iterable[str], *excluded: str) -> dict[str, Any]:
     """Return a cluster with this GPUPolicy, what was exported of that one, and DaemonSets in gpu-operator."""
-    names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(excluded)}
-    selector = {"matchExpressions": [names]} if excluded else {}
+    names = Requirement("kubernetes.io/metadata.name", "NotIn", excluded)
+    selector = LabelSelector(match_expressions=(names,) if excluded else ())
     made = export_policies(
         load_objects([Document(POLICY, "default", exported)]), ExportOptions(now=NOW, selector=selector)
     )

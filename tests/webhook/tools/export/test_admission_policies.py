@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from policies.pods.label_selector import LabelSelector
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
 from tests.cases import cases
@@ -97,8 +98,7 @@ def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told() -> None:
 
 
 def test_what_never_comes_of_an_exported_rule() -> None:
-    limits = "gpu-requests: {completeLimits: true, maxPerPod: {nvidia-t4: 2, nvidia.com/gpu: 1}}"
-    made = exported(policy("default", "priority: 0", limits))
+    made = exported(policy("default", "priority: 0"))
 
     assert [str(gap) for gap in made.unsupported if gap.what != "all of it" and not gap.policy] == [
         (
@@ -343,7 +343,7 @@ def test_what_the_objects_say_of_themselves() -> None:
 
 
 def test_what_every_object_has() -> None:
-    made = exported(policy("default", "priority: 0"), selector={"matchLabels": {"gpus": "yes"}})
+    made = exported(policy("default", "priority: 0"), selector=LabelSelector({"gpus": "yes"}))
 
     for each in made.objects:
         assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gpu-admission"
@@ -351,8 +351,11 @@ def test_what_every_object_has() -> None:
         if each["kind"].endswith("Binding"):
             assert each["spec"]["policyName"] == each["metadata"]["name"]
         else:
-            assert each["spec"]["matchConstraints"]["namespaceSelector"] == {"matchLabels": {"gpus": "yes"}}
+            assert each["spec"]["matchConstraints"]["namespaceSelector"] == {
+                "matchExpressions": [{"key": "gpus", "operator": "In", "values": ("yes",)}]
+            }
             assert each["spec"]["failurePolicy"] == "Fail"
+            assert len(each["spec"].get("matchConditions", [])) <= 1, "an API server evaluates all"
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
@@ -380,10 +383,17 @@ def test_labels_of_namespaces_are_asked_where_they_are_known() -> None:
     )
 
     assert conditions(made, "chosen.gpu-requests")[0] == "(request.namespace.matches(r'^(m.*)$'))"
-    assert expressions(made, "chosen.gpu-requests", "variables")["holds"] == selected
+    assert specs(made, "ValidatingAdmissionPolicy")["chosen.gpu-requests"]["matchConstraints"][
+        "namespaceSelector"
+    ] == {
+        "matchExpressions": [
+            {"key": "team", "operator": "In", "values": ("ml",)},
+            {"key": "a/b", "operator": "NotIn", "values": ("low", "high")},
+        ]
+    }
     assert expressions(made, "default.gpu-requests", "variables")["holds"] == (
         f"!((request.namespace.matches(r'^(m.*)$')) && {selected}) &&\n"
         f"!((true) && ({labels}[?'old'] == optional.of('')))"
     )
-    for name in (each for each in names(made, "ValidatingAdmissionPolicy") if not each.startswith("limits")):
+    for name in (each for each in names(made, "ValidatingAdmissionPolicy") if each.startswith("default.")):
         assert expressions(made, name, "variables")["findings0"].startswith("!variables.holds ? [] :")
