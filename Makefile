@@ -39,7 +39,7 @@ test-all: $(READY) control-plane oracle helm ## run all tests, with those that a
 
 .PHONY: test-neighbours
 test-neighbours: $(READY) control-plane helm neighbours ## run beside the controllers of other projects; only some: NEIGHBOURS="jobset kueue"
-	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 --timeout 900 $(or $(patsubst %,tests/neighbours/test_%.py,$(subst -,_,$(NEIGHBOURS))),tests/neighbours)
+	GPU_ADMISSION_REQUIRE_CLUSTER=1 $(PYTEST) 2 --timeout 900 $(or $(patsubst %,tests/neighbours/test_%*.py,$(subst -,_,$(NEIGHBOURS))),tests/neighbours)
 
 .PHONY: test-long
 test-long: $(READY) control-plane oracle helm neighbours ## run the laws over 5,000 random worlds, and beside the controllers of others

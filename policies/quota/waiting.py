@@ -64,14 +64,10 @@ def without_gate(pod: Pod) -> Pod:
 
 
 def names_kueue(pod: Pod) -> bool:
-    """Whether the pod claims that Kueue admitted it: it has a label or annotation of Kueue, and no gate of Kueue."""
+    """Whether the pod claims to be one that Kueue starts: it has a label, an annotation or a scheduling gate of Kueue."""
     labels = (pod.metadata and pod.metadata.labels) or ()
-    return not kueue_holds(pod) and any(name.startswith(KUEUE) for name in (*labels, *pod.annotations))
-
-
-def kueue_holds(pod: Pod) -> bool:
-    """Whether the pod has a gate of Kueue."""
-    return any(gate.name.startswith(KUEUE) for gate in pod.spec.scheduling_gates or ())
+    gates = (gate.name for gate in pod.spec.scheduling_gates or ())
+    return any(name.startswith(KUEUE) for name in (*labels, *pod.annotations, *gates))
 
 
 def never_waits(pod: Pod, *, by_daemonset: bool) -> str:

@@ -8,7 +8,7 @@ compiled once, and each of them takes some 10 s more.
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TextIO
@@ -24,12 +24,15 @@ COMMAND = "python -m tests.neighbours build"
 class Neighbour:
     """One project, as its own manifests install it.
 
-    `module` is its Go module, and `package` that of its command; without a module it is one of Python. `manifests` are folders
-    for kustomize, or charts, and `namespace` where those are put that name none. `configuration` is laid over its configuration
-    file; `flags` are of a command that reads none. In both `{address}` is that of its Service, and `{certificates}` the folder of
-    its webhooks' certificate. `port` is where these are served: what listens on all addresses needs a port of its own. `health`
-    is where it says that it is ready, `watches` what its role lets it watch, and `reconciled` what its log says of each reconcile
-    if its metrics count none. `secret` is where it keeps a certificate that it issues itself.
+    `module` is its Go module, and `package` that of its command; without a module it is one of Python. `manifests` are files,
+    folders for kustomize, or charts with `values`, but for the kinds `left_out`, and `namespace` where those are put that name
+    none. Of a project with several programs, `binary` is that of another one, and `deployment` whose account and environment it
+    has; a Deployment that the program reads (`reads_deployment`) is stored, without pods. `configuration` is laid over its
+    configuration file; `flags` are of a command that reads none. In both `{address}` is that of its Service, and `{certificates}`
+    the folder of its webhooks' certificate. `port` is where these are served: what listens on all addresses needs a port of its
+    own. `service` is the one of webhooks that it registers itself. `health` is where it says that it is ready, `watches` what its
+    role lets it watch, and `reconciled` what its log says of each reconcile if its metrics count none. `secret` is where it keeps
+    a certificate that it issues itself, and `mount` where it reads that, if it cannot be told.
     """
 
     name: str
@@ -46,14 +49,25 @@ class Neighbour:
     reconciled: str = ""
     port: int = 443
     secret: str = ""
+    mount: Path | None = None
+    values: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    deployment: str = ""
+    binary: str = ""
+    reads_deployment: bool = False
+    service: str = ""
 
     @property
     def is_python(self) -> bool:
         return not self.module
 
     @property
+    def program(self) -> str:
+        return self.binary or self.name
+
+    @property
     def folder(self) -> str:
-        return f"{self.name}-{self.version}"
+        return f"{self.program}-{self.version}"
 
     @property
     def constraints(self) -> Path:
@@ -127,6 +141,7 @@ TRAINING_OPERATOR = Neighbour(
     secure_metrics=False,
     port=29443,
     secret="training-operator-webhook-cert",
+    mount=Path("/tmp/k8s-webhook-server/serving-certs"),  # noqa: S108 - of controller-runtime
 )
 TRAINER = Neighbour(
     name="trainer",
@@ -152,6 +167,82 @@ MPI_OPERATOR = Neighbour(
     health=(8080, "/healthz"),
     reconciled="Finished syncing job",
 )
+GATEKEEPER = Neighbour(
+    name="gatekeeper",
+    version="3.23.1",
+    module="github.com/open-policy-agent/gatekeeper/v3",
+    package="github.com/open-policy-agent/gatekeeper/v3",
+    manifests=("charts/gatekeeper",),
+    namespace="gatekeeper-system",
+    flags=(
+        *(
+            f"--operation={each}"
+            for each in ("webhook", "mutation-webhook", "audit", "status", "mutation-status", "generate")
+        ),
+        *("--host={address}", "--port=443", "--cert-dir={certificates}"),
+        "--health-addr={address}:8081",
+        *("--exempt-namespace=gatekeeper-system", "--debug-use-fake-pod", "--shutdown-delay=0"),
+        *("--audit-interval=3", "--api-cache-dir=audit"),
+    ),
+    secret="gatekeeper-webhook-server-cert",
+)
+KYVERNO = Neighbour(
+    name="kyverno",
+    version="1.19.1",
+    module="github.com/kyverno/kyverno",
+    package="github.com/kyverno/kyverno/cmd/kyverno",
+    manifests=("config/install-latest-testing.yaml",),
+    deployment="kyverno-admission-controller",
+    reads_deployment=True,
+    service="kyverno-svc",
+    flags=(
+        *("--kubeconfig={kubeconfig}", "--webhookServerHost={address}", "--webhookServerPort=443"),
+        *(
+            "--caSecretName=kyverno-svc.kyverno.svc.kyverno-tls-ca",
+            "--tlsSecretName=kyverno-svc.kyverno.svc.kyverno-tls-pair",
+        ),
+        "--backgroundServiceAccountName=system:serviceaccount:kyverno:kyverno-background-controller",
+        "--reportsServiceAccountName=system:serviceaccount:kyverno:kyverno-reports-controller",
+        *("--disableMetrics=true", "--controllerRuntimeMetricsAddress=0", "--admissionReports=false"),
+    ),
+    health=(443, "/health/readiness"),
+    secret="kyverno-svc.kyverno.svc.kyverno-tls-pair",
+)
+CERT_MANAGER = Neighbour(
+    name="cert-manager",
+    version="1.21.2",
+    module="github.com/cert-manager/cert-manager",
+    package=".",
+    manifests=("deploy/charts/cert-manager",),
+    values=("crds.enabled=true", "startupapicheck.enabled=false"),
+    left_out=(
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ),  # its webhook is no package of the module
+    namespace="cert-manager",
+    deployment="cert-manager",
+    flags=("controller", "{address}:8081"),
+    watches="secrets",
+)
+CA_INJECTOR = replace(
+    CERT_MANAGER,
+    name="cainjector",
+    binary="cert-manager",
+    deployment="cert-manager-cainjector",
+    flags=("cainjector", "{address}:8081"),
+)
+ARGO_WORKFLOWS = Neighbour(
+    name="argo-workflows",
+    version="4.0.5",
+    module="github.com/argoproj/argo-workflows/v4",
+    package="github.com/argoproj/argo-workflows/v4/cmd/workflow-controller",
+    manifests=("manifests/cluster-install",),
+    namespace="argo",
+    deployment="workflow-controller",
+    flags=("--namespace=argo", "--qps=500", "--burst=500"),
+    health=(6060, "/healthz"),
+    reconciled="Processing workflow",
+)
 DASK = Neighbour(
     name="dask-kubernetes",
     version="2026.3.0",
@@ -174,6 +265,10 @@ NEIGHBOURS = (
     TRAINING_OPERATOR,
     TRAINER,
     MPI_OPERATOR,
+    GATEKEEPER,
+    KYVERNO,
+    CERT_MANAGER,
+    ARGO_WORKFLOWS,
     DASK,
     KUBESPAWNER,
 )
@@ -195,7 +290,7 @@ def locate(neighbour: Neighbour) -> Path:
     if neighbour.is_python:
         binary = folder_of(neighbour.name, neighbour.constraints) / "bin" / "python"
     else:
-        binary = folder_for(neighbour.folder) / neighbour.name
+        binary = folder_for(neighbour.folder) / neighbour.program
     if binary.exists():
         return binary
     raise ControlPlaneUnavailable(f"no {neighbour.folder}: build the neighbours once with `{COMMAND}`")

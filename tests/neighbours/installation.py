@@ -26,11 +26,9 @@ from tests.controlplane import Authority, ControlPlane, ControlPlaneUnavailable,
 from tests.neighbours.build import METRICS_PORT, Neighbour, locate, source
 from tests.unavailable import skip_without
 
-NOT_HERE = {"APIService", "Deployment", "ServiceMonitor"}
+NOT_HERE = {"APIService", "Deployment", "Job", "ServiceMonitor"}
 """What runs its pods, and what is aggregated, has no place on a control plane without nodes of its own."""
 HTTPS = 443
-DEFAULT_MOUNT = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108 - of controller-runtime
-"""Where what has no configuration file waits for its own certificate; it reads the one in its folder of temporary files."""
 CONFIGURATION = "controller_manager_config.yaml"
 
 
@@ -47,7 +45,8 @@ class Installation:
 
     @cached_property
     def _documents(self) -> list[JSON]:
-        return [each for each in yaml.load_all(self._rendered(), Loader=yaml.CSafeLoader) if each]
+        documents = [each for each in yaml.load_all(self._rendered(), Loader=yaml.CSafeLoader) if each]
+        return [each for each in documents if each["kind"] not in self.neighbour.left_out]
 
     def _rendered(self) -> str:
         """Return its manifests. Kustomize takes a path with a host's name for an address, and files beside its own only."""
@@ -67,25 +66,44 @@ class Installation:
     def _resource(self, folder: Path, path: str) -> str:
         """Return the path of a folder, or of a chart once it is rendered, among those of kustomize's folder."""
         chart = folder / "source" / path
+        if chart.is_file():
+            shutil.copy(chart, folder)
+            return chart.name
         if not (chart / "Chart.yaml").exists():
             return f"source/{path}"
-        options = ("--namespace", self.neighbour.namespace, "--include-crds")
+        values = (each for value in self.neighbour.values for each in ("--set", value))
+        options = ("--namespace", self.neighbour.namespace, "--include-crds", *values)
         rendered = folder / f"{chart.name}.yaml"
-        rendered.write_text(helm.run("template", self.neighbour.name, chart, *options))
+        rendered.write_text(helm.run("template", self.neighbour.program, chart, *options))
         return rendered.name
 
     def _of_kind(self, kind: str) -> list[JSON]:
         return [each for each in self._documents if each["kind"] == kind]
 
     @cached_property
+    def _deployment(self) -> JSON:
+        wanted = self.neighbour.deployment
+        return next(each for each in self._of_kind("Deployment") if wanted in {"", each["metadata"]["name"]})
+
+    @cached_property
     def _account(self) -> tuple[str, str]:
-        (deployment,) = self._of_kind("Deployment")
-        spec = deployment["spec"]["template"]["spec"]
-        return deployment["metadata"].get("namespace", "default"), spec["serviceAccountName"]
+        spec = self._deployment["spec"]["template"]["spec"]
+        return self._deployment["metadata"].get("namespace", "default"), spec["serviceAccountName"]
+
+    @cached_property
+    def _environment(self) -> list[str]:
+        """Return what its container gets from its manifest."""
+        namespace, _ = self._account
+        fields = {"metadata.namespace": namespace, "metadata.name": f"{self.neighbour.name}-0"}
+        container = self._deployment["spec"]["template"]["spec"]["containers"][0]
+        written = {each["name"]: each.get("value") or _field_of(each) for each in container.get("env", ())}
+        return [f"{name}={fields.get(value, value)}" for name, value in written.items()]
 
     def install(self) -> None:
         """Apply its manifests, and run it."""
         documents = [self._adapted(each) for each in self._documents if each["kind"] not in NOT_HERE]
+        if self.neighbour.reads_deployment:
+            documents.append({**self._deployment, "spec": {**self._deployment["spec"], "paused": True}})
         self._plane.kubectl(
             "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(documents)
         )
@@ -98,11 +116,12 @@ class Installation:
 
     def start(self) -> None:
         namespace, account = self._account
-        kubeconfig = self._plane.account_kubeconfig(namespace, account)
+        self._kubeconfig = self._plane.account_kubeconfig(namespace, account)
         self._plane.processes.start(
             self.neighbour.name,
             [
-                *("env", f"TMPDIR={self._folder}", f"KUBECONFIG={kubeconfig}", f"POD_NAMESPACE={namespace}"),
+                *("env", *self._environment, f"TMPDIR={self._folder}", f"KUBECONFIG={self._kubeconfig}"),
+                f"POD_NAMESPACE={namespace}",
                 locate(self.neighbour),
                 *self._arguments(),
             ],
@@ -126,7 +145,7 @@ class Installation:
         """Return how often its controllers have reconciled an object since it started."""
         if self.neighbour.reconciled:
             return self.log().count(self.neighbour.reconciled)
-        text = self._read(METRICS_PORT, "/metrics", is_secure=self.neighbour.secure_metrics)
+        _, text = self._read(METRICS_PORT, "/metrics", is_secure=self.neighbour.secure_metrics)
         assert "controller_runtime_reconcile_total" in text
         return sum(
             sample.value
@@ -149,7 +168,14 @@ class Installation:
         return [f"--config={path}"]
 
     def _filled(self, text: str) -> str:
-        return text.replace("{address}", self._address).replace("{certificates}", str(self._certificates))
+        values = {
+            "{address}": self._address,
+            "{certificates}": str(self._certificates),
+            "{kubeconfig}": str(self._kubeconfig),
+        }
+        for name, value in values.items():
+            text = text.replace(name, value)
+        return text
 
     def _adapted(self, document: JSON) -> JSON:
         """Return the document with our clusterIP and caBundle, and otherwise as it is."""
@@ -173,7 +199,11 @@ class Installation:
             for document in self._documents
             for webhook in document.get("webhooks", ())
         ]
-        return {each["name"]: each["namespace"] for each in called}
+        return {each["name"]: each["namespace"] for each in called} | self._own_service
+
+    @property
+    def _own_service(self) -> dict[str, str]:
+        return {self.neighbour.service: self._account[0]} if self.neighbour.service else {}
 
     def _write_certificate(self) -> None:
         names = [f"{name}.{namespace}.svc" for name, namespace in self._services.items()]
@@ -192,14 +222,15 @@ class Installation:
         files = {name: b64decode(text) for name, text in data.items()}
         if files:
             self._write_files(self._certificates, files)
-        if files and self.neighbour.flags and not DEFAULT_MOUNT.exists():
-            self._write_files(DEFAULT_MOUNT, files)
+        mount = self.neighbour.mount
+        if files and mount is not None and not mount.exists():
+            self._write_files(mount, files)
             self._has_mounted = True
         return bool(files)
 
     def _unmount(self) -> None:
-        if self._has_mounted:
-            shutil.rmtree(DEFAULT_MOUNT)
+        if self._has_mounted and self.neighbour.mount is not None:
+            shutil.rmtree(self.neighbour.mount)
 
     @staticmethod
     def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -229,12 +260,13 @@ class Installation:
         try:
             if self._services:  # what says that it is ready may not serve them yet
                 socket.create_connection((self._address, self.neighbour.port), timeout=10).close()
-            return bool(self._read(*self.neighbour.health))
+            port, path = self.neighbour.health
+            return self._read(port, path, is_secure=port == self.neighbour.port)[0] == HTTPStatus.OK
         except OSError:
             return False
 
-    def _read(self, port: int, path: str, *, is_secure: bool = False) -> str:
-        """Return what is served there. Raises OSError."""
+    def _read(self, port: int, path: str, *, is_secure: bool = False) -> tuple[int, str]:
+        """Return the status and what is served there. Raises OSError."""
         user = json.loads(self._plane.kubeconfig().read_text())["users"][0]["user"]
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = (
@@ -249,8 +281,12 @@ class Installation:
         with closing(connection):
             connection.request("GET", path, headers={"Authorization": f"Bearer {user['token']}"})
             answer = connection.getresponse()
-            text = answer.read().decode()
-        return text if answer.status == HTTPStatus.OK else ""
+            return answer.status, answer.read().decode()
+
+
+def _field_of(variable: JSON) -> str:
+    """Return the field of the pod that the value of a variable is."""
+    return str(variable["valueFrom"].get("fieldRef", {}).get("fieldPath", ""))
 
 
 def _conversions(document: JSON) -> list[JSON]:

@@ -29,7 +29,7 @@ def _option(
     return click.option(name, type=Parsed(metavar, parse), help=meaning, **more)
 
 
-def _count(name: str, what: str, meaning: str, default: str | None = None) -> Callable[[F], F]:
+def _count(name: str, what: str, meaning: str, default: str) -> Callable[[F], F]:
     """Return an option for a whole number; `what` names it in errors."""
     return _option(name, "NUMBER", partial(shapes.parse_count, what=what), meaning, default=default)
 
@@ -62,9 +62,6 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
     callback=_attention,
     help="The model's config.json: its KV cache.",
 )
-@_count("--layers", "number of layers", "With --kv-heads and --head-size: the KV cache.")
-@_count("--kv-heads", "number of KV heads", "Of grouped-query attention.")
-@_count("--head-size", "head size", "Size of one attention head (head_dim).")
 @_option(
     "--precision",
     _names(Precision),
@@ -88,26 +85,18 @@ def estimate(
     *,
     family: ModelShape | None,
     attention_of_config: Attention | None,
-    layers: int | None,
-    kv_heads: int | None,
-    head_size: int | None,
     gpus: int,
     output: str,
     **options: Any,
 ) -> None:
     """Estimate the GPU memory of a model and its GPU classes.
 
-    A rule of thumb, unless the KV cache is known: by --family, --config-json, or --layers, --kv-heads and --head-size. Optimizer
-    states and gradients are left out: full training needs several times more. Nothing is read from a network.
+    A rule of thumb, unless the KV cache is known: by --family or --config-json. Optimizer states and gradients are left out: full
+    training needs several times more. Nothing is read from a network.
 
     Exit codes: 0, or 2 if an option is not valid.
     """
-    stated = [number for number in (layers, kv_heads, head_size) if number is not None]
     attention = attention_of_config or (family and family.attention)
-    if layers is not None and kv_heads is not None and head_size is not None:
-        attention = Attention(layers=layers, kv_heads=kv_heads, head_size=head_size)
-    elif stated:
-        raise click.UsageError("--layers, --kv-heads and --head-size must stand together.")
     if family is None and options["params"] is None:
         raise click.UsageError("Missing option '--params' or '--family'.")
     family_defaults = {"params": family.params, "precision": family.precision} if family else {}

@@ -1,19 +1,17 @@
 """`gpu-admission rightsize`: workloads that would fit fewer GPUs, a MIG slice or a smaller class, and what that would save."""
 
 from datetime import datetime
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import click
 
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import Screen, print_as
+from webhook.commands.sizes_document import sizes_document
 from webhook.prometheus.client import Prometheus
-from webhook.tools.prices import Prices, money, read_prices
-from webhook.tools.rightsize.sizing import Size, Suggestion
-from webhook.tools.rightsize.workloads import SizedWorkload, SizeReport, read_sizes
+from webhook.tools.prices import Prices, read_prices
+from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 
 MAX_SHOWN = 40
 """Workloads in the text."""
@@ -61,7 +59,7 @@ def rightsize(
         report = read_sizes(
             api, prometheus, now, hours=window, namespaces=chosen, prices=priced, config=config
         )
-    print_as(output, document(report, priced), lambda screen: print_text(screen, report, priced))
+    print_as(output, sizes_document(report, priced), lambda screen: print_text(screen, report, priced))
 
 
 def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> None:
@@ -84,50 +82,3 @@ def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> Non
     for note in report.notes(currency):
         screen.paragraph(note)
     screen.limits_of_view(report.omitted)
-
-
-def document(report: SizeReport, prices: Prices | None) -> dict[str, Any]:
-    """Return what `-o json` prints. Hours and GiB are numbers, money is text."""
-    return {
-        "windowHours": report.hours,
-        "byHour": report.by_hour,
-        **({"currency": prices.currency, "saved": money(report.saved_cents)} if prices else {}),
-        "savedGPUHours": float(report.saved_gpu_hours),
-        "workloads": [_workload(workload) for workload in report.workloads],
-        "fitting": report.fitting,
-        "notJudged": report.unjudged,
-        "omitted": report.omitted,
-    }
-
-
-def _workload(workload: SizedWorkload) -> dict[str, Any]:
-    return {
-        "namespace": workload.namespace,
-        "owner": workload.owner,
-        "pods": workload.pods,
-        **_size(workload.size),
-        "peakMemoryGiB": _number(workload.peaks.memory_gib),
-        "peakUse": _number(workload.peaks.use),
-        "gpuHours": _number(workload.gpu_hours),
-        "idle": workload.peaks.are_idle,
-        "suggestions": [_suggestion(suggestion) for suggestion in workload.suggestions],
-    }
-
-
-def _suggestion(suggestion: Suggestion) -> dict[str, Any]:
-    return {
-        **_size(suggestion.size),
-        "because": suggestion.because,
-        "remark": suggestion.remark,
-        "gpuHours": _number(suggestion.gpu_hours),
-        "savedGPUHours": _number(suggestion.saved_gpu_hours),
-        **({} if suggestion.saved_cents is None else {"saved": money(suggestion.saved_cents)}),
-    }
-
-
-def _size(size: Size) -> dict[str, Any]:
-    return {"class": size.gpu_class, "resource": size.resource, "gpus": size.gpus}
-
-
-def _number(value: Fraction) -> float:
-    return round(float(value), 3)

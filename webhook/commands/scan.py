@@ -10,6 +10,7 @@ from webhook.commands import options
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import echo, fail, print_as, progress
 from webhook.commands.scan_text import print_text
+from webhook.commands.sizes_document import sizes_document
 from webhook.prometheus.client import Prometheus
 from webhook.tools.rightsize.workloads import read_sizes
 from webhook.tools.scan.proposal import write
@@ -70,4 +71,6 @@ def scan(
         echo(page(report))
     else:
         content = msgspec.to_builtins(report, enc_hook=str)
+        if report.right_size is not None:
+            content["rightSize"] = sizes_document(report.right_size)
         print_as(output, content, lambda screen: print_text(screen, report, propose))

@@ -50,13 +50,17 @@ USE = ("gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
 
 
 class Row(NamedTuple):
-    """One line of the table. use: GPU-hours that were used, idle, and not measured. cents: 0 without prices."""
+    """One line of the table. use: GPU-hours that were used, idle, and not measured. cents: 0 without prices.
+
+    held: when objects of a group held something; None of a sum.
+    """
 
     names: tuple[str, ...]
     hours: Fraction
     use: tuple[float, ...]
     objects: int
     cents: int
+    held: gpu_hours.Interval | None = None
 
 
 class Columns(NamedTuple):
@@ -115,14 +119,14 @@ def usage(
         end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
     cents = in_cents([priced.cost(each.by_class) if priced else NOTHING for each in groups])
     rows = [
-        Row(each.group, each.hours, each.use, each.objects, cost)
+        Row(each.group, each.hours, each.use, each.objects, cost, gpu_hours.Interval(each.first, each.last))
         for each, cost in zip(groups, cents, strict=True)
     ]
     columns = Columns(priced, use is not None)
     if output in STRUCTURED:
-        print_value(output, _document(by, groups, rows, columns, lines, summed))
+        print_value(output, _document(by, rows, columns, lines, summed))
     elif output == "csv":
-        echo_document(_csv(by, groups, rows, columns, summed.coverage))
+        echo_document(_csv(by, rows, columns, summed.coverage))
     elif summed.usage_lines:
         _print(Screen(), by, rows, columns)
     screen = Screen(stderr=True)
@@ -175,7 +179,6 @@ def _without_price(missing: Sequence[str], groups: Iterable[gpu_hours.GroupUsage
 
 def _document(
     by: Sequence[str],
-    groups: Sequence[gpu_hours.GroupUsage],
     rows: Sequence[Row],
     columns: Columns,
     lines: gpu_hours.Counts,
@@ -187,11 +190,11 @@ def _document(
         "groups": [
             {
                 **dict(zip(by, row.names, strict=True)),
-                **_since_until(gpu_hours.Interval(group.first, group.last)),
+                **_since_until(row.held),
                 **_figures(row, columns),
                 "objects": row.objects,
             }
-            for group, row in zip(groups, rows, strict=True)
+            for row in rows
         ],
         **_figures(_sum("total", rows), columns),
         **({"currency": columns.prices.currency} if columns.prices else {}),
@@ -201,7 +204,7 @@ def _document(
         "onlyAdmitted": usage.only_admitted,
         "usageLines": usage.usage_lines,
         "fileProblems": lines.problems,
-        "log": usage.coverage.log and _since_until(usage.coverage.log),
+        "log": _since_until(usage.coverage.log) or None,
         "gaps": [*map(_since_until, usage.coverage.gaps)],
         "gapHours": usage.coverage.gap_seconds / 3600,
     }
@@ -216,33 +219,24 @@ def _figures(row: Row, columns: Columns) -> dict[str, object]:
     }
 
 
-def _since_until(interval: gpu_hours.Interval) -> dict[str, str]:
-    moments = (timestamp(datetime.fromtimestamp(each, UTC)) for each in interval)
-    return dict(zip(("since", "until"), moments, strict=True))
+def _since_until(interval: gpu_hours.Interval | None) -> dict[str, str]:
+    """Return both moments; nothing of no interval."""
+    moments = [timestamp(datetime.fromtimestamp(each, UTC)) for each in interval or ()]
+    return dict(zip(("since", "until"), moments, strict=False))
 
 
-def _csv(
-    by: Sequence[str],
-    groups: Sequence[gpu_hours.GroupUsage],
-    rows: Sequence[Row],
-    columns: Columns,
-    coverage: gpu_hours.Coverage,
-) -> str:
+def _csv(by: Sequence[str], rows: Sequence[Row], columns: Columns, coverage: gpu_hours.Coverage) -> str:
     """Return a table by RFC 4180, a row for each group: no sum, so that a spreadsheet may add up the columns."""
     prices, text = columns.prices, io.StringIO()
     writer = csv.writer(text)
     use, costs = USE if columns.has_use else (), ("amount", "currency") if prices else ()
-    log = "/".join(_since_until(coverage.log).values()) if coverage.log else ""
+    log = "/".join(_since_until(coverage.log).values())
     gaps = " ".join("/".join(_since_until(gap).values()) for gap in coverage.gaps)
     writer.writerow([*by, "since", "until", "gpuHours", *use, "objects", *costs, "log", "gaps"])
-    for group, row in zip(groups, rows, strict=True):
+    for row in rows:
         hours = (row.hours, *map(Fraction, row.use if columns.has_use else ()))
         costs = (money(row.cents), prices.currency) if prices else ()
-        cells = [
-            *map(_cell, row.names),
-            *_since_until(gpu_hours.Interval(group.first, group.last)).values(),
-            *map(_decimal, hours),
-        ]
+        cells = [*map(_cell, row.names), *_since_until(row.held).values(), *map(_decimal, hours)]
         writer.writerow([*cells, row.objects, *costs, log, gaps])
     return text.getvalue()
 

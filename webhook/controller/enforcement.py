@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
 
+import msgspec
+
 from policies.registry import QUOTA_RULE
-from policies.rule import Mode
+from policies.rule import Mode, RuleOptions
 from webhook.cluster.namespaces import Namespaces, NamespaceUnknown
 from webhook.configuration.loader import Configuration
 
@@ -15,6 +17,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 LABELS_SECONDS = 2.0
 """Within these seconds the labels of a namespace must be read."""
+_IF_UNKNOWN = msgspec.convert({"onExceeded": "Queue"}, QUOTA_RULE.options)
 
 
 @dataclass(eq=False)
@@ -26,19 +29,20 @@ class Enforcement:
 
     def enforces_quota(self, namespace: str) -> bool:
         """Whether the mode of the rule is enforce there, also while the policy is paused. Else nobody waits in line."""
-        return self._enforces(namespace, must_queue=False)
+        return self._enforced(namespace) is not None
 
     def lets_wait(self, namespace: str) -> bool:
         """Whether its mode is enforce, and pods that exceed the quota wait in line."""
-        return self._enforces(namespace, must_queue=True)
+        options = self._enforced(namespace)
+        return options is not None and options.queues
 
     def respects_kueue(self, namespace: str) -> bool:
         """Whether pods that Kueue has admitted start also beyond the quota. False while that cannot be read."""
-        return self._enforces(namespace, must_queue=True, must_respect=True, unknown=False)
+        options = self._enforced(namespace)
+        return options is not None and options.respects_kueue
 
-    def _enforces(
-        self, namespace: str, *, must_queue: bool, must_respect: bool = False, unknown: bool = True
-    ) -> bool:
+    def _enforced(self, namespace: str) -> RuleOptions | None:
+        """Return the options of the rule in a namespace; None if its mode is not enforce."""
         policies = self.configuration().policies
         try:
             deadline = monotonic() + LABELS_SECONDS
@@ -49,10 +53,6 @@ class Enforcement:
             )
         except NamespaceUnknown as error:
             log.warning("%s: its labels, which select its policy: %s", namespace, error)
-            return unknown
+            return _IF_UNKNOWN
         rule = policies.for_namespace(namespace, labels).in_force(QUOTA_RULE.id, datetime.now(UTC))
-        if rule is None:
-            return False
-        options = rule[0].options
-        meets = (options.queues or not must_queue) and (options.respects_kueue or not must_respect)
-        return options.mode is Mode.ENFORCE and meets
+        return rule[0].options if rule is not None and rule[0].options.mode is Mode.ENFORCE else None

@@ -38,7 +38,8 @@ log = logging.getLogger("gpu_admission.controller")
 REMEMBERED_SECONDS = 30.0
 """How long the size of a gang is remembered. If it has fewer pods than before, it is read again: its object may be smaller."""
 AGAIN_SECONDS = 2.0
-"""Seconds until a failed read is repeated, and the read of an object that has no pods now: it is suspended, or scaled to zero."""
+"""Seconds until a failed read is repeated, and the read of an object that has no pods now: it is suspended, or scaled to zero. Of
+the latter they double, up to REMEMBERED_SECONDS: a pod that names such an object as its owner may have been made by anybody."""
 READING_SECONDS = 2.0
 """Seconds for the reads of the gangs of one namespace in one turn. The others are read AGAIN_SECONDS later."""
 MISSING_SECONDS = 60.0
@@ -118,12 +119,16 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What was found, until when it counts, since when it was looked for (monotonic), and how many pods have the source."""
+    """What was found, until when it counts, since when it was looked for (monotonic), and how many pods have the source.
+
+    `seconds`: for how long it counted when it was read.
+    """
 
     gang: KnownGang | None
     until: float
     since: float
     pods: int
+    seconds: float
 
 
 class Gangs:
@@ -160,13 +165,19 @@ class Gangs:
                 gang, seconds = (
                     self._found(namespace, source, known, now) if now < late else (_last(source, known), 0.0)
                 )
-                known = _Known(gang, now + seconds, now if known is None else known.since, 0)
+                known = _Known(gang, now + seconds, now if known is None else known.since, 0, seconds)
             remembered[source] = msgspec.structs.replace(known, pods=pods[source])
             if known.gang is not None:
                 gangs[source] = known.gang
         if remembered:
             self._known[namespace] = remembered
         return gangs
+
+    def seconds_to_read(self, namespace: str) -> float:
+        """Return the seconds until the next gang of unknown size is read again, after `find` returned one."""
+        known, now = self._known.get(namespace, {}).values(), monotonic()
+        waits = [each.until - now for each in known if each.gang is not None and not each.gang.size]
+        return min((each for each in waits if each > 0), default=AGAIN_SECONDS)
 
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
@@ -191,7 +202,10 @@ class Gangs:
             if is_final:
                 return None, REMEMBERED_SECONDS
             return _last(source, known), AGAIN_SECONDS
-        return gang, REMEMBERED_SECONDS if gang is None or gang.size else AGAIN_SECONDS
+        if gang is None or gang.size:
+            return gang, REMEMBERED_SECONDS
+        is_same = known is not None and known.gang == gang
+        return gang, min(2 * known.seconds, REMEMBERED_SECONDS) if known and is_same else AGAIN_SECONDS
 
     def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version

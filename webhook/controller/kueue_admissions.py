@@ -21,7 +21,7 @@ from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.kueue import GROUP, VERSIONS, Flavor, Workload, decode_flavor, decode_workload
-from webhook.controller.gangs import AGAIN_SECONDS, READING_SECONDS
+from webhook.controller.gangs import READING_SECONDS
 from webhook.controller.keepers import Keepers
 from webhook.controller.usage_cache import UsageCache
 from webhook.quota.counted_records import PodRecord
@@ -31,9 +31,6 @@ log = logging.getLogger("gpu_admission.controller")
 READ_AGAIN_SECONDS, WORKLOADS_A_SECOND = 1.0, 500
 """Minimum of seconds between two reads for a namespace, and Workloads that are read for it in a second on average. Each change of
 a pod gives its line a turn, and tenants choose how many of both there are."""
-LONGEST_PAUSE = 60.0
-"""Longest pause between two looks for a pod that names Kueue and is not admitted: AGAIN_SECONDS at first, doubled each time.
-Kueue starts what it has admitted, which gives the line a turn, so only a pod that names Kueue falsely waits for long."""
 PODS = "pods"
 """Key of the number of pods of a Workload, beside its amounts."""
 
@@ -41,7 +38,8 @@ PODS = "pods"
 class Admitted(msgspec.Struct, frozen=True):
     """The uids of the waiting pods that Kueue has admitted, and what it has admitted in their namespace.
 
-    `again`: the seconds until another look for other pods that claim so; None if there are none.
+    `again`: after how many seconds it may be read anew for other pods that claim so. None if it was read now, or there are none:
+    Kueue starts what it has admitted, which gives the line another turn.
     """
 
     uids: frozenset[str] = frozenset()
@@ -61,14 +59,6 @@ class _Read(msgspec.Struct, frozen=True):
     until: float
 
 
-class _Look(msgspec.Struct, frozen=True):
-    """The pods that wait for Kueue, and when to look for them again (monotonic), after this pause."""
-
-    uids: frozenset[str]
-    pause: float
-    due: float
-
-
 class KueueAdmissions:
     """`respects` says whether a namespace has `kueue: respect`."""
 
@@ -77,7 +67,6 @@ class KueueAdmissions:
     ) -> None:
         self._api, self._usage_cache, self._keepers, self._respects = api, usage_cache, keepers, respects
         self._known: dict[str, _Read] = {}
-        self._looks: dict[str, _Look] = {}
 
     def of(
         self,
@@ -90,20 +79,21 @@ class KueueAdmissions:
 
         The room of a Workload is for the uids for which quota is `held`, then for the first of its pods in line.
         """
-        named = [pod for pod in waiting if pod.waiting is not None and pod.waiting.names_kueue]
+        named = [pod for pod in waiting if pod.waiting and pod.waiting.may_be_kueues]
         if not named or not self._respects(namespace):
             return Admitted()
-        read = self._known.get(namespace)
-        if read is None or read.until <= monotonic():
+        read, now = self._known.get(namespace), monotonic()
+        is_kept = read is not None and now < read.until
+        if read is None or not is_kept:
             read = self._known[namespace] = self._read(namespace)
         named.sort(key=lambda pod: (pod.uid not in held, -pod.priority, pod.since, pod.uid))
-        uids = frozenset(self._admitted(namespace, named, read, demand_of) if read.rooms else ())
-        others = frozenset(pod.uid for pod in named) - uids
-        return Admitted(uids, read.amounts, self._seconds_to_look(namespace, others))
+        late = monotonic() + READING_SECONDS
+        uids = frozenset(self._admitted(namespace, named, read, demand_of, late) if read.rooms else ())
+        is_incomplete = monotonic() >= late or (is_kept and len(uids) < len(named))
+        return Admitted(uids, read.amounts, read.until - now if is_incomplete else None)
 
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
-        self._looks.pop(namespace, None)
 
     def _admitted(
         self,
@@ -111,9 +101,9 @@ class KueueAdmissions:
         named: Iterable[PodRecord],
         read: _Read,
         demand_of: Callable[[PodRecord], Vector],
+        late: float,
     ) -> Iterator[str]:
-        """Yield the uids of the pods for which their Workload has room; of none, if not all owners could be read in time."""
-        late = monotonic() + READING_SECONDS
+        """Yield the uids of the pods for which their Workload has room; of none, if not all owners were read before `late`."""
         pods = self._usage_cache.own_counter.sums.pods(namespace)
         running = [(pod, self._workload_of(pod, read, late)) for pod in pods if pod.holds_quota]
         waiting = [(pod, self._workload_of(pod, read, late)) for pod in named]
@@ -136,21 +126,6 @@ class KueueAdmissions:
         found = next((read.workload_of[uid] for uid in own if uid in read.workload_of), "")
         keeper = None if found else self._keepers.of(pod.namespace, pod.owner, late)
         return found or read.workload_of.get(keeper.uid if keeper else "", "")
-
-    def _seconds_to_look(self, namespace: str, uids: frozenset[str]) -> float | None:
-        """Return the seconds until the next look for these pods, which grow while there are no new ones; None without any."""
-        if not uids:
-            self._looks.pop(namespace, None)
-            return None
-        now, before = monotonic(), self._looks.get(namespace)
-        if before is None or not uids <= before.uids:
-            pause = AGAIN_SECONDS
-        elif now < before.due:
-            return before.due - now
-        else:
-            pause = min(2 * before.pause, LONGEST_PAUSE)
-        self._looks[namespace] = _Look(uids, pause, now + pause)
-        return pause
 
     def _read(self, namespace: str) -> _Read:
         """Return what Kueue has admitted in the namespace; nothing if that cannot be read."""

@@ -5,6 +5,7 @@ and patches the pods.
 """
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, creation_ti
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
-from webhook.controller.gangs import AGAIN_SECONDS, Gangs
+from webhook.controller.gangs import Gangs
 from webhook.controller.kueue_admissions import KueueAdmissions
 from webhook.controller.replacements import Replacements, demand_reader, now_ms
 from webhook.controller.usage_cache import UsageCache
@@ -41,6 +42,9 @@ PUT_BACK = (
     f"{GATE}: the API server called one that put the gate back"
 )
 """`serve` puts it back for every other user, so that a second apply of a manifest does not remove it."""
+CHANGED = "limit the mutating webhook that changes pods to their creation: one that exists must keep its fields; it wrote {}"
+_DIFFERENCE = re.compile("(?m)^[-+] .+")
+"""Fields of the stored pod and of the new one, in the API server's message (`ValidatePodUpdate` of Kubernetes)."""
 
 
 class _Aside(msgspec.Struct, frozen=True):
@@ -140,7 +144,7 @@ class WaitingLine:
         keeper_of = self.replacements.keeper_of(namespace, keepers)
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
-            self._reconcile_later(namespace, AGAIN_SECONDS)
+            self._reconcile_later(namespace, self._gangs.seconds_to_read(namespace))
         admitted = self._kueue.of(namespace, pods, demand_of, ledger.reservations.lifts)
         if admitted.again is not None:
             self._reconcile_later(namespace, admitted.again)
@@ -252,7 +256,7 @@ class WaitingLine:
             # The pod has changed, or the API server just started and knows no roles yet. What admission denies, it denies twice.
             before = self._aside.get(pod.uid)
             if before is not None and before.version == pod.version:
-                self._stand_aside(pod, str(error), pod.version)
+                self._stand_aside(pod, _problem(error), pod.version)
             else:
                 with self._lock:
                     self._aside[pod.uid] = _Aside(pod.version, 0.0, monotonic())
@@ -293,3 +297,11 @@ def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:
     """Yield the marks of the ledger as pods that wait since then."""
     for key, mark in ledger.marks.items():
         yield Waiter(uid=key, demand=mark.demand, since=creation_timestamp(mark.since))
+
+
+def _problem(error: errors.ApiError) -> str:
+    """Return what to do about a denial. Where fields differ a mutating webhook wrote them: our patch removes only a gate."""
+    differences = _DIFFERENCE.findall(str(error))
+    if not differences:
+        return str(error)
+    return CHANGED.format(" ".join(" ".join(each.split()).removesuffix(",") for each in differences))

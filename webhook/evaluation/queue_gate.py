@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from policies.pods.pod import Pod
 from policies.quota.ledger.decide import Line
 from policies.quota.line_findings import queued
-from policies.quota.waiting import kueue_holds, names_kueue, never_waits
+from policies.quota.waiting import names_kueue, never_waits
 from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from webhook.evaluation.decision import Decision
@@ -26,7 +26,7 @@ def queue(by: Evaluator, decision: Decision, pod: Pod, uid: str, *, by_daemonset
         return decision
     in_gang = may_be_in_gang(pod, by.configuration.workload_kinds)
     held = decision.policy.in_force(QUOTA_RULE.id, by.now)
-    by_kueue = bool(held and held[0].options.respects_kueue) and (names_kueue(pod) or kueue_holds(pod))
+    by_kueue = bool(held and held[0].options.respects_kueue) and names_kueue(pod)
     request = replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang, by_kueue=by_kueue)
     outcome = by.queues(request)
     if outcome is None:

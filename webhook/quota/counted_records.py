@@ -62,13 +62,13 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
 class WaitingPod(msgspec.Struct, frozen=True):
     """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority.
 
-    `names_kueue`: it claims that Kueue admitted it.
+    `may_be_kueues`: it claims that Kueue starts it, and no other gate holds it.
     """
 
     gate: int
     has_other_gate: bool
     priority: int
-    names_kueue: bool = False
+    may_be_kueues: bool = False
 
 
 class PodRecord(CountedRecord, frozen=True, kw_only=True):
@@ -422,7 +422,8 @@ _WAITING = msgspec.json.Decoder(_Waiting)
 def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
     names = [gate.name for gate in pod.spec.scheduling_gates or ()]
     priority = _WAITING.decode(raw).spec.priority or 0
-    return WaitingPod(names.index(GATE), len(names) > 1, priority, names_kueue(pod))
+    has_other_gate = len(names) > 1
+    return WaitingPod(names.index(GATE), has_other_gate, priority, names_kueue(pod) and not has_other_gate)
 
 
 def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:

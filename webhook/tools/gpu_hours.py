@@ -371,7 +371,8 @@ class Usage:
         elif line.verdict == "started":
             self._started[uid] = at
         elif not line.demand or not line.since:
-            raise ValueError("a line about an object must have its demand, and since when it exists")
+            self.unreadable += 1
+            return
         self.usage_lines += 1
         if not line.demand or uid in self._released:
             return

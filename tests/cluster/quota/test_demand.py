@@ -55,7 +55,7 @@ def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None
 
 
 def test_a_gate_is_not_lifted_for_a_class_that_has_no_room(team: Namespace) -> None:
-    """For one that has: tests/cluster/neighbours/test_kueue.py."""
+    """For one that has: tests/neighbours/test_kueue.py."""
     in_force(team, {"gpus": "8", "classes": {FAMILY: "2"}}, unclassifiedPods="TotalOnly")
     gates = [{"name": "kueue.x-k8s.io/admission"}]
     assert gpu_pods(team, "gated", gpus=3, schedulingGates=gates) == [201]

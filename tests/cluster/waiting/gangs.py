@@ -56,11 +56,6 @@ def job(name: str, pods: int, owner: JSON | None = None) -> JSON:
     return document
 
 
-def jobset(jobs: int, pods: int) -> JSON:
-    listed = [{"name": "workers", "replicas": jobs, "template": job("train", pods)}]
-    return made("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": listed})
-
-
 def pytorchjob(workers: int) -> JSON:
     roles = {
         "Master": {"replicas": 1, "template": TEMPLATE},

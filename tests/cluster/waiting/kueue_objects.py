@@ -13,7 +13,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.client import Client, accepted
 
 UID = "0f9c1f60-1111-4222-8333-44445555666{}"
-KUEUE_GATE = {"name": "kueue.x-k8s.io/admission"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 API = "/apis/kueue.x-k8s.io/v1beta2"
 SCOPES = {"Workload": "Namespaced", "ResourceFlavor": "Cluster"}
@@ -55,11 +54,10 @@ def definition(kind: str) -> JSON:
     return {"metadata": {"name": f"{plural}.kueue.x-k8s.io", "annotations": annotations}, "spec": spec}
 
 
-def workload(line: Line, name: str, uid: str, *conditions: str, kind: str = "Job", gpus: int = 0) -> None:
-    """Do what Kueue does for an object: make its Workload, and say what has come true of it, and of how many GPUs."""
+def workload(line: Line, name: str, uid: str, *conditions: str, gpus: int = 0) -> None:
+    """Do what Kueue does for a Job: make its Workload, and say what has come true of it, and of how many GPUs."""
     path = f"{API}/namespaces/{line.name}/workloads"
-    version = "batch/v1" if kind == "Job" else "v1"
-    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
     metadata = {"name": name, "labels": {"kueue.x-k8s.io/job-uid": uid}, "ownerReferences": [owner]}
     body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata}
     accepted(line.client.post(path, body))

@@ -10,7 +10,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
-from tests.cluster.waiting.gangs import create, job, jobset, member, pod_group, pytorchjob
+from tests.cluster.waiting.gangs import create, job, member, pod_group, pytorchjob
 from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
@@ -71,12 +71,6 @@ def of_pytorchjob(plane: ControlPlane, team: Line) -> list[JSON]:
     return [member(create(plane, team, pytorchjob(3)))] * 4
 
 
-def of_jobset(plane: ControlPlane, team: Line) -> list[JSON]:
-    owner = create(plane, team, jobset(2, 2))
-    jobs = [create(plane, team, job(f"train-workers-{number}", 2, owner)) for number in range(2)]
-    return [member(each) for each in jobs for _ in range(2)]
-
-
 def of_pod_group(plane: ControlPlane, team: Line) -> list[JSON]:
     return [member(create(plane, team, pod_group(4)))] * 4
 
@@ -84,7 +78,6 @@ def of_pod_group(plane: ControlPlane, team: Line) -> list[JSON]:
 @cases(
     "members",
     pods_of_a_pytorchjob=of_pytorchjob,
-    pods_of_the_jobs_of_a_jobset=of_jobset,
     pods_that_name_a_pod_group=of_pod_group,
 )
 def test_a_gang_waits_for_all_of_its_pods(

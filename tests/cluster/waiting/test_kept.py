@@ -8,7 +8,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
-from tests.cluster.waiting.gangs import TEMPLATE, create, job, jobset, made, member, reference
+from tests.cluster.waiting.gangs import TEMPLATE, create, made, reference
 from tests.cluster.waiting.line import Line
 from tests.cluster.waiting.operators import Operator, mpijob, other_waits, pytorchjob, ray_cluster
 from tests.controlplane import ControlPlane
@@ -52,41 +52,6 @@ def test_nor_if_nobody_waits(line: Line, plane: ControlPlane) -> None:
     operator.make("again")
     assert line.starts("again")
     assert line.waits("other")
-
-
-def test_a_jobset_that_restarts_goes_before_all_that_came_later(line: Line, plane: ControlPlane) -> None:
-    in_force(line, {"gpus": "8"})
-    owner = create(plane, line, jobset(2, 4))
-
-    def jobs(attempt: int) -> list[str]:
-        names = []
-        for number in range(2):
-            made_job = create(plane, line, job(f"train-workers-{number}", 4, owner))
-            for index in range(4):
-                names.append(f"attempt-{attempt}-{number}-{index}")
-                line.pod(names[-1], 1, metadata=member(made_job))
-        return names
-
-    first = jobs(0)
-    assert line.starts(*first)
-    for number in range(2):
-        behind = create(plane, line, job(f"behind-{number}", 4))
-        for index in range(4):
-            line.pod(f"behind-{number}-{index}", 1, metadata=member(behind))
-    assert eventually(lambda: len(line.waiting()) == 8)
-    assert line.is_counted()
-
-    line.set_phase(first[0], "Failed")
-    for number in range(2):
-        path = f"/apis/batch/v1/namespaces/{line.name}/jobs/train-workers-{number}"
-        accepted(line.client.delete(path, {"propagationPolicy": "Orphan"}))
-        accepted(line.client.patch(path, {"metadata": {"finalizers": None}}))
-    for name in first:
-        line.delete_pod(name)
-    time.sleep(GONE_SECONDS)
-    assert len(line.waiting()) == 8
-    assert line.starts(*jobs(1))
-    assert len(line.waiting()) == 8
 
 
 def succeeded(operator: Operator) -> None:

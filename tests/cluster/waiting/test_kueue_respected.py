@@ -9,17 +9,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.controllers import Running, eventually, uses
-from tests.cluster.quota.quotas import gpu_pod, in_force
+from tests.cluster.quota.quotas import in_force
 from tests.cluster.waiting.conftest import queueing
-from tests.cluster.waiting.kueue_objects import API, KUEUE_GATE, UID, kinds_of_kueue, pod_of_job, workload
+from tests.cluster.waiting.kueue_objects import API, UID, kinds_of_kueue, pod_of_job, workload
 from tests.cluster.waiting.line import POLICY, Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
+from webhook.controller.reconciler import LINE_TURN_SECONDS
 
 RESPECT = POLICY.replace("onExceeded: Queue", "onExceeded: Queue, kueue: respect")
 TRAIN = UID.format(1)
 WHILE = 5
-"""Seconds in which a pod that Kueue has admitted would have started: the controller looks every 2."""
+"""Seconds in which a pod that Kueue has admitted would have started."""
 
 
 @pytest.fixture(scope="module")
@@ -59,21 +60,8 @@ def test_it_waits_until_kueue_says_so(line: Line) -> None:
     time.sleep(WHILE)
     assert line.waits("train-0")
     workload(line, "train", TRAIN, "QuotaReserved", "Admitted", gpus=3)
-    assert line.starts("train-0", seconds=10)
+    assert line.starts("train-0", seconds=LINE_TURN_SECONDS + 10)
     assert uses(line, 5)
-
-
-def test_a_pod_under_its_gate_starts_when_kueue_has_removed_that(line: Line) -> None:
-    body = gpu_pod("own", 4, schedulingGates=[KUEUE_GATE])
-    accepted(line.create(body | {"metadata": {"name": "own", "labels": {"kueue.x-k8s.io/managed": "true"}}}))
-    assert line.waits("own"), "also a pod that is larger than the quota"
-    workload(line, "own", line.get("own")["metadata"]["uid"], "Admitted", kind="Pod", gpus=4)
-    time.sleep(WHILE)
-    assert line.waits("own")
-    gates = [each for each in line.get("own")["spec"]["schedulingGates"] if each != KUEUE_GATE]
-    accepted(line.client.patch(line.path("pods", "own"), {"spec": {"schedulingGates": gates}}))
-    assert line.starts("own", seconds=10)
-    assert uses(line, 6)
 
 
 def test_a_tenant_starts_no_more_than_kueue_has_admitted(line: Line) -> None:

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 
 OURS, OTHER, KUEUE = {"name": GATE}, {"name": "example.com/other"}, {"name": "kueue.x-k8s.io/admission"}
+QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
 CLAIM = {"name": "gpus", "resourceClaimTemplateName": "gpus"}
 
 
@@ -52,11 +51,12 @@ def test_who_never_waits(document: JSON, by_daemonset: bool, why: str) -> None:
     assert never_waits(view(document), by_daemonset=by_daemonset) == why
 
 
-@pytest.mark.parametrize("field", ["labels", "annotations"])
-def test_a_pod_names_kueue_in_its_metadata_unless_kueue_holds_it(field: str) -> None:
-    document = pod(gpu_container())
-    assert not names_kueue(view(document))
-    document["metadata"][field] = {"kueue.x-k8s.io/queue-name": "team"}
-    assert names_kueue(view(document))
-    document["spec"]["schedulingGates"] = [KUEUE]
-    assert not names_kueue(view(document))
+@cases(
+    ("document", "want"),
+    not_at_all=(gated(OTHER), False),
+    by_a_label=({**gated(), "metadata": {"labels": QUEUE}}, True),
+    by_an_annotation=({**gated(), "metadata": {"annotations": QUEUE}}, True),
+    by_a_gate=(gated(KUEUE), True),
+)
+def test_a_pod_names_kueue(document: JSON, want: bool) -> None:
+    assert names_kueue(view(document)) is want

@@ -112,7 +112,6 @@ WHOLE_NUMBER = "a whole number from 1 to 1000000000"
         "Invalid value for '--family': must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, "
         'qwen3-235b-a22b (of others, state the number of parameters), not "clip".',
     ),
-    layers=((*B7, "--layers", "32"), "--layers, --kv-heads and --head-size must stand together."),
     params=(
         ("--params", "many"),
         "Invalid value for '--params': must be a number of parameters such as 70b, 350M or 1.3e9, not \"many\".",
@@ -154,7 +153,6 @@ KNOWN_CACHE = [
 
 @cases(
     "arguments",
-    numbers=("--layers", "80", "--kv-heads", "8", "--head-size", "128"),
     config_json=("--config-json", "config.json"),
     family_with_other_parameters=("--family", "llama-3.1-70b"),
 )

@@ -93,12 +93,34 @@ def table(
     problems: bool = False,
     until: datetime | None = None,
 ) -> list[str]:
-    reports = [
-        QuotaReport(QuotaRecord(namespace=each.namespace, uid="", version=""), each, None) for each in quotas
-    ]
+    reports = QuotaReports([report(each) for each in quotas], until, ["list nodes"])
     shown = [each for each in quotas if each.has_problem or not problems]
-    command.print_table(Screen(), QuotaReports(reports, until, ["list nodes"]), shown, AT, problems=problems)
+    command.print_table(Screen(), reports, shown, AT, problems=problems)
     return capsys.readouterr().out.splitlines()
+
+
+def report(
+    found: QuotaSummary,
+    status: QuotaStatus | None = None,
+    objects: list[HolderOfQuota] | None = None,
+    **record: Any,
+) -> QuotaReport:
+    fields: dict[str, Any] = {
+        "spec": QuotaSpec(hard=Hard(gpus=8)),
+        "status": status or QuotaStatus(),
+        **record,
+    }
+    stored = QuotaRecord(namespace=found.namespace, uid="", version="", **fields)
+    return QuotaReport(stored, found, objects)
+
+
+def text(capsys: pytest.CaptureFixture[str], shown: QuotaReport, **more: Any) -> str:
+    command.print_text(Screen(), QuotaReports([shown], None, [], **more), AT)
+    return capsys.readouterr().out
+
+
+def document(shown: QuotaReport, **more: Any) -> dict[str, Any]:
+    return command.document(QuotaReports([shown], None, [], **more))
 
 
 def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,14 +154,7 @@ def test_all_that_is_said_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> 
         message="no count yet",
         last_transition_time="",
     )
-    record = QuotaRecord(
-        namespace="team",
-        uid="",
-        version="",
-        generation=2,
-        spec=QuotaSpec(hard=Hard(gpus=8)),
-        status=QuotaStatus(hard={"gpus": Fraction(8)}, observed_generation=1, conditions=(ready,)),
-    )
+    status = QuotaStatus(hard={"gpus": Fraction(8)}, observed_generation=1, conditions=(ready,))
     waits = HolderOfQuota(
         kind="Pod",
         name="small",
@@ -147,11 +162,9 @@ def test_all_that_is_said_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> 
         pending_since=datetime(2026, 11, 22, 6, 2, tzinfo=UTC),
     )
     runs = HolderOfQuota(kind="Pod", name="big", node="node-a", demand={"gpus": Fraction(8)})
-    report = QuotaReport(record, summary("team", state=QuotaState.NOT_COUNTED), [waits, runs])
+    uncounted = summary("team", state=QuotaState.NOT_COUNTED)
 
-    command.print_text(Screen(), QuotaReports([report], None, []), AT)
-
-    assert capsys.readouterr().out == (
+    assert text(capsys, report(uncounted, status, [waits, runs], generation=2)) == (
         "team  NotCounted: every GPU pod is denied\n"
         "                                 ▄ pending ▒ reserved     used + reserved of hard\n"
         "  gpus                           █████▄▒▒▒··············· 2 + 1 of 8, 0.14 pending\n"
@@ -165,12 +178,10 @@ def test_all_that_is_said_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_quota_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
-    record = QuotaRecord(namespace="team", uid="", version="", problem="the GPUQuota cannot be read: why")
-    report = QuotaReport(record, summary("team", state=QuotaState.UNREADABLE), None)
+    problem = "the GPUQuota cannot be read: why"
+    shown = report(summary("team", state=QuotaState.UNREADABLE), spec=None, problem=problem)
 
-    command.print_text(Screen(), QuotaReports([report], None, []), AT)
-
-    assert capsys.readouterr().out == "team\n  error: the GPUQuota cannot be read: why\n"
+    assert text(capsys, shown) == f"team\n  error: {problem}\n"
 
 
 ALL, OF_ML = f"{GROUP}/gpuquotas", f"{GROUP}/namespaces/ml/gpuquotas"
@@ -257,26 +268,19 @@ def test_a_column_of_idle_gpus_where_use_is_measured(capsys: pytest.CaptureFixtu
 def test_who_is_idle_in_a_namespace(
     idle: IdleGPUs | None, want: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = QuotaRecord(namespace="a", uid="", version="", spec=QuotaSpec(hard=Hard(gpus=8)))
-    report = QuotaReport(record, summary("a", idle=idle), None)
-    command.print_text(Screen(), QuotaReports([report], None, []), AT)
-    lines = capsys.readouterr().out.splitlines()
+    lines = text(capsys, report(summary("a", idle=idle))).splitlines()
     assert [line for line in lines if "idle" in line] == want
 
 
 def test_who_keeps_quota_while_its_pods_are_replaced(capsys: pytest.CaptureFixture[str]) -> None:
-    status = QuotaStatus(kept=(KeptQuota("RayCluster/train", {"gpus": Fraction(2)}),))
-    record = QuotaRecord(namespace="a", uid="", version="", spec=QuotaSpec(hard=Hard(gpus=8)), status=status)
-    reports = QuotaReports([QuotaReport(record, summary("a"), None)], None, [])
-    command.print_text(Screen(), reports, AT)
-    lines = capsys.readouterr().out.splitlines()
-    assert "  kept for RayCluster/train, whose pods are replaced: 2 GPUs" in lines
-    (kept,) = command.document(reports)["quotas"][0]["kept"]
+    keeps = QuotaStatus(kept=(KeptQuota("RayCluster/train", {"gpus": Fraction(2)}),))
+    shown = report(summary("a"), keeps)
+    assert "  kept for RayCluster/train, whose pods are replaced: 2 GPUs" in text(capsys, shown).splitlines()
+    (kept,) = document(shown)["quotas"][0]["kept"]
     assert kept == {"object": "RayCluster/train", "demand": {"gpus": "2"}}
 
 
 def test_the_queues_of_kueue(capsys: pytest.CaptureFixture[str]) -> None:
-    record = QuotaRecord(namespace="a", uid="", version="", spec=QuotaSpec(hard=Hard(gpus=8)))
     used = Reserved(flavor="h100", resource="nvidia.com/gpu", reserved="6", nominal="8")
     queues = (
         QueueState(
@@ -300,9 +304,7 @@ def test_the_queues_of_kueue(capsys: pytest.CaptureFixture[str]) -> None:
             namespace="a", name="no", cluster_queue="", pending=1, admitted=0, is_stopped=False, exists=False
         ),
     )
-    reports = QuotaReports([QuotaReport(record, summary("a"), None)], None, [], queues=queues)
-    command.print_text(Screen(), reports, AT)
-    assert capsys.readouterr().out.splitlines()[-15:] == [
+    assert text(capsys, report(summary("a")), queues=queues).splitlines()[-15:] == [
         "  Kueue: LocalQueue batch: 1 admitted, 2 pending; ClusterQueue gpus has reserved",
         "    6 of 8 nvidia.com/gpu of flavor h100",
         f"    Job/one: admitted at {utc(AT, AT)}",
@@ -312,8 +314,8 @@ def test_the_queues_of_kueue(capsys: pytest.CaptureFixture[str]) -> None:
         "  Kueue: LocalQueue night: 0 admitted, 3 pending, stopped",
         "  Kueue: LocalQueue no: 0 admitted, 1 pending, does not exist",
     ]
-    document = command.document(reports)["queues"][0]
-    assert (document["clusterQueue"], document["reserved"][0]["nominal"]) == ("gpus", "8")
+    first = document(report(summary("a")), queues=queues)["queues"][0]
+    assert (first["clusterQueue"], first["reserved"][0]["nominal"]) == ("gpus", "8")
 
 
 def test_what_is_read_of_kueues_queues(tmp_path: Path) -> None:
@@ -385,17 +387,10 @@ def test_a_bar_shows_what_runs_and_what_does_not(used: str, pending: str, reserv
 
 
 def test_the_line_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> None:
-    record = QuotaRecord(
-        namespace="team",
-        uid="",
-        version="",
-        spec=QuotaSpec(hard=Hard(gpus=8)),
-        status=QuotaStatus(used={"gpus": Fraction(8)}, waiting=LINE),
-    )
-    report = QuotaReport(record, summary("team", waiting=LINE), [])
+    waits = QuotaStatus(used={"gpus": Fraction(8)}, waiting=LINE)
+    shown = report(summary("team", waiting=LINE), waits, [])
 
-    command.print_text(Screen(), QuotaReports([report], None, []), AT)
-    lines = capsys.readouterr().out.splitlines()
+    lines = text(capsys, shown).splitlines()
     at = lines.index("  16 pods wait in line for 9 GPUs since 06:02 UTC:")
     assert lines[at + 1 : at + 7] == [
         "     1  Pod/notebook since 06:02 UTC: next in line, needs 1 GPU, 0 of 8 free;",
@@ -405,8 +400,7 @@ def test_the_line_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> None:
         "        line when that is removed",
         "        and 10 pods more",
     ]
-    document = command.document(QuotaReports([report], None, []))
-    assert document["quotas"][0]["waiting"]["next"][1]["gang"] == "Job/train"
+    assert document(shown)["quotas"][0]["waiting"]["next"][1]["gang"] == "Job/train"
 
 
 def test_a_condition_is_in_words_and_what_a_budget_says_is_there_once(
@@ -418,19 +412,12 @@ def test_a_condition_is_in_words_and_what_a_budget_says_is_there_once(
         Condition("BudgetLow", "True", "Low", low, "", 1),
         Condition("UnmappedResources", "True", "Unknown", "not counted: amd.com/gpu", "", 1),
     )
-    record = QuotaRecord(
-        namespace="team",
-        uid="",
-        version="",
-        spec=QuotaSpec(hard=Hard(gpus=8)),
-        status=QuotaStatus(used={"gpus": Fraction(8)}, conditions=conditions),
-    )
+    status = QuotaStatus(used={"gpus": Fraction(8)}, conditions=conditions)
     row = BudgetRow(key="gpus", granted=Fraction(100), used=Fraction(90), unknown=Fraction(0))
     end = AT + timedelta(days=8)
     budget = BudgetSummary(period="month", start=AT, end=end, until=AT, rows=(row,), message=low)
-    report = QuotaReport(record, msgspec.structs.replace(summary("team"), budget=budget), None)
+    found = msgspec.structs.replace(summary("team"), budget=budget)
 
-    command.print_text(Screen(), QuotaReports([report], None, []), AT)
-    text = " ".join(capsys.readouterr().out.split())
-    assert "unmapped resources: not counted: amd.com/gpu" in text
-    assert (text.count(low), "budgetlow" in text) == (1, False)
+    said = " ".join(text(capsys, report(found, status)).split())
+    assert "unmapped resources: not counted: amd.com/gpu" in said
+    assert (said.count(low), "budgetlow" in said) == (1, False)

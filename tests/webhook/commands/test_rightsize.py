@@ -13,7 +13,8 @@ from tests.webhook.commands.rightsizing import report
 from tests.webhook.tools.rightsize.peaks import H100, MIG, peaks
 from webhook.commands import main
 from webhook.commands.output import Screen
-from webhook.commands.rightsize import document, print_text
+from webhook.commands.rightsize import print_text
+from webhook.commands.sizes_document import sizes_document
 from webhook.tools.prices import Prices
 
 PAGE = Path(__file__).parents[3] / "docs" / "operate" / "usage.md"
@@ -57,7 +58,7 @@ def test_of_many_workloads_the_first_are_shown(capsys: pytest.CaptureFixture[str
 
 
 def test_json_has_numbers_and_every_suggestion() -> None:
-    found = document(report(peaks("9.2", "0.1"), PRICES), PRICES)
+    found = sizes_document(report(peaks("9.2", "0.1"), PRICES), PRICES)
 
     (workload,) = found.pop("workloads")
     (suggestion,) = workload.pop("suggestions")

@@ -1,5 +1,6 @@
 """What `gpu-admission scan` prints of a report, and what ends it; what it finds: tests/webhook/tools/scan/."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -14,10 +15,12 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.rightsizing import report as right_size
 from tests.webhook.tools.rightsize.peaks import peaks
+from tests.webhook.tools.scan.evaluated import EMPTY_REPORT, NOTHING_PROPOSED
 from webhook.cluster.capacity import ClassCapacity
 from webhook.commands import main, scan
 from webhook.commands.output import Screen
 from webhook.commands.scan_text import print_text
+from webhook.commands.sizes_document import sizes_document
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.scan.report import (
     Effect,
@@ -26,31 +29,8 @@ from webhook.tools.scan.report import (
     PlannedChange,
     Proposal,
     Remark,
-    ScanReport,
 )
 
-NOTHING_PROPOSED = Proposal(classes=(), quotas={}, teams={}, exemptions={}, relaxed=(), files={})
-EMPTY = ScanReport(
-    scanned_at="2026-11-21T12:00:00Z",
-    source="the built-in defaults",
-    is_enforced=False,
-    omitted=(),
-    pods=0,
-    gpu_pods=0,
-    workloads=0,
-    pod_effects={},
-    workload_effects={},
-    rules={},
-    problems=(),
-    changes=(),
-    left_out=0,
-    namespaces=(),
-    classes={},
-    unread=(),
-    nodes=(),
-    limit_ranges=(),
-    proposal=NOTHING_PROPOSED,
-)
 EFFECTS = "                            refused  changed   warned   logged\n"
 NO_POD = (
     "0 pods (0 with GPUs) and 0 workloads, evaluated by the built-in defaults\n"
@@ -62,7 +42,7 @@ NO_POD = (
 
 
 def printed(capsys: pytest.CaptureFixture[str], found: dict[str, Any], directory: Path | None = None) -> str:
-    print_text(Screen(), msgspec.structs.replace(EMPTY, **found), directory)
+    print_text(Screen(), msgspec.structs.replace(EMPTY_REPORT, **found), directory)
     return capsys.readouterr().out
 
 
@@ -314,6 +294,13 @@ def test_what_is_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     tried = "  --propose DIRECTORY writes these documents, once they were tried on the pods\n"
     want = f"{NO_POD}\nTo begin with\n{tried}"
     assert (result.exit_code, result.stdout, said) == (0, want, ["reading pods", "reading nodes"])
+
+
+def test_sizes_are_written_as_rightsize_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "read_sizes", lambda *_, **__: sizes(1))
+    result = run(tmp_path, "--prometheus-url", "https://127.0.0.1:1", "-o", "json")
+
+    assert json.loads(result.stdout)["rightSize"] == json.loads(json.dumps(sizes_document(sizes(1))))
 
 
 def test_documents_that_are_not_valid_end_it(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ TWO_CERTIFICATES = ["serve", "--certificate-secret", "x", "--self-signed", "y"]
 CONTROLLER, URL = ["controller", "--prometheus-url"], "https://prometheus:9090"
 CHECK, EXPORT, SERVE = ["check", "-f", "-"], ["export", "--kubernetes"], ["serve", "--standalone"]
 STANDALONE = "Error: --standalone works without a cluster: omit it, or --kubeconfig and --context"
-ESTIMATE = ["estimate", "--params", "7b"]
-NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 to 1000000000, not \"x\"."
 
 
 @cases(
@@ -155,14 +153,6 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
         ["why", "-A", "job/train"],
         "Error: -A lists all namespaces: omit the name",
     ),
-    rightsize_all_namespaces_and_one=(
-        ["rightsize", "-A", "-n", "x", "--prometheus-url", URL],
-        "Error: -A means all namespaces: omit -n",
-    ),
-    rightsize_without_prometheus=(
-        ["rightsize"],
-        "Error: --prometheus-url is required: peaks are read from there",
-    ),
     pause_without_an_end=(["pause", "--reason", "x"], "Error: Missing option '--for'."),
     pause_without_a_reason=(["pause", "--for", "5m"], "Error: Missing option '--reason'."),
     pause_for_an_empty_reason=(
@@ -173,20 +163,6 @@ NO_COUNT = "Error: Invalid value for '{}': must be a {}, a whole number from 1 t
         ["pause", "--reason", "x", "--for", "48h"],
         "Error: Invalid value for '--for': \"48h\" must be at most 24h.",
     ),
-    release_nothing=(["release"], "Error: name the pods to release: -n NAMESPACE, or -A"),
-    estimate_a_part_of_the_attention=(
-        [*ESTIMATE, "--layers", "3"],
-        "Error: --layers, --kv-heads and --head-size must stand together.",
-    ),
-    estimate_no_layers=([*ESTIMATE, "--layers", "x"], NO_COUNT.format("--layers", "number of layers")),
-    estimate_no_kv_heads=(
-        [*ESTIMATE, "--kv-heads", "x"],
-        NO_COUNT.format("--kv-heads", "number of KV heads"),
-    ),
-    estimate_no_head_size=([*ESTIMATE, "--head-size", "x"], NO_COUNT.format("--head-size", "head size")),
-    estimate_no_batch=([*ESTIMATE, "--batch", "x"], NO_COUNT.format("--batch", "batch size")),
-    estimate_no_sequence=([*ESTIMATE, "--sequence", "x"], NO_COUNT.format("--sequence", "sequence length")),
-    estimate_no_gpus=([*ESTIMATE, "--gpus", "x"], NO_COUNT.format("--gpus", "number of GPUs")),
 )
 def test_what_cannot_work_is_refused(arguments: list[str], want: str) -> None:
     result = CliRunner().invoke(main, arguments)

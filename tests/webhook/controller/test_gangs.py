@@ -286,6 +286,20 @@ def test_what_is_suspended_is_a_gang_again_when_it_is_resumed(
     assert found.size == 4
 
 
+def test_what_stays_suspended_is_read_less_and_less_often(server: ApiServer, clock: Clock) -> None:
+    """Anybody can make a pod that names it as its owner, and waits."""
+    server.answer = answering({JOB: made({**job(4)["spec"], "suspend": True})})
+    gangs = gangs_of(server)
+    for seconds in (2, 4, 8, 16, 30, 30):
+        find(gangs, JOB_SOURCE)
+        reads = len(server.requests)
+        assert gangs.seconds_to_read("team") == seconds
+        clock.now += seconds - 1
+        find(gangs, JOB_SOURCE)
+        assert (len(server.requests), gangs.seconds_to_read("team")) == (reads, 1)
+        clock.now += 1
+
+
 @cases(("code", "size"), forbidden=(403, 0), gone=(404, None), failing=(500, 0), overloaded=(429, 0))
 def test_a_controller_that_cannot_be_read(
     server: ApiServer, caplog: pytest.LogCaptureFixture, code: int, size: int | None

@@ -17,7 +17,6 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, group, status
 from webhook.configuration.loader import load_directory
 from webhook.controller import kueue_admissions
-from webhook.controller.gangs import AGAIN_SECONDS
 from webhook.controller.kueue_admissions import PODS, Admitted, KueueAdmissions
 from webhook.quota.counted_records import PodRecord, WaitingPod
 from webhook.workloads.gang_sources import GangSource
@@ -33,8 +32,8 @@ FLAVORS = [
 
 
 def waits(uid: str, owner: str = "", **fields: Any) -> PodRecord:
-    """Return a pod that waits. `priority`, `since`, `names_kueue` and `demand` are said if they matter."""
-    waiting = WaitingPod(0, has_other_gate=False, priority=0, names_kueue=fields.pop("names_kueue", True))
+    """Return a pod that waits. `priority`, `since`, `may_be_kueues` and `demand` are said if they matter."""
+    waiting = WaitingPod(0, has_other_gate=False, priority=0, may_be_kueues=fields.pop("may_be_kueues", True))
     source = GangSource("batch/v1", "Job", owner, uid=owner) if owner else None
     known = {"waiting": waiting, "holds_quota": False, "priority": 0, "since": AT, "demand": gpus_of(T4)}
     found: Any = SimpleNamespace(uid=uid, namespace="team", owner=source, **{**known, **fields})
@@ -129,7 +128,7 @@ def kueue(*workloads: JSON, **objects: Any) -> dict[str, Any]:
     not_what_another_cluster_runs=([waits("a", "job")], [workload("job", clusterName="other")], "", 0),
     not_what_is_being_deleted=([waits("a", "job")], [deleted(workload("job"))], "", 0),
     not_a_pod_of_another_object_under_its_label=([waits("a", "forged")], [workload("job")], "", 2),
-    not_a_pod_that_names_no_kueue=([waits("a", "job", names_kueue=False)], [workload("job")], "", 0),
+    not_a_pod_that_names_no_kueue=([waits("a", "job", may_be_kueues=False)], [workload("job")], "", 0),
     nothing_of_an_amount_that_is_none=([waits("a", "job")], [workload("job", "many")], "", 0),
 )
 def test_what_kueue_has_admitted(
@@ -139,8 +138,6 @@ def test_what_kueue_has_admitted(
 
     amounts = {key: amount for key, amount in found.amounts.items() if key != PODS}
     assert (found.uids, amounts) == (frozenset(uids), gpus_of(T4, number) if number else {})
-    is_named = any(pod.waiting and pod.waiting.names_kueue for pod in pods)
-    assert found.again == (AGAIN_SECONDS if is_named and not uids else None)
 
 
 FULL = [runs("1", "job"), runs("2", "job")]
@@ -213,7 +210,7 @@ def test_a_flavor_without_labels_admits_no_class(tmp_path: Path) -> None:
     not_json={**kueue(), WORKLOADS: Answer(b"{")},
 )
 def test_what_cannot_be_read_is_not_admitted(tmp_path: Path, objects: dict[str, Any]) -> None:
-    assert admitted(tmp_path, [waits("a", "job")], objects) == Admitted(again=AGAIN_SECONDS)
+    assert admitted(tmp_path, [waits("a", "job")], objects) == Admitted()
 
 
 def test_nothing_is_read_where_the_policy_does_not_say_so(tmp_path: Path) -> None:
@@ -240,24 +237,21 @@ def test_how_often_workloads_are_read(
     assert lists == [lists[0], lists[0], 2 * lists[0]]
 
 
-def test_how_often_it_looks_for_a_pod_that_names_kueue_falsely(
+def test_it_looks_once_more_for_a_pod_that_is_newer_than_what_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Less and less often, however many turns its line has meanwhile, until there is another such pod."""
+    """A pod that names Kueue falsely costs no reads: a pod that Kueue starts is a change, which gives its line a turn."""
     clock, forged = [0.0], waits("forged", "none")
     monkeypatch.setattr(kueue_admissions, "monotonic", lambda: clock[0])
     with ApiServer(tmp_path, answering(kueue(workload("job")))) as server:
-        kueue_line = admissions(server)
+        line = admissions(server)
 
         def again(*waiting: PodRecord) -> float | None:
-            return kueue_line.of("team", waiting, lambda _pod: gpus_of(T4), ()).again
+            return line.of("team", waiting, lambda _pod: gpus_of(T4), ()).again
 
-        for pause in (2, 4, 8, 16, 32, 60, 60):
-            assert again(forged) == pause
-            clock[0] += pause / 2
-            assert again(forged) == pause / 2, "another turn"
-            clock[0] += pause / 2
-        assert again(forged, waits("another")) == AGAIN_SECONDS
-        assert again(forged) == AGAIN_SECONDS
+        assert again(forged) is None
+        clock[0] = 0.25
+        assert again(forged, waits("newer")) == 0.75
         assert again(waits("a", "job")) is None
-        assert again(forged) == AGAIN_SECONDS
+        clock[0] = 1
+        assert again(forged, waits("newer")) is None

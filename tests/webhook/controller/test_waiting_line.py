@@ -99,6 +99,19 @@ def test_a_pod_whose_gate_is_put_back_stands_aside(world: World) -> None:
     ]
 
 
+def test_what_a_mutating_webhook_would_change_is_said(world: World) -> None:
+    world.refusal = errors.Invalid(
+        'Pod "train" is invalid: spec: Forbidden: pod updates may not change fields other than …\n'
+        '  ],\n  "RestartPolicy": "Always",\n-  "TerminationGracePeriodSeconds": 30,\n+  "TerminationGracePeriodSeconds": 77,\n'
+    )
+    for _ in range(2):
+        world.line._lift(POD)
+    assert world.denials == [
+        "limit the mutating webhook that changes pods to their creation: one that exists must keep its fields; it wrote "
+        '- "TerminationGracePeriodSeconds": 30 + "TerminationGracePeriodSeconds": 77'
+    ]
+
+
 def test_a_bug_is_logged_and_the_pod_is_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
     def bug() -> bool:
         raise KeyError("a bug")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
@@ -235,21 +235,15 @@ def order_of(arguments: Mapping[str, str]) -> Order:
         return Order.WORST
 
 
+_SIZES: dict[Order, Callable[[summaries.QuotaSummary], Fraction | int]] = {
+    Order.NAMESPACE: lambda _quota: 0,
+    Order.DENIED: lambda quota: quota.denied or 0,
+    Order.FULLEST: lambda quota: quota.fullest,
+    Order.LARGEST: lambda quota: quota.row.held if quota.row else 0,
+    Order.PENDING: lambda quota: quota.pending_gpus,
+    Order.IDLE: lambda quota: quota.idle_gpus or NOTHING,
+}
+
+
 def _key(quota: summaries.QuotaSummary, order: Order) -> tuple[Any, ...]:
-    size: Fraction | int
-    match order:
-        case Order.NAMESPACE:
-            size = 0
-        case Order.WORST:
-            return quota.urgency
-        case Order.DENIED:
-            size = quota.denied or 0
-        case Order.FULLEST:
-            size = quota.fullest
-        case Order.LARGEST:
-            size = quota.row.held if quota.row else 0
-        case Order.PENDING:
-            size = quota.pending_gpus
-        case Order.IDLE:
-            size = quota.idle_gpus or NOTHING
-    return -size, quota.namespace
+    return quota.urgency if order is Order.WORST else (-_SIZES[order](quota), quota.namespace)

@@ -14,7 +14,6 @@ from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.vendors import MIG_SLICE
 from policies.pods.annotations import GPU_CLASS
 from policies.quota.amounts import NOTHING, format_amount
-from webhook.tools.json_struct import JsonStruct
 from webhook.tools.prices import Prices, in_cents, money
 
 HEADROOM = Fraction(5, 4)
@@ -26,16 +25,16 @@ Offers = Mapping[str, Collection[str]]
 """By class, the resources that nodes offer."""
 
 
-class Size(JsonStruct, frozen=True):
+class Size(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs of a pod: `gpus` of a resource.
 
     memory_gib: of one. compute: the part of the card's compute that one has. weight: the part of a card that a quota counts.
     """
 
-    gpu_class: str = msgspec.field(name="class")
+    gpu_class: str
     resource: str
     gpus: int
-    memory_gib: int = msgspec.field(name="memoryGiB")
+    memory_gib: int
     compute: Fraction = WHOLE
     weight: Fraction = WHOLE
 
@@ -49,12 +48,12 @@ class Size(JsonStruct, frozen=True):
         return f"{self.resource}: {self.gpus}"
 
 
-class Peaks(JsonStruct, frozen=True):
+class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """The largest values of pods: of one GPU, and of all GPUs of a pod together. Memory in GiB; a busy GPU or slice has use 1."""
 
-    memory_gib: Fraction = msgspec.field(name="memoryGiB")
+    memory_gib: Fraction
     use: Fraction
-    memory_gib_of_pod: Fraction = msgspec.field(name="memoryGiBOfPod")
+    memory_gib_of_pod: Fraction
     use_of_pod: Fraction
 
     @property
@@ -70,7 +69,7 @@ class Candidate(NamedTuple):
     remark: str = ""
 
 
-class Suggestion(JsonStruct, frozen=True):
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     """A sufficient size, and why. Hours are of whole cards in a month; money is saved in a month, in cents."""
 
     size: Size

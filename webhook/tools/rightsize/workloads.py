@@ -22,7 +22,6 @@ from webhook.prometheus.client import Prometheus
 from webhook.prometheus.recorded_series import USE_BY_HOUR
 from webhook.quota.counted_records import PODS
 from webhook.tools.classes import use_of_class
-from webhook.tools.json_struct import JsonStruct
 from webhook.tools.prices import Prices, money
 from webhook.tools.recorded_use import Measured, read_peaks
 from webhook.tools.rightsize.sizing import MONTHLY_HOURS, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
@@ -55,7 +54,7 @@ class GPUPod(NamedTuple):
     has_succeeded: bool
 
 
-class SizedWorkload(JsonStruct, frozen=True):
+class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """Pods of one owner and one size. pod_hours: what they run in a month, added up."""
 
     namespace: str
@@ -83,7 +82,7 @@ class SizedWorkload(JsonStruct, frozen=True):
         return self.pod_hours * self.size.cards
 
 
-class SizeReport(JsonStruct, frozen=True):
+class SizeReport(msgspec.Struct, frozen=True, kw_only=True):
     """The workloads of a cluster that could be smaller.
 
     hours: the window. by_hour: whether the hourly rules were read. workloads: those with suggestions, the best saving first.

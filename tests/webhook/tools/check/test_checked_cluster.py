@@ -291,18 +291,6 @@ def test_an_object_whose_policy_is_not_known_is_no_pass(tmp_path: Path) -> None:
     ]
 
 
-def test_without_the_documents_nothing_is_evaluated(tmp_path: Path) -> None:
-    given = {**cluster(), POLICIES: FORBIDDEN}
-
-    result = check(tmp_path, given, stdin=TWO)
-
-    assert (result.exit_code, result.output) == (
-        2,
-        "error: use --config, or ask the platform team for the chart's tenants.readPolicies: you may not list "
-        "gpupolicies.gpu-admission.dev, by which manifests are evaluated\n",
-    )
-
-
 def test_documents_of_a_directory_beside_the_facts_of_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     written = json.dumps({"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUPolicy", **OF_A})

@@ -125,14 +125,6 @@ def waiting(*gates: str, on_exceeded: str = "Queue") -> JSON:
     return {PODS: [held], QUOTAS: [counted], **policy(**{"gpu-quota": {"onExceeded": on_exceeded}})}
 
 
-def controller(account: str) -> JSON:
-    spec = {"serviceAccountName": account, "containers": [{"name": "controller", "args": []}]}
-    metadata = {"name": "controller", "namespace": "gpu-admission"}
-    return {
-        "/apis/apps/v1/deployments": [{"metadata": metadata, "spec": {"template": {"spec": spec}}}],
-    }
-
-
 def renamed(**spec: str) -> JSON:
     """Return a quota whose manifest has a field that was renamed."""
     found = quota(COUNTED, **spec)
@@ -326,18 +318,6 @@ FOLLOWED = {
         "remove spec.pausedUntil as soon as its reason is gone: gpu-admission resume",
         ({POLICIES: [stored({"priority": 1})]},),
     ),
-    "an old API server": Row(
-        "kubernetes-version",
-        {"/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.4"}},
-        "upgrade Kubernetes to 1.35 or newer",
-        ({"/version": {"major": "1", "minor": "35", "gitVersion": "v1.35.0"}},),
-    ),
-    "no controller": Row(
-        "controller",
-        {},
-        "start the controller: kubectl -n gpu-admission logs deployment/gpu-admission-controller",
-        (LEADS,),
-    ),
     "an exemption that ended": Row(
         "documents",
         {POLICIES: [stored(exemption("2027-01-30"))]},
@@ -410,12 +390,6 @@ FOLLOWED = {
         {**waiting(GATE, on_exceeded="Deny"), **LEADS},
         f"wait: they start in order; to start them now: {EMERGENCY} -n team",
         ({**waiting(on_exceeded="Deny"), **LEADS},),
-    ),
-    "a controller that the webhook does not know": Row(
-        "controller-user",
-        controller("builder"),
-        "run it in gpu-admission with serviceAccountName: gpu-admission-controller, without --kubeconfig",
-        (controller("gpu-admission-controller"),),
     ),
     "a field that the API server dropped": Row(
         "gpu-quotas",

@@ -2,6 +2,7 @@
 
 from tests.builders import JSON
 from tests.webhook.tools.doctor.followed import FOLLOWED, MAPPINGS, Row, document
+from tests.webhook.tools.doctor.objects import LEADS
 from webhook.tools.doctor.checks.configurations import expected_objects
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -52,7 +53,33 @@ def called_by(*flags: str, ingress: JSON | None = None) -> JSON:
     }
 
 
+def controller(account: str) -> JSON:
+    spec = {"serviceAccountName": account, "containers": [{"name": "controller", "args": []}]}
+    metadata = {"name": "controller", "namespace": "gpu-admission"}
+    return {
+        "/apis/apps/v1/deployments": [{"metadata": metadata, "spec": {"template": {"spec": spec}}}],
+    }
+
+
 FOLLOWED_INSTALLATION = {
+    "an old API server": Row(
+        "kubernetes-version",
+        {"/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.4"}},
+        "upgrade Kubernetes to 1.35 or newer",
+        ({"/version": {"major": "1", "minor": "35", "gitVersion": "v1.35.0"}},),
+    ),
+    "no controller": Row(
+        "controller",
+        {},
+        "start the controller: kubectl -n gpu-admission logs deployment/gpu-admission-controller",
+        (LEADS,),
+    ),
+    "a controller that the webhook does not know": Row(
+        "controller-user",
+        controller("builder"),
+        "run it in gpu-admission with serviceAccountName: gpu-admission-controller, without --kubeconfig",
+        (controller("gpu-admission-controller"),),
+    ),
     "a webhook of updates that fails closed": Row(
         "entries",
         configuration("mutating", RESTORE, failurePolicy="Fail"),

@@ -68,6 +68,7 @@ def test_the_checks_in_their_order() -> None:
         ("taints", "Policies and classes tolerate the taints of GPU nodes, and no others"),
         ("class-labels", "Every class in a GPUPolicy or GPUClass has nodes with its label"),
         ("unknown-classes", "Every GPU node is of a known class"),
+        ("device-plugins", "Nodes with the labels of GPUs have some"),
         ("spot-pools", "The spot pool of every policy has nodes"),
         ("unmapped", "Quotas count every device"),
         ("device-kinds", "Kinds of DRA devices have all attributes that selectors may read"),

@@ -61,6 +61,18 @@ def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z"
             "it"
         ],
     ),
+    a_node_with_labels_and_no_gpus=(
+        "device-plugins",
+        [
+            node("a", T4, [], **{"nvidia.com/gpu": "0"}),
+            node("b", T4),
+            node("cpu", {}, [], **{"nvidia.com/gpu": "0"}),
+        ],
+        [
+            "labelled-node-without-gpus: Node a must have the GPUs that its labels name: pods that request them stay pending\n"
+            "see the device plugin there: kubectl get pods -A --field-selector spec.nodeName=a"
+        ],
+    ),
     two_classes_of_a_family=("unknown-classes", [node("a", {"accelerator": "nvidia-a100"})], []),
     a_resource_of_no_mapping=(
         "unmapped",

@@ -1,10 +1,13 @@
-"""Objects that workloads refer to, and that do not exist."""
+"""Objects that workloads refer to and that do not exist; workloads and pods with ResourceClaims."""
 
 from pathlib import Path
+from typing import Any
 
+from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.tools.doctor.objects import GPU, POLICIES, namespace, stored
-from tests.webhook.tools.installed_clusters import assert_found
+from tests.webhook.cluster.apiserver import status
+from tests.webhook.tools.doctor.objects import GPU, NAMESPACES, OURS, POLICIES, excluding, namespace, stored
+from tests.webhook.tools.installed_clusters import assert_found, checked
 
 NO_CLASS = (
     "runtime-class-missing: Job/train in team names RuntimeClass missing, which does not exist: the API "
@@ -68,3 +71,50 @@ def test_what_a_workload_with_a_model_refers_to(tmp_path: Path) -> None:
         "kubectl -n team create secret generic aws --from-literal=KEY=VALUE, see docs/tenants/model-warming.md",
     ]
     assert_found("references", objects, want, tmp_path)
+
+
+DRA = "/apis/resource.k8s.io"
+TEMPLATES, CLAIMS = f"{DRA}/v1/resourceclaimtemplates", f"{DRA}/v1/resourceclaims"
+SERVED = {DRA: {"versions": [{"version": "v1"}]}, TEMPLATES: [], CLAIMS: []}
+
+
+def template(device_class: str) -> JSON:
+    request = {"name": "some", "exactly": {"deviceClassName": device_class}}
+    identity = {"name": "mine", "namespace": "team", "uid": "u"}
+    return {"metadata": identity, "spec": {"spec": {"devices": {"requests": [request]}}}}
+
+
+SPEC = {
+    "runtimeClassName": "missing",
+    "containers": [{"name": "a", "image": "x", "resources": {"claims": [{"name": "it"}]}}],
+    "resourceClaims": [{"name": "it", "resourceClaimTemplateName": "mine"}],
+}
+IDENTITY = {"name": "web", "namespace": "team", "uid": "u"}
+WORKLOAD = {"/apis/apps/v1/deployments": [{"metadata": IDENTITY, "spec": {"template": {"spec": SPEC}}}]}
+UNSEEN = {
+    OURS: excluding("team"),
+    NAMESPACES: [namespace("team")],
+    f"{NAMESPACES}/team/pods": [{"metadata": IDENTITY, "spec": SPEC}],
+}
+
+
+@cases(
+    ("check", "objects", "finding"),
+    a_workload=("references", WORKLOAD, "runtime-class-missing"),
+    a_pod_that_nobody_reviews=("excluded-namespaces", UNSEEN, "unseen-gpu-pods"),
+)
+@cases(
+    ("devices", "is_found"),
+    of_a_nic=({**SERVED, TEMPLATES: [template("dra.net")]}, False),
+    of_a_gpu=({**SERVED, TEMPLATES: [template("gpu.nvidia.com")]}, True),
+    of_a_template_that_is_not_there=(SERVED, True),
+    that_may_not_be_read=({**SERVED, TEMPLATES: status(403, "no", "Forbidden")}, True),
+    where_none_are_served=({}, True),
+)
+def test_a_claim(
+    tmp_path: Path, check: str, objects: dict[str, Any], finding: str, devices: JSON, is_found: bool
+) -> None:
+    result = checked(check, {**objects, **devices}, tmp_path)
+
+    assert [each.id for each in result.findings] == ([finding] if is_found else [])
+    assert result.not_checked == ()

@@ -260,32 +260,3 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert result.stderr == f"error: {tmp_path / 'missing.jsonl'}: No such file or directory\n"
-
-
-def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> None:
-    lines: list[LINE | bytes] = [
-        count("released", "a", 0, 90),
-        count("released", "d", 0, 60),
-        count("held", "b", 0, 60, "2", namespace="other"),
-        validated("c", 0),
-        b"nothing",
-    ]
-
-    result = CliRunner(env={"COLUMNS": None}).invoke(usage, [written(tmp_path / "audit.jsonl", lines)])
-
-    assert result.stdout.splitlines() == [
-        "NAMESPACE   GPU-HOURS  OBJECTS",
-        "other            3.00        1",
-        "team             2.50        2",
-        "total            5.50        3",
-    ]
-    assert result.stderr.splitlines() == [
-        "1 pod or claim without a line that says when it ended: each counts as long as the controller that wrote its last "
-        "line has further lines.",
-        "1 pod or claim was admitted, but in no line of the controller, and not counted: never stored, or no controller led "
-        "meanwhile.",
-        "1 of 5 lines left out: they cannot be read as lines of an audit log.",
-        "The log begins at 2026-11-21T01:00:00Z and ends at 2026-11-21T01:30:00Z.",
-        "No controller wrote for 0.5 h: 2026-11-21T01:00:00Z to 2026-11-21T01:30:00Z. What began and ended then is not in the "
-        "total, and what ended then counts to its last line: how many GPU-hours are missing is not known.",
-    ]

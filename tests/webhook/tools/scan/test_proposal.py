@@ -21,8 +21,7 @@ from policies.registry import RULES
 from policies.rule import Mode
 from policies.rules.gpu_toleration import GPUTolerationOptions
 from tests.cases import cases
-from tests.webhook.tools.scan.built_in import BUILT_IN
-from tests.webhook.tools.scan.evaluated import UNKNOWN, evaluated_pod
+from tests.webhook.tools.scan.evaluated import BUILT_IN, UNKNOWN, evaluated_pod
 from webhook.cluster.capacity import GPUNode
 from webhook.commands import scan_text
 from webhook.commands.output import Screen

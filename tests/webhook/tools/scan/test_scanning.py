@@ -9,7 +9,7 @@ from tests.builders import gpu_container, uid
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from tests.webhook.tools.doctor.objects import POLICIES, stored
-from tests.webhook.tools.status.allocated_claims import allocated, cluster_with
+from tests.webhook.tools.status.stored import allocated, cluster_with
 from webhook.configuration.loader import load_directory
 from webhook.quota.team_documents import team_path
 from webhook.tools.scan.scanning import ClusterFacts, Scan, _unread

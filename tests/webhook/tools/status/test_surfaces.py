@@ -15,7 +15,7 @@ from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, QUOTA, cluster
-from tests.webhook.tools.status.published import CONFIG_MAP, published
+from tests.webhook.tools.status.stored import CONFIG_MAP, published
 from webhook.commands import main
 from webhook.tools.console.app import console_server
 from webhook.tools.why.explaining import explain

@@ -8,7 +8,7 @@ from tests.builders import JSON, gpu_container, manifest
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import status
 from tests.webhook.commands.checked_cluster import POLICIES, policy
-from tests.webhook.tools.why.explained import explained
+from tests.webhook.tools.why.situations import explained
 from webhook.tools.why.explanation import Answer
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)

@@ -7,7 +7,7 @@ from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import group
 from tests.webhook.commands.checked_cluster import FORBIDDEN
-from tests.webhook.tools.why.explained import explained
+from tests.webhook.tools.why.situations import explained
 from webhook.tools.why.explanation import Answer, Awaited, Source
 
 API = "/apis/kueue.x-k8s.io/v1beta2"

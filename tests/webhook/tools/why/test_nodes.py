@@ -1,15 +1,19 @@
-"""What `why` says of nodes that no pod can be placed on."""
+"""What `why` says of nodes that no pod can be placed on, and which choices of a finding it keeps."""
 
+from fractions import Fraction
 from typing import Any
 
 from msgspec.structs import replace
 
+from policies.finding import Edit, Edits, Finding, either
+from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import ClassAdvice
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import RUNNING, fits, pod, situation, unschedulable
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, NodeFit, Way
+from webhook.tools.why.now import After, nearest, now
 from webhook.tools.why.reasons import answer_of
 
 FULL = replace(fits("a", "has 0 of 8 free", remedy="wait for 4"), way=Way(awaits=(Awaited.ROOM,)))
@@ -76,6 +80,11 @@ def deployment(updated: int = 1, **strategy: Any) -> JSON:
         "the only node with GPUs cannot take it: Node a has 0 of 8 free",
         "wait for 4, or wait until the autoscaler adds a node, or see in its log why it does not",
     ),
+    nodes_without_their_device_plugin=(
+        {"nodes": [replace(fits("a", "has 0 in all"), allocatable={"nvidia.com/gpu": Fraction(0)})]},
+        "the only node with GPUs cannot take it: Node a has 0 in all",
+        "ask the platform team why the device plugins of these nodes offer none",
+    ),
     an_update_that_would_wait_for_its_own_pods=(
         {"nodes": [FULL], "data": deployment()},
         "the only node with GPUs cannot take it: Node a has 0 of 8 free; its update ends no old pod before a new one is ready",
@@ -122,3 +131,39 @@ def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> N
 def test_the_pod_with_which_nodes_are_compared(pods: list[StoredPod], want: str | None) -> None:
     stuck = situation(pods=pods).stuck
     assert (stuck.metadata.name if stuck else None) == want
+
+
+T4 = Edit("spec.nodeSelector[accelerator]", "nvidia-t4")
+L4 = Edit("spec.nodeSelector[accelerator]", "nvidia-l4")
+SMALLER = Edit("spec.containers[0].resources.limits[nvidia.com/gpu]", 1)
+FREE = NodeFit(name="a", kind="t4", free={}, allocatable={})
+FULL = replace(
+    FREE,
+    against=("has 0 of 8 free",),
+    remedy="wait until 1 GPU is free",
+    way=Way(awaits=(Awaited.ROOM,)),
+)
+TOO_SMALL = replace(FREE, against=("has 1 of 2",), remedy="request 1 GPU", way=Way(edits=(SMALLER,)))
+
+
+@cases(
+    ("after", "remedy"),
+    runs_at_once=(After([FREE]), "set accelerator: nvidia-t4"),
+    a_full_node=(After([FULL]), "set accelerator: nvidia-t4, and wait until 1 GPU is free"),
+    an_autoscaler=(
+        After([], adds="NodePool t4"),
+        "set accelerator: nvidia-t4, and wait until NodePool t4 adds a node",
+    ),
+)
+def test_a_choice_says_what_the_pod_then_waits_for(after: After, remedy: str) -> None:
+    finding = Finding(reason=NO_NODE, message="no node has class nvidia-l4", choices=either(T4, L4))
+
+    def tried(edits: Edits) -> After | None:
+        return after if edits == (T4,) else None
+
+    assert now(finding, tried).remedy == remedy
+
+
+def test_a_node_says_what_to_write_and_what_the_pod_then_waits_for() -> None:
+    nodes = nearest([TOO_SMALL], lambda _: After([FULL]))
+    assert [node.remedy for node in nodes] == ["request 1 GPU, and wait until 1 GPU is free"]

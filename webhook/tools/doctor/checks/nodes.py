@@ -268,6 +268,26 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("node-of-several-classes", _subject(names), message, remedy)
 
 
+@doctor_check("device-plugins", "Nodes with the labels of GPUs have some", READ)
+def _device_plugins(cluster: InstalledCluster) -> Iterator[Observation]:
+    configuration, with_gpus = cluster.configuration, {node.name for node in cluster.gpu_nodes}
+    if configuration.resource_mapping.device_kinds.kinds:
+        return  # they may have their GPUs in ResourceSlices
+    nodes = [
+        node.name
+        for node in cluster.nodes
+        if node.name not in with_gpus
+        and node.is_ready
+        and classes_of_node(node.labels, configuration.classes)
+    ]
+    if nodes:
+        message = "must have the GPUs that its labels name: pods that request them stay pending"
+        remedy = (
+            f"see the device plugin there: kubectl get pods -A --field-selector spec.nodeName={min(nodes)}"
+        )
+        yield warning("labelled-node-without-gpus", _subject(nodes), message, remedy)
+
+
 @doctor_check("spot-pools", "The spot pool of every policy has nodes", READ)
 def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
     policies = cluster.configuration.policies
@@ -307,4 +327,4 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("unmapped-device-class", f"DeviceClass/{name}", message, remedy)
 
 
-CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _spot_pools, _unmapped_resources)
+CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _device_plugins, _spot_pools, _unmapped_resources)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
+from policies.pods.conditions import true_condition
 from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Pod
@@ -46,10 +47,8 @@ class _Stored(msgspec.Struct):
 def has_ended(workload: msgspec.Raw) -> bool:
     """Whether the workload is a Job that is complete or has failed, or a run that has ended (Tekton, Argo)."""
     status = msgspec.json.decode(workload, type=_Stored).status
-    conditions = status.get("conditions") or ()
-    return bool(status.get("completionTime") or status.get("finishedAt")) or any(
-        each.get("type") in {"Complete", "Failed"} and each.get("status") == "True" for each in conditions
-    )
+    is_finished = status.get("completionTime") or status.get("finishedAt")
+    return bool(is_finished or true_condition(status, "Complete", "Failed"))
 
 
 def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:

@@ -1,18 +1,28 @@
-"""Budgets of GPU-hours by the status of a GPUQuota: what is shown, and what is taken as spent."""
+"""What the status of a GPUQuota says of budgets, and the claims that hold a quota."""
 
 from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 from msgspec.structs import replace
 
+from policies.gpus.device_classes import ClusterDevices, decode_device_class
 from policies.quota.amounts import GPUS, Hard
 from policies.quota.budget import BudgetSpec, Spending
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec
 from tests.budgets import T4, at, budget, spending
 from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, status
+from tests.webhook.tools.status.stored import allocated, cluster_with
 from webhook.cluster.objects import Condition
+from webhook.configuration.loader import load_objects
 from webhook.quota.documents import BudgetStatus, QuotaRecord, QuotaStatus
-from webhook.tools.status.quotas import quota_ledger_from_status, quota_status
+from webhook.tools.status.listed_devices import AllocatedKinds
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.quotas import holders_of_quota, quota_ledger_from_status, quota_status
 from webhook.tools.status.summaries import BudgetRow
 
 NOW, LATER = datetime(2026, 11, 26, 12, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
@@ -97,3 +107,37 @@ def test_what_commands_take_as_spent(
 
     assert ledger is not None
     assert (ledger.budget, ledger.spending) == (budget(gpus=5000, t4=20), want)
+
+
+SLICE = allocated("gpu-0-mig-1g10gb-0")
+
+
+@cases(
+    ("claim", "node", "may_list_slices", "want"),
+    the_slice_that_it_has=(SLICE, "n1", True, "1/7"),
+    its_pod_is_not_bound=(SLICE, "", True, "1"),
+    other_pods_may_use_it=(allocated("gpu-0-mig-1g10gb-0", made_for_pod=False), "n1", True, "1"),
+    it_has_a_card=(allocated("gpu-0", request="gpu/large"), "n1", True, "1"),
+    it_has_nothing_yet=(allocated(), "n1", True, "1"),
+    a_device_that_no_slice_lists=(allocated("gone"), "n1", True, "1"),
+    its_reader_may_not_list_slices=(SLICE, "n1", False, "1"),
+)
+def test_what_a_claim_holds(
+    tmp_path: Path, claim: dict[str, Any], node: str, may_list_slices: bool, want: str
+) -> None:
+    cluster = cluster_with(claim, node)
+    stored = cast("list[Any]", cluster.objects["deviceclasses"])
+    classes = tuple(decode_device_class(msgspec.json.encode(each)) for each in stored)
+    with ApiServer(tmp_path, cluster) as server:
+        reader = Permitted(server.client())
+        slices = reader.slices()
+        assert slices is not None
+        kinds = AllocatedKinds(slices, load_objects([]).resource_mapping).device_kinds
+        published = load_objects([], ClusterDevices(classes, kinds))
+        if not may_list_slices:
+            cluster.objects["resourceslices"] = status(403, "no", "Forbidden")
+            reader = Permitted(server.client())
+        found = holders_of_quota(reader, published, "ml", UnclassifiedPods.TOTAL_ONLY, None)
+
+    assert [(each.kind, str(each.demand[GPUS])) for each in found] == [("ResourceClaim", want)]
+    assert reader.omitted == ([] if may_list_slices else ["list resourceslices.resource.k8s.io"])

@@ -1,10 +1,37 @@
-"""A claim that may get a card or a slice of it, its pod, and the slices of its node, for a scripted API server."""
+"""What the controller publishes of nodes; a claim that may get a card or a slice of it, its pod, and the slices of its node."""
 
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
-from tests.builders import container, uid
+import msgspec
+
+from tests.builders import JSON, container, uid
 from tests.resource_slices import DRIVER, node_slices
 from tests.webhook.cluster.apiserver import Collections, collection, group
+from webhook.cluster.capacity import counted_node_reader
+from webhook.cluster.published_capacity import PublishedCapacity, encode, published_classes
+from webhook.configuration.loader import load_directory
+
+CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-capacity"
+GPU = "nvidia.com/gpu"
+
+
+def published(at: datetime, nodes: Sequence[JSON], used_on: Mapping[str, int]) -> JSON:
+    """Return the ConfigMap that the controller wrote then; `used_on`: whole GPUs by node."""
+    configuration = load_directory(None)
+    read = counted_node_reader(configuration)
+    found = []
+    for each in nodes:
+        counted = read(msgspec.Raw(msgspec.json.encode(each)))
+        assert counted.gpus is not None
+        used = {GPU: Fraction(used_on.get(counted.name, 0))}
+        found.append(msgspec.structs.replace(counted.gpus, used=used))
+    classes = published_classes(found, {}, configuration.classes)
+    return {"metadata": {"name": "x"}, **json.loads(encode(PublishedCapacity(at, classes)))}
+
 
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid("p"), "controller": True}
 
