@@ -198,7 +198,8 @@ def test_a_claim_without_a_name() -> None:
     ((severity, said),) = findings(document)
     assert (severity, said) == (
         Severity.DENIAL,
-        "spec.resourceClaims[1]: must have resourceClaimName or resourceClaimTemplateName, and not below source since Kubernetes 1.31",
+        "spec.resourceClaims[1]: must have resourceClaimName or resourceClaimTemplateName, and not below source "
+        "since Kubernetes 1.31",
     )
 
 
