@@ -137,7 +137,9 @@ class Unscheduled(NamedTuple):
     def _filled(self, text: str) -> str:
         sources = (volume.persistent_volume_claim for volume in self.pod.spec.volumes or ())
         names = " or ".join(dict.fromkeys(source.claim_name for source in sources if source))
-        return text.format(claims=f"PersistentVolumeClaim {names}", contact=self.contact)
+        # The claims of ephemeral volumes are named by the pod, and not in it.
+        claims = f"PersistentVolumeClaim {names}" if names else "a PersistentVolumeClaim"
+        return text.format(claims=claims, contact=self.contact)
 
 
 def insufficient(said: str) -> Collection[str]:
