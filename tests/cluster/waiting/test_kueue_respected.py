@@ -21,6 +21,8 @@ RESPECT = POLICY.replace("onExceeded: Queue", "onExceeded: Queue, kueue: respect
 TRAIN = UID.format(1)
 WHILE = 5
 """Seconds in which a pod that Kueue has admitted would have started."""
+SECOND = 1.1
+"""Pods of one second have their places by uid."""
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,28 @@ def test_a_tenant_starts_no_more_than_kueue_has_admitted(line: Line) -> None:
     accepted(line.remove_gates("more-of-the-job"))
     assert line.waits("more-of-the-job"), "only our controller removes it"
     assert uses(line, 4)
+
+
+def test_a_tenant_passes_others_with_no_more_than_its_workload_has(
+    running: Running,  # noqa: ARG001 - it runs
+    plane: ControlPlane,
+) -> None:
+    """Although the quota has room, which the first pod in line lacks in part."""
+    line = Line(plane)
+    in_force(line, {"gpus": "4"})
+    line.pod("holder", 2)
+    line.pod("first", 3)
+    assert line.waits("first")
+    workload(line, "train", TRAIN, "QuotaReserved", "Admitted", gpus=1)
+    accepted(pod_of_job(line, "train-0", TRAIN))
+    assert line.starts("train-0", seconds=10)
+    time.sleep(SECOND)
+    accepted(pod_of_job(line, "forged", TRAIN))
+    time.sleep(WHILE)
+    assert line.waiting() == {"first", "forged"}
+    assert uses(line, 3)
+    line.delete_pod("train-0")
+    assert line.starts("forged", seconds=10), "one pod of the Workload at a time"
 
 
 def test_what_kueue_takes_back_starts_nothing_any_more(line: Line) -> None:
