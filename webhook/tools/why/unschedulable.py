@@ -137,8 +137,8 @@ class Unscheduled(NamedTuple):
     def _filled(self, text: str) -> str:
         sources = (volume.persistent_volume_claim for volume in self.pod.spec.volumes or ())
         names = " or ".join(dict.fromkeys(source.claim_name for source in sources if source))
-        # The claims of ephemeral volumes are named by the pod, and not in it.
-        claims = f"PersistentVolumeClaim {names}" if names else "a PersistentVolumeClaim"
+        # The claim of an ephemeral volume has no name in the pod.
+        claims = f"PersistentVolumeClaim {names}" if names else "the PersistentVolumeClaim of a volume"
         return text.format(claims=claims, contact=self.contact)
 
 
