@@ -178,15 +178,6 @@ def test_a_pod_does_not_wait_for_another_of_its_object(reasons: str, remedy: str
     assert (found, ENDED in ways) == (remedy, False)
 
 
-def test_the_claim_of_an_ephemeral_volume_has_no_name_in_the_pod() -> None:
-    words = "pod has unbound immediate PersistentVolumeClaims. not found"
-    pod = view({"spec": {"containers": [gpu_container()], "volumes": [{"name": "scratch", "ephemeral": {}}]}})
-
-    (cause,) = Unscheduled(words, pod, (), "#gpus").causes("", has_siblings=False)
-
-    assert cause.message == "a PersistentVolumeClaim has no volume yet"
-
-
 def test_nothing_is_said_of_a_node_that_has_other_obstacles() -> None:
     assert said("1 node(s) didn't match pod anti-affinity rules, 1 Insufficient cpu", node="") == []
 
