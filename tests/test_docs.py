@@ -167,6 +167,13 @@ def test_a_link_leads_somewhere() -> None:
             assert not fragment or fragment in anchors(target), f"{page.relative_to(ROOT)}: {link['target']}"
 
 
+def test_no_table_has_a_row_twice() -> None:
+    for page in PAGES:
+        for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+            rows = table.splitlines()
+            assert len(rows) == len(set(rows)), f"{page.relative_to(ROOT)}: {rows[0]}"
+
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors that the headings of a page get, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)

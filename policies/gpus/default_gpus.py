@@ -203,8 +203,9 @@ def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceM
         request, limit = (
             amounts.get(resource) for amounts in (place.container.requests, place.container.limits)
         )
-        is_given = request is not None and default.stated in listed and mapping.resource(resource) is None
-        if not is_given or parse_quantity(request) <= parse_quantity(limit):
+        is_given = default.stated in listed and mapping.resource(resource) is None
+        # Anybody can write the annotation, also of a limit that the pod lacks.
+        if not is_given or None in (request, limit) or parse_quantity(request) <= parse_quantity(limit):
             continue
         field = f"spec.limits[{default.item}].default[{resource}]"
         yield Finding(

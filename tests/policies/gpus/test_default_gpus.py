@@ -200,6 +200,14 @@ def test_what_is_said_of_a_new_pod(document: JSON, stored: JSON, want: list[str]
     assert [each.sentence() for each in findings(document, [stored])] == want
 
 
+def test_a_forged_annotation_of_a_limit_that_the_pod_lacks() -> None:
+    limits = namespace_limits([decode_limit_range(json.dumps(CPU).encode())])
+    resources = {"limits": {GPU: "1"}, "requests": {"cpu": "2"}}
+    forged = view(pod(gpu_container(resources=resources), annotations={ANNOTATION: OF_CPU}))
+
+    assert not [*refusal_findings(forged, limits, MAPPING, is_partial=False)]
+
+
 def test_two_limit_ranges_that_give_different_amounts() -> None:
     stored = [limit_range("a", defaultRequest={GPU: "1"}), limit_range("b", default={GPU: "2"})]
     (found,) = findings(pod(container()), stored)
