@@ -36,9 +36,9 @@ from policies.gpus.amount import (
 )
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import GPUClasses
-from policies.gpus.default_gpus import GPUS_BY_DEFAULT, warnings
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.fraction_findings import FRACTION_BESIDE_GPUS, FRACTION_TOO_SMALL, fraction_findings
+from policies.gpus.limit_range_findings import GPUS_BY_DEFAULT, warnings
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
 from policies.gpus.resource_mapping import GPUResource

@@ -20,7 +20,7 @@ from policies.gpus.claimed_devices import (
     devices_by_claim,
     with_accelerator_claims_only,
 )
-from policies.gpus.default_gpus import refusal_findings
+from policies.gpus.limit_range_findings import refusal_findings
 from policies.placement.claim_classes import ClaimedClasses
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector

@@ -3,7 +3,7 @@
 import msgspec
 
 from policies.finding import Edit, Severity
-from policies.gpus.default_gpus import limit_range_findings
+from policies.gpus.limit_range_findings import limit_range_findings
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.pods.limit_ranges import LimitRange, decode_limit_range
 from tests.builders import JSON

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import ContactEdit, Finding
-from policies.gpus.default_gpus import (
+from policies.gpus.limit_range_findings import (
     GPUS_BY_DEFAULT,
     gpus_by_default,
     limit_ranges_giving_gpus,

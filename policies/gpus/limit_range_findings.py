@@ -1,4 +1,4 @@
-"""GPUs that a LimitRange gives to containers whose authors requested none: who gives them, and how a pod gets none."""
+"""Findings about LimitRanges and GPUs: GPUs that a LimitRange gives by default, and pods that a LimitRange refuses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
