@@ -53,10 +53,10 @@ def naming_limit_ranges(
         if violation.outcome is Outcome.DENIED:
             zero = limit_range_findings.set_to_0(defaults)
             admitted_without = trying_without(frozenset())(finding, zero) if can_be_0 else None
-            finding = limit_range_findings.naming_limit_range(
+            finding = limit_range_findings.with_limit_range_named(
                 finding, defaults, limits, all_of_pod=all_of_pod, admitted_without=admitted_without
             )
-        if taken := limit_range_findings.taken_out(finding):
+        if taken := limit_range_findings.resources_to_remove(finding):
             edits = tuple(
                 Edit(f"{place.path}.resources.{kind}[{name}]")
                 for place, kind, name in product(pod.places, KINDS, taken)
