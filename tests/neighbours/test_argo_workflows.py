@@ -1,5 +1,6 @@
 """Argo Workflows: what queue.md and coexistence.md say of Workflows, whose pods come one after another."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -125,13 +126,16 @@ def test_the_gpus_of_all_that_it_adds_are_counted(tenant: Tenant, template: JSON
 
 
 def test_its_deadline_passes_while_its_pods_wait(tenant: Tenant) -> None:
+    """It may look only when a pod gets its quota, or after 20 minutes. A pod has the deadline, too, from its start on."""
     tenant.pod("holder", 4)
     assert tenant.runs(1, "holder")
-    warnings = tenant.apply(workflow("one", 2, activeDeadlineSeconds=15))
-    assert warnings == [], warnings
+    assert tenant.apply(workflow("one", 2, activeDeadlineSeconds=15)) == [], (
+        "how many pods it has is not known"
+    )
     assert tenant.runs(0, "one", gated=2)
-    assert eventually(lambda: status(tenant, "one")["phase"] == "Failed", seconds=60)
-    assert tenant.runs(0, "one")
+    time.sleep(15)
+    tenant.end("holder")
+    assert eventually(lambda: status(tenant, "one")["phase"] == "Failed", seconds=90), status(tenant, "one")
 
 
 def test_a_suspended_one_makes_no_more_pods(tenant: Tenant) -> None:

@@ -23,6 +23,8 @@ EXPORTED_WITHOUT = {
         "warnings": "about time-sliced shares and variables set by hand: the webhook gives this advice",
         "amounts finer than thousandths": "CEL compares quantities exactly, the API server rounds them up to thousandths",
         "pod templates of workloads": "their pods are checked when they are created",
+        "limits by class": "the largest holds for a pod that does not pin itself by labels of nodes",
+        "completeLimits": "without the webhook the API server itself rejects such pods",
     },
     "gpu-toleration": {
         "tolerations for devices by DRA": "CEL cannot look up the DeviceClasses of a claim",

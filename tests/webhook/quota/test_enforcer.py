@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line
@@ -208,6 +209,20 @@ def test_who_waits_in_line(used: int, has_controller: bool, want: str | None) ->
     request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
 
     outcome = quota.queue_outcome(request)
+
+    assert (outcome and outcome.verdict and outcome.verdict.reason.value) == want
+
+
+@cases(("by_kueue", "want"), if_kueue_may_admit_it=(True, "exceeded"), never_otherwise=(False, None))
+def test_a_pod_that_is_larger_than_the_quota_waits(by_kueue: bool, want: str | None) -> None:
+    bench = Bench(gpus=8)
+    enforcer = QuotaEnforcer(bench.batches, has_controller=lambda _seconds: True)
+    asked = view(pod(gpu_container("9")))
+    request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
+
+    outcome = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False).queues(
+        replace(request, by_kueue=by_kueue)
+    )
 
     assert (outcome and outcome.verdict and outcome.verdict.reason.value) == want
 

@@ -137,7 +137,9 @@ class Unscheduled(NamedTuple):
     def _filled(self, text: str) -> str:
         sources = (volume.persistent_volume_claim for volume in self.pod.spec.volumes or ())
         names = " or ".join(dict.fromkeys(source.claim_name for source in sources if source))
-        return text.format(claims=f"PersistentVolumeClaim {names}", contact=self.contact)
+        # The claim of an ephemeral volume has no name in the pod.
+        claims = f"PersistentVolumeClaim {names}" if names else "the PersistentVolumeClaim of a volume"
+        return text.format(claims=claims, contact=self.contact)
 
 
 def insufficient(said: str) -> Collection[str]:

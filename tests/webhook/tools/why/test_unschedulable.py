@@ -1,7 +1,7 @@
 """What the scheduler says of a pod besides GPUs, taints and labels: what it means, and what helps."""
 
 from policies.finding import ContactEdit, Edit
-from tests.builders import gpu_container, view
+from tests.builders import JSON, gpu_container, view
 from tests.cases import cases
 from webhook.tools.why.explanation import Awaited, Way
 from webhook.tools.why.unschedulable import Unscheduled, insufficient
@@ -144,6 +144,24 @@ def test_what_keeps_a_pod_from_a_node_with_free_gpus(
     reasons: str, want: tuple[str, str, tuple[Way, ...]]
 ) -> None:
     assert said(reasons) == [want]
+
+
+@cases(
+    ("volumes", "want"),
+    two_claims=(
+        [VOLUME, {"name": "data", "persistentVolumeClaim": {"claimName": "data-ana"}}],
+        "PersistentVolumeClaim home-ana or data-ana has no volume yet",
+    ),
+    the_claim_of_an_ephemeral_volume=(
+        [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}],
+        "the PersistentVolumeClaim of a volume has no volume yet",
+    ),
+)
+def test_which_claim_has_no_volume(volumes: list[JSON], want: str) -> None:
+    pod = view({"spec": {"containers": [gpu_container("1", "x")], "volumes": volumes}})
+    words = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    (cause,) = Unscheduled(words, pod, ("nvidia.com/gpu",), "#gpus").causes("", has_siblings=False)
+    assert cause.message == want
 
 
 @cases(
