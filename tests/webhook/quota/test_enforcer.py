@@ -220,7 +220,7 @@ def test_a_pod_that_is_larger_than_the_quota_waits(by_kueue: bool, want: str | N
     asked = view(pod(gpu_container("9")))
     request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
 
-    outcome = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False).queues(
+    outcome = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False).queue_outcome(
         replace(request, by_kueue=by_kueue)
     )
 
