@@ -24,7 +24,7 @@ from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimSpec
 from policies.placement.availability import NO_NODE
 from policies.placement.claim_classes import ClaimedClasses, requests_by_path
 from policies.placement.class_use import class_matches
-from policies.placement.given_tolerations import RULE_ID, given_tolerations
+from policies.placement.given_tolerations import GPU_TOLERATION, given_tolerations
 from policies.placement.kept_apart import ONLY_ONE, only_one_of
 from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
@@ -49,7 +49,7 @@ TAINTED_DEVICES = Reason(
     "TaintedDevices", "a ResourceClaim does not tolerate the taints of the devices that can serve it"
 )
 
-ID = RULE_ID
+ID = GPU_TOLERATION
 _warning = partial(warning, reason=NO_NODE, path="spec.tolerations")
 
 
