@@ -14,7 +14,7 @@ A rule declares in its own file its id, its reasons, and what it needs. No findi
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum, auto
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -61,8 +61,12 @@ class Need(Enum):
 
 
 class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The options of every rule; a rule's own are a subclass."""
+    """The options of every rule; a rule's own are a subclass.
 
+    `removed`: options of earlier versions, by name, and what to write instead.
+    """
+
+    removed: ClassVar[Mapping[str, str]] = {}
     mode: Mode = Mode.ENFORCE
 
     @property

@@ -5,6 +5,7 @@ UPDATE_DOCS=1 writes the outputs of commands in the documentation anew.
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,17 @@ def test_a_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
     assert [each for each in named(r"`make ([a-z-]+)|^ +make ([a-z-]+)") if each[0] not in targets] == []
+
+
+def test_no_table_has_a_row_twice() -> None:
+    twice = [
+        f"{page}: {row}"
+        for page in PAGES
+        for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE)
+        for row, number in Counter(table.splitlines()).items()
+        if number > 1
+    ]
+    assert twice == []
 
 
 def test_a_link_leads_somewhere() -> None:

@@ -34,7 +34,7 @@ NOUNS = {
     Measure.CORE_MILLIS: "thousandths of a GPU",
 }
 """The unit of each measure but whole devices, in the plural."""
-PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
+QUARTERS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
 """In words, by number of quarters."""
 
 

@@ -12,8 +12,8 @@ import msgspec
 from policies.pods.pod import Toleration
 from policies.pods.quantity import QuantityText
 
-PARTS = 5040
-"""Shares of a card are whole numbers of 1/5040, which 1 to 10 divide. Odd numbers of bytes would make a ledger's sums long."""
+CARD_PARTS = 5040
+"""A device takes a whole number of 5040ths of its card: 1 to 10 divide 5040. Bytes would make long fractions in a ledger."""
 
 
 class DeviceAttribute(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,32 +50,32 @@ class DeviceKind(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """Devices of one driver that differ only by identity: uuid, index, address, name, placement on the card.
 
     attributes and capacity: by qualified name (`gpu.nvidia.com/productName`), as CEL selectors see them.
-    unknown: the qualified names of attributes and capacities that devices of the kind have with differing values. A selector that
-      reads one may select any of the devices.
-    parts: the part of its card that a device takes, in 1/PARTS, rounded up: PARTS for a whole card.
+    unknown: the qualified names of attributes and capacities whose value is not known of a device, because devices of the kind
+      differ in it, or it was not read. A selector that reads one may select any of the devices.
+    parts: how many of the CARD_PARTS of its card a device takes, rounded up.
     is_shared: several claims may have shares of one device (`allowMultipleAllocations`).
-    weighed: of a shared device, the qualified names of the capacities by which a share weighs; if it takes none of them, it
-      weighs the device.
+    weighed: the qualified names of the capacities of a shared device that say how much of its card a share takes. A share that
+      requests none of them counts as the whole device.
     """
 
     driver: str
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
     unknown: tuple[str, ...] = ()
-    parts: int = PARTS
+    parts: int = CARD_PARTS
     is_shared: bool = False
     weighed: tuple[str, ...] = ()
 
     @property
     def share(self) -> Fraction:
-        return Fraction(self.parts, PARTS)
+        return Fraction(self.parts, CARD_PARTS)
 
 
 class DeviceKinds(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """All kinds of a cluster, in a fixed order.
 
-    nodes: by index of a kind, the devices that one node can reach, for every combination that a node has, and that no other
-      node's exceeds. Every node reaches the devices of no node in particular. Empty if there are too many combinations.
+    nodes: how many devices of each kind (by its index) one node can use. Combinations that another one covers are left out.
+      Devices that belong to no node count for every node. Empty if there are too many combinations.
     """
 
     kinds: tuple[DeviceKind, ...] = ()

@@ -17,7 +17,7 @@ from sys import intern
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.device_kinds import PARTS, DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.device_kinds import CARD_PARTS, DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration, View
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
@@ -270,7 +270,7 @@ def _kind(
         attributes=attributes,
         capacity=capacity,
         unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
-        parts=ceil(_share(shape, sets, weighed) * PARTS),
+        parts=ceil(_share(shape, sets, weighed) * CARD_PARTS),
         is_shared=shape.is_shared,
         weighed=tuple(filter(partial(_is_weighed, weighed), capacity)) if shape.is_shared else (),
     )

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.device_kinds import PARTS, CapacityRange, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.device_kinds import CARD_PARTS, CapacityRange, DeviceCapacity, DeviceKind, DeviceKinds
 from policies.gpus.device_slices import qualified
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
@@ -34,7 +34,7 @@ def device_weight(
     weight = max((classes.mig_weight(*each) for each in mig_profiles(kind, classes)), default=kind.share)
     if not kind.is_shared:
         return weight
-    return Fraction(ceil(weight * _share(kind, consumed) * PARTS), PARTS)
+    return Fraction(ceil(weight * _share(kind, consumed) * CARD_PARTS), CARD_PARTS)
 
 
 def classified_weights(

@@ -27,20 +27,19 @@ _QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
 _SLICE = re.compile(r"/mig[._-]?([1-7])g[._-]?([0-9]{1,4})g(?:b([a-z0-9.-]*))?$", re.IGNORECASE)
 """The name of a MIG slice, also without its dash, dot or b."""
 _AMOUNT = re.compile(r"(?<!\s)\s*[=:]\s*[0-9]*$")
-"""An amount that became part of the name: `nvidia.com/gpu=1`. Of many spaces only the first is tried: the time is linear."""
+"""An amount that became part of the name: `nvidia.com/gpu=1`. Only the first of many spaces can match: the time is linear."""
 _WORD = re.compile(r"[a-z0-9]+")
 
-
-_Parted = tuple[str, str, str]
+_SplitName = tuple[str, str, str]
 """A name, and its domain and the rest in lower case."""
 
 
 class FullNames:
-    """Names of GPU resources that a mapping has without `*`. `whole`: those of whole accelerators."""
+    """Names of GPU resources that a mapping has without `*`. `whole`: the names of whole accelerators among them."""
 
     def __init__(self, names: Collection[str], whole: Iterable[str]) -> None:
         self.names = frozenset(names)
-        self.by_part: dict[tuple[str, str], list[_Parted]] = defaultdict(list)
+        self.by_part: dict[tuple[str, str], list[_SplitName]] = defaultdict(list)
         """By the domain or the rest, and the first letter of the other one."""
         for each in names:
             domain, _, rest = each.lower().partition("/")
@@ -54,7 +53,7 @@ class FullNames:
                 self.by_words.setdefault(_words(words), each)
 
 
-def meant(name: str, full: FullNames, is_gpu: Callable[[str], bool]) -> str | None:
+def intended(name: str, full: FullNames, is_gpu: Callable[[str], bool]) -> str | None:
     """Return the GPU resource that `name` probably means, or None. is_gpu: whether a pattern of the mapping matches a name."""
     if name in full.names:
         return None
@@ -67,11 +66,11 @@ def meant(name: str, full: FullNames, is_gpu: Callable[[str], bool]) -> str | No
         return full.by_words.get(words) or full.by_words.get(words.removesuffix("s"))
     domain, _, rest = name.lower().partition("/")
     parts = ((domain, rest[:1]), (rest, domain[:1]))
-    alike: list[_Parted] = [each for part in parts for each in full.by_part.get(part, ())]
+    alike: list[_SplitName] = [each for part in parts for each in full.by_part.get(part, ())]
     for each, other_domain, other in alike:
-        if rest == other and (other_domain.startswith(f"{domain}.") or _is_one_slip(domain, other_domain)):
+        if rest == other and (other_domain.startswith(f"{domain}.") or _is_one_typo(domain, other_domain)):
             return each
-        if domain == other_domain and rest != other and _is_one_slip(rest, other):
+        if domain == other_domain and rest != other and _is_one_typo(rest, other):
             return each
     return None
 
@@ -81,7 +80,7 @@ def _words(name: str) -> str:
     return " ".join(_WORD.findall(name.lower()))
 
 
-def _is_one_slip(written: str, meant: str) -> bool:
+def _is_one_typo(written: str, meant: str) -> bool:
     """Whether texts with the same first letter are equal, or differ in one letter or separator, or by two swapped letters.
 
     Digits must be the same: nvidia.com/gpu2 is another name. So is nvidia.com/pgpu.

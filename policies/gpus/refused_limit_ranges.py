@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from policies.finding import LIMIT_RANGE_REFUSES, Edit, Finding, either, together
-from policies.gpus.default_gpus import ID
+from policies.gpus.limit_range_findings import ID
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
 from policies.gpus.near_names import REFUSED
 from policies.gpus.resource_mapping import ResourceMapping

@@ -164,7 +164,7 @@ class ResourceMapping:
         is_other = pattern is not None and pattern.measure is Measure.NOTHING
         if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None
-        return near_names.meant(name, self._full_names, lambda plain: self.resource(plain) is not None)
+        return near_names.intended(name, self._full_names, lambda plain: self.resource(plain) is not None)
 
     @cached_property
     def _full_names(self) -> near_names.FullNames:

@@ -49,17 +49,17 @@ decode_taint_rule = msgspec.json.Decoder(DeviceTaintRule).decode
 
 
 class StoredPool(NamedTuple):
-    """slices: those of its newest complete generation. kinds: by `id` of a shape; others are of drivers without GPUs."""
+    """slices: those of its newest complete generation. kinds: by `id` of a shape; other shapes are of drivers without GPUs."""
 
     slices: tuple[PoolSlice, ...]
     kinds: Mapping[int, DeviceKind]
 
 
-class Outlook(msgspec.Struct, frozen=True):
-    """How many devices there are for a request: of its DeviceClass, and that its selectors select.
+class DeviceCounts(msgspec.Struct, frozen=True):
+    """Numbers of devices for a request: of its DeviceClass, and of those the ones that its selectors select.
 
-    Of these, `allocated` are allocated, or have not enough of a card left; taints keep the claim from `tainted` others.
-    taints: the different ones, the newest first.
+    allocated: of the selected, those that are allocated, or on a card without enough room. tainted: of the others, those whose
+    taints the claim does not tolerate. taints: of these, without duplicates, newest first.
     """
 
     of_class: int = 0
@@ -76,7 +76,7 @@ class Outlook(msgspec.Struct, frozen=True):
 class StoredDevices:
     """What ResourceSlices, the allocations of claims and DeviceTaintRules say together.
 
-    allocated: the results of all claims. left_out: names of attributes that the reader of the slices has left out.
+    allocated: the results of all claims. left_out: names of attributes that the reader dropped for their many values.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class StoredDevices:
     def cards_by_node(self) -> dict[str, list[CardUse]]:
         """Return the cards by node. Cards that several nodes reach have the key ""."""
         by_node = defaultdict[str, list[CardUse]](list)
-        # Most of 5,000 nodes have equal cards, of which equal ones are allocated.
+        # Most of 5,000 nodes have the same cards, with the same ones allocated.
         known: dict[object, tuple[CardUse, ...]] = {}
         for name, (slices, kinds) in self._pools.items():
             held, tainted = self._held.get(name, {}), frozenset(self._taints(name))
@@ -150,8 +150,8 @@ class StoredDevices:
                     taints[device].append(rule.spec.taint)
         return taints
 
-    def outlook(self, request: DeviceRequest, of_class: Iterable[str]) -> Outlook:
-        """Return the outlook of a request without alternatives. of_class: the selectors of its DeviceClass."""
+    def counts_for(self, request: DeviceRequest, of_class: Iterable[str]) -> DeviceCounts:
+        """Count the devices for a request without alternatives. of_class: the selectors of its DeviceClass."""
         kinds = tuple(
             {id(kind): kind for pool in self._pools.values() for kind in pool.kinds.values()}.values()
         )
@@ -179,4 +179,4 @@ class StoredDevices:
                     numbers["tainted"] += 1
                     taints |= dict.fromkeys(against)
         newest = sorted(taints, key=lambda each: each.time_added.timestamp() if each.time_added else 0.0)
-        return Outlook(**numbers, taints=tuple(reversed(newest)))
+        return DeviceCounts(**numbers, taints=tuple(reversed(newest)))

@@ -1,4 +1,4 @@
-"""Accelerators that no GPUResourceMapping has: by names of resources, or from schedulers that read none. Nothing counts them."""
+"""Accelerators that no GPUResourceMapping has and no quota counts: by resource name, or by another scheduler's annotation."""
 
 import re
 
@@ -57,7 +57,7 @@ def other_scheduler(pod: Pod, resource_mapping: ResourceMapping) -> tuple[str, s
 
 
 def gets_other_gpus(pod: Pod, resource_mapping: ResourceMapping) -> bool:
-    """Whether another scheduler gives the pod its GPUs, or a virtual node runs it. A nodeName passes schedulers by."""
+    """Whether another scheduler gives the pod its GPUs, or a virtual node runs it. A pod with a nodeName bypasses schedulers."""
     key, value = VIRTUAL_NODE
     asked = other_scheduler(pod, resource_mapping)
     is_served = asked is not None and asked[1] == pod.spec.scheduler_name and not pod.spec.node_name

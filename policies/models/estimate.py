@@ -38,8 +38,8 @@ _OVERHEAD = Fraction(6, 5)
 _USABLE = Fraction(9, 10)
 """The part of a GPU that vLLM uses by default (gpu_memory_utilization). The rest is for ECC (a sixteenth of GDDR6), the CUDA
 context and the buffers of a server."""
-_SMALLEST_CACHED = 2
-"""Bytes of a number in the KV cache. Servers cache 16 bits, even if the weights have fewer (vLLM: kv_cache_dtype auto)."""
+_MIN_CACHED_BYTES = 2
+"""Fewest bytes of a number in the KV cache. Servers cache 16 bits, even if the weights have fewer (vLLM: kv_cache_dtype auto)."""
 
 _MAX_GPUS_PER_NODE = 8
 """Maximum of cards in a usual node."""
@@ -133,7 +133,7 @@ def estimate(shape: ModelShape) -> Estimate:
     if shape.attention is None:
         factor, per_token = _OVERHEAD, _KV_CACHE * weights / _KV_CACHE_TOKENS
     else:
-        cached = max(shape.precision.size, Fraction(_SMALLEST_CACHED))
+        cached = max(shape.precision.size, Fraction(_MIN_CACHED_BYTES))
         factor, per_token = Fraction(1), shape.attention.cached_per_token * cached
     kv_cache = shape.batch * shape.sequence * per_token
     activations = Fraction(0)

@@ -14,8 +14,6 @@ from policies.placement.availability import Availability, Complaint
 EXCEEDS_MAX_PER_CONTAINER = Reason(
     "ExceedsMaxPerContainer", "a container requests more than maxPerContainer of the policy"
 )
-
-
 EXCEEDS_MAX_PER_POD = Reason("ExceedsMaxPerPod", "a pod requests more than maxPerPod of the policy")
 
 

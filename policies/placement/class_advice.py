@@ -29,11 +29,11 @@ class ClassAdvice(NamedTuple):
 
 
 def or_autoscaled(classes: str) -> str:
-    """Return the alternative to new nodes, in words: an autoscaler may add nodes of the classes, and nobody can see that."""
+    """Return the alternative to new nodes, in words: an autoscaler may add nodes of the classes, which no object shows."""
     return f", or to name {classes} in {AUTOSCALED} if an autoscaler adds them" if classes else ""
 
 
-def nodes_of(classes: Iterable[str]) -> tuple[Change, ...]:
+def nodes_to_add(classes: Iterable[str]) -> tuple[Change, ...]:
     """Return `contact_choices` that add nodes of one of the classes."""
     return tuple((ContactEdit("Node", value=name),) for name in classes)
 
@@ -45,11 +45,11 @@ def ask_for_nodes(pod: Pod, classes: Sequence[str], key: str, known: GPUClasses)
     """
     value = pod.node_selector.get(key, "")
     if value not in classes and known.of_family(value):
-        return ClassAdvice(ask_contact=f"for nodes with {key}={value}", contact_choices=nodes_of([value]))
+        return ClassAdvice(ask_contact=f"for nodes with {key}={value}", contact_choices=nodes_to_add([value]))
     admitted = [each.name for each in known.named(classes) if admits(pod, each)]
     # A pod that admits no class at all would match no new node either.
-    is_open = not classes and any(admits(pod, each) for each in known)
-    changes = ((ContactEdit("Node"),),) if is_open else nodes_of(admitted)
+    any_node_helps = not classes and any(admits(pod, each) for each in known)
+    changes = ((ContactEdit("Node"),),) if any_node_helps else nodes_to_add(admitted)
     words = f"for nodes{or_autoscaled(' or '.join(admitted))}" if changes else ""
     return ClassAdvice(ask_contact=words, contact_choices=changes)
 
@@ -57,7 +57,7 @@ def ask_for_nodes(pod: Pod, classes: Sequence[str], key: str, known: GPUClasses)
 def ask_for_classes(
     edits: Mapping[str, Edits], namespace: str, *, is_allowed: bool, needs_nodes: bool
 ) -> ClassAdvice:
-    """Return the advice to ask for one of these classes, and then to edit the pod. Empty without classes."""
+    """Return the advice to ask for one of these classes, and then to edit the pod. `edits`: by class; may be empty."""
     classes = alternatives_in_words([*edits])
     words = f"for nodes of {classes}"
     if not is_allowed:
@@ -84,9 +84,10 @@ def alternatives_in_words(names: Sequence[str]) -> str:
     return f"{words} or {left} more" if left else words
 
 
-def about_annotation(
+def class_finding(
     reason: Reason, name: str, message: str, advice: ClassAdvice, severity: Severity = Severity.DENIAL
 ) -> Finding:
+    """Return a finding about the class that the annotation names."""
     return Finding(
         reason=reason,
         path=ANNOTATION_PATH,

@@ -15,7 +15,7 @@ from policies.placement.class_advice import (
     ClassAdvice,
     alternatives_in_words,
     listed,
-    nodes_of,
+    nodes_to_add,
     or_autoscaled,
 )
 from policies.placement.class_choice import CLASS_CONTRADICTION, choose
@@ -68,7 +68,7 @@ class ClassCase:
 
     @property
     def claimed(self) -> frozenset[str]:
-        """The classes that the devices of its claims may be of. Empty if not known, or if it requests GPUs otherwise, too."""
+        """The classes that the devices of its claims may be of. Empty if not known, or if it also requests GPUs in resources."""
         of_claims = self.selection.claim_classes
         names = [claim.name for claim in self.pod.spec.resource_claims or ()]
         if any(name not in of_claims for name in names) or self.selection.resources:
@@ -104,8 +104,8 @@ class ClassCase:
     def is_requested(self) -> bool:
         return self.choice is not None and self.choice.by_annotation
 
-    def naming(self, classes: Collection[GPUClass]) -> ClassAdvice:
-        """Return the advice that puts the pod on one of the classes."""
+    def advice_to_use(self, classes: Collection[GPUClass]) -> ClassAdvice:
+        """Return the advice by which the pod runs on one of the classes."""
         key, pinned = self.selection.label_key, self.pinned
         values_of = self.selection.names_to_suggest(classes)
         by_annotation = self.selection.advice_to_name(list(values_of))
@@ -129,9 +129,9 @@ class ClassCase:
     def with_usable_class(self) -> ClassAdvice:
         """Return the advice that puts the pod on a usable class."""
         usable = self.selection.usable()
-        return self.naming(usable) if usable else self.selection.without_usable_class()
+        return self.advice_to_use(usable) if usable else self.selection.without_usable_class()
 
-    def without_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> ClassAdvice:
+    def advice_without_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> ClassAdvice:
         """Return the advice if the classes have no nodes."""
         key, gpu_classes = self.selection.label_key, self.selection.gpu_classes
         values = self.values_to_add() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
@@ -148,7 +148,7 @@ class ClassCase:
             for each, value in labels
             for gpu_class in gpu_classes.named(classes_of_label(each, value, gpu_classes) & pinned)
             for label in node_label_values(gpu_class, key)[:1]
-            if self._takes_then(gpu_class, nodes.relabelled(labels, key, label), values)
+            if self._takes_once_labelled(gpu_class, nodes.relabelled(labels, key, label), values)
         )
         if known_otherwise:
             known, label = known_otherwise[0]
@@ -157,7 +157,7 @@ class ClassCase:
         selection, usable, need = self.selection, self.selection.usable(), self.need
         holding = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
         if any(selection.label_with_nodes(each, holding) for each in holding):
-            advice = self.naming(holding)
+            advice = self.advice_to_use(holding)
             existing = self.on_nodes(nodes)
             are = "there are" if any(each in existing for each in holding) else "an autoscaler makes"
             return advice._replace(remedy=f"{advice.remedy}, of which {are} nodes")
@@ -168,13 +168,13 @@ class ClassCase:
         ):
             # Nodes may have the names of classes, which its pin does not match.
             words = f"for nodes of {names} with {key}={family}"
-            return ClassAdvice(ask_contact=words, contact_choices=nodes_of([family]))
+            return ClassAdvice(ask_contact=words, contact_choices=nodes_to_add([family]))
         words = f"for nodes of {names}{or_autoscaled(names)}"
         autoscaled = ((ContactEdit("GPUPolicy", AUTOSCALED_PATH, name),) for name in able)
-        return ClassAdvice(ask_contact=words, contact_choices=(*nodes_of(able), *autoscaled))
+        return ClassAdvice(ask_contact=words, contact_choices=(*nodes_to_add(able), *autoscaled))
 
-    def _takes_then(self, gpu_class: GPUClass, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
-        """Whether one of the nodes, with the class now, takes the pod with these values of the label, were its GPUs free."""
+    def _takes_once_labelled(self, gpu_class: GPUClass, nodes: NodeFacts, values: tuple[str, ...]) -> bool:
+        """Whether one of the nodes, labelled with the class, takes the pod with these values of the label, were its GPUs free."""
         key, requested = self.selection.label_key, self.selection.amounts
         pod = self.selection.put_on((gpu_class,))
         states = nodes.states_for(self.pod, requested, key, values)
@@ -190,7 +190,7 @@ class ClassCase:
         names = {name for value in values for name in classes_of_label(key, value, gpu_classes)}
         return [c for c in gpu_classes.named(names) if self.selection.offers(c) and self.selection.allows(c)]
 
-    def more_cards(self, nodes: NodeFacts) -> Finding | None:
+    def needs_more_cards(self, nodes: NodeFacts) -> Finding | None:
         """Warn of a model that no card of the nodes holds, but several do; None if its author or a policy named the class."""
         need, usable, gpu_classes = self.need, self.on_nodes(nodes), self.selection.gpu_classes
         is_named = self.is_requested or (self.pinned is not None and not self.pinned.is_injected)
@@ -213,20 +213,20 @@ class ClassCase:
             choices=tuple(map(self.selection.edits_to_count, more)),
         )
 
-    def on_several_of(self, classes: Sequence[GPUClass]) -> tuple[Edits, ...]:
-        """Return the edits that put the pod on as few cards of one node as hold its model, of one of these classes."""
+    def edits_for_several_cards(self, classes: Sequence[GPUClass]) -> tuple[Edits, ...]:
+        """Return the edits that give the pod the fewest cards of one node that hold its model, of one of these classes."""
         ways = [(cards, each) for each in classes if self.need for cards in enough_cards(self.need, (each,))]
         cards, gpu_class = min(ways, key=itemgetter(0), default=(0, None))
         count = self.selection.edits_to_count(cards)
-        names = self.naming((gpu_class,)).choices if gpu_class and count else ()
+        names = self.advice_to_use((gpu_class,)).choices if gpu_class and count else ()
         return tuple((*edits, *count) for edits in names)
 
     def added_values(self) -> tuple[str, ...]:
         """Return the values of the label key that rule gpu-class adds."""
-        return () if self.is_out_of_reach() else self.values_to_add()
+        return () if self.excludes_choice() else self.values_to_add()
 
-    def is_out_of_reach(self) -> bool:
-        """Whether the pod did not request the chosen class, and its own constraints exclude all nodes of that class.
+    def excludes_choice(self) -> bool:
+        """Whether the pod's own constraints exclude all nodes of the chosen class, which it did not request.
 
         False if the nodes are created on demand or do not exist, or if a pod must be pinned to be admitted.
         """

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from policies.finding import ContactEdit, Edit, Finding, Reason, together
 from policies.gpus.classes import GPUClass
 from policies.models.memory import ModelNeed, enough_cards, enough_in_words
-from policies.placement.class_advice import ANNOTATION_PATH, ClassAdvice, about_annotation
+from policies.placement.class_advice import ANNOTATION_PATH, ClassAdvice, class_finding
 from policies.placement.class_selection import Choice, ClassSelection, node_label_values
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -49,7 +49,7 @@ def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
             reason, message = UNKNOWN_CLASS, f"{IS_CLASS}; {message}"
     elif not classes:
         reason, message = UNKNOWN_CLASS, IS_CLASS
-        if near := selection.meant(name):
+        if near := selection.intended(name):
             advice = ClassAdvice(together(Edit(ANNOTATION_PATH, near)), f"did you mean {near}?")
         elif own := selection.of_list(name, names):
             message = "must be one GPU class or family: it cannot be a list"
@@ -64,7 +64,7 @@ def _by_annotation(selection: ClassSelection, name: str) -> Choice | Finding:
     else:
         reason = CLASS_NOT_ALLOWED
         message = f"must be a class that namespace {selection.namespace} may use"
-    return about_annotation(reason, name, message, advice)
+    return class_finding(reason, name, message, advice)
 
 
 def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | None:

@@ -21,12 +21,12 @@ def model_too_large(case: ClassCase) -> Iterator[Finding]:
         key, value = need.declared
         usable = [*filter(case.selection.offers_whole, case.selection.usable())]
         fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, gpu_classes)]
-        to_name = case.naming(fitting) if fitting else ClassAdvice()
+        to_name = case.advice_to_use(fitting) if fitting else ClassAdvice()
         more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
         enough, words = enough_in_words(need, classes), need.words
         claims = [f"name a claim for {enough}"] if enough and case.claimed else []
         ways = [*claims, *([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
-        several = () if ways else case.on_several_of(usable)
+        several = () if ways else case.edits_for_several_cards(usable)
         request = "" if ways or several else "for larger cards"
         if not need.weights_fit(largest, gpu_classes):
             words = need.weights_words

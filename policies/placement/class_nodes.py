@@ -15,12 +15,12 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
     nodes, key, gpu_classes = case.selection.nodes, case.selection.label_key, case.selection.gpu_classes
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
-    if case.choice and case.is_out_of_reach():
-        guess, values = case.choice, case.choice.label_values(key)
+    if case.choice and case.excludes_choice():
+        choice, values = case.choice, case.choice.label_values(key)
         label = f"{key}={alternatives_in_words(values)}"
         yield warning(
             reason=NO_NODE,
-            message=f"class {guess.in_words} ({guess.because}) is not added: no node matches both {label} and the "
+            message=f"class {choice.in_words} ({choice.because}) is not added: no node matches both {label} and the "
             "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
             choices=case.selection.advice_to_name([each.name for each in case.selection.usable()]).choices,
@@ -41,13 +41,13 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
     if nodes.labels_match(case.pod, key, values):
         yield from _not_schedulable(case, nodes, values, requested)
         return
-    if more := case.more_cards(nodes):
+    if more := case.needs_more_cards(nodes):
         yield more
         return
     yield warning(
         reason=NO_NODE,
         message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
-        **case.without_nodes(nodes, chosen)._asdict(),
+        **case.advice_without_nodes(nodes, chosen)._asdict(),
     )
 
 
@@ -59,9 +59,9 @@ def _not_schedulable(
     states = nodes.states_for(case.pod, names, case.selection.label_key, values)
     if states is None or (states and nodes.existing_resources and not names <= nodes.existing_resources):
         return  # gpu-requests reports resources that no node has
-    everywhere = [label for of_labels in nodes.states.values() for label in of_labels]
-    is_said = bool(nodes.existing_resources and states and len(names) > 1)
-    if is_said and not any(names <= each.resources for each in everywhere):
+    all_states = [state for states_of in nodes.states.values() for state in states_of]
+    reported_by_toleration = bool(nodes.existing_resources and states and len(names) > 1)
+    if reported_by_toleration and not any(names <= each.resources for each in all_states):
         return  # gpu-toleration says that no node has them together
     if not any(names <= state.resources for state in states):
         resources, together = " and ".join(sorted(names)), " together" if len(names) > 1 else ""

@@ -248,7 +248,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             *(Edit(f"{container}.resources.limits[{name}]", 1) for container in _containers(paths)),
         )
 
-    def meant(self, word: str) -> str:
+    def intended(self, word: str) -> str:
         """Return the class or family whose name is nearest to `word`, or "" if the pod cannot use it.
 
         Where only nodes of its family are known, that is the family.

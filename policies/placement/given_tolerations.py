@@ -8,7 +8,7 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod, Toleration
 
-RULE_ID = "gpu-toleration"
+GPU_TOLERATION = "gpu-toleration"
 
 
 @runtime_checkable

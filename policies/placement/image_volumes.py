@@ -1,4 +1,4 @@
-"""Which nodes mount an image as a volume (`volumes[].image`), by the versions in their status.
+"""Which nodes can mount an image as a volume (`volumes[].image`), by the versions in their status.
 
 Kubelet, runtime and API server must all support it. Else the container does not start, or the volume is empty (KEP-4639,
 Version Skew Strategy). A kubelet is never newer than its API server.
@@ -23,7 +23,7 @@ _VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 
 @lru_cache(maxsize=64)
 def mounts_images(kubelet: str, runtime: str, operating_system: str) -> bool:
-    """Return whether such a node mounts images, e.g. (`v1.36.3`, `containerd://2.1.4`, `linux`)."""
+    """Return whether such a node can mount images, e.g. (`v1.36.3`, `containerd://2.1.4`, `linux`)."""
     name, _, version = runtime.partition("://")
     minimum = _RUNTIMES.get(name)
     return (

@@ -34,7 +34,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     """The demand of a request, computed once for each catalogue version that a ledger names.
 
     For an update, `before` is the demand of the stored object, and `version` its resourceVersion. For a creation, `name` is the
-    kind and name: `pods/train-0`. `is_free`: the request has no demand under any catalogue, and its pod does not wait.
+    kind and name: `pods/train-0`. `takes_nothing`: the request has no demand under any catalogue, and its pod does not wait.
     """
 
     request_uid: str
@@ -53,7 +53,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     """The new pod may be in a gang, so it waits for the other pods even if it fits."""
     by_kueue: bool = False
     """Kueue may have admitted the new pod, or may yet, so that it starts also beyond the quota: it waits for that."""
-    is_free: bool = False
+    takes_nothing: bool = False
     is_enforced: bool = True
     """Whether a denial counts. If not, the object is admitted in any case."""
     may_exceed: bool = False
@@ -74,12 +74,12 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     @property
     def demand(self) -> Demand:
         """The demand by our own catalogue, for namespaces without a quota."""
-        if self.is_free:
+        if self.takes_nothing:
             return Demand({})
         version = CatalogueVersion(catalogue_digest(self.catalogue), UnclassifiedPods.TOTAL_ONLY)
         return self._demand(version, self.catalogue)
 
-    def on(
+    def for_ledger(
         self, ledger: QuotaLedger, published: Mapping[str, Catalogue], *, is_served: bool = True
     ) -> ReservationRequest:
         """Return the request for this ledger. Each key has the larger amount of both catalogue versions of the ledger.
@@ -166,7 +166,7 @@ def decide_by_own_catalogue(
     counted = msgspec.structs.replace(
         ledger, class_catalogue=str(version), waiting=waiting, scarce={}, marks={}
     )
-    return decide_alone(counted, request.on(counted, {}, is_served=is_served))
+    return decide_alone(counted, request.for_ledger(counted, {}, is_served=is_served))
 
 
 class LedgerError(Exception):
@@ -214,11 +214,11 @@ def quota_request_for_pod(
             controlled_by=metadata.controlled_by,
             pod=pod,
             line=Line.JOINS if waits(pod) else line,
-            is_free=not (_names_a_resource(pod) or waits(pod)),
+            takes_nothing=not (_names_a_resource(pod) or waits(pod)),
             demands={} if demands is None else demands,
         )
     version = before.metadata.version if before.metadata else 0
-    is_free = demand_input(pod) == demand_input(before)
+    takes_nothing = demand_input(pod) == demand_input(before)
     lifts = line is Line.LIFTS and waits(before) and not waits(pod)
     after, stored = partial(pod_demand, pod, nodes=nodes), partial(pod_demand, before, nodes=nodes)
     return QuotaRequest(
@@ -229,7 +229,7 @@ def quota_request_for_pod(
         stored,
         version=version,
         line=Line.LIFTS if lifts else Line.BEHIND,
-        is_free=is_free,
+        takes_nothing=takes_nothing,
     )
 
 

@@ -30,8 +30,8 @@ from policies.placement.claim_classes import ClaimJudge
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
     ClassAdvice,
-    about_annotation,
     alternatives_in_words,
+    class_finding,
     listed,
 )
 from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
@@ -47,7 +47,7 @@ from policies.placement.class_memory import model_too_large
 from policies.placement.class_nodes import class_without_nodes
 from policies.placement.class_selection import ClassSelection
 from policies.placement.class_use import ANY, ClassUse, class_matches
-from policies.placement.given_tolerations import RULE_ID, TolerationLists, given_tolerations
+from policies.placement.given_tolerations import GPU_TOLERATION, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
@@ -122,7 +122,7 @@ def class_use(context: Context) -> ClassUse:
 
 def _given_tolerations(pod: Pod, context: Context, classes: Sequence[GPUClass]) -> Sequence[Toleration]:
     """Return the tolerations that rule gpu-toleration gives a pod of these classes."""
-    lists = context.options_of(RULE_ID)
+    lists = context.options_of(GPU_TOLERATION)
     if lists is None or lists.mode is not Mode.ENFORCE or not isinstance(lists, TolerationLists):
         return ()
     return given_tolerations(pod, lists, classes, context.resource_mapping, context.claimed)
@@ -230,7 +230,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
     """Warn of constraints that no class meets."""
     key = case.selection.label_key
     if (value := _unknown_class(case.pod, key, case.selection.gpu_classes, case.selection.nodes)) is not None:
-        path, near = f"spec.nodeSelector[{key}]", case.selection.meant(value)
+        path, near = f"spec.nodeSelector[{key}]", case.selection.intended(value)
         values = case.selection.names_to_suggest(
             case.selection.usable() if case.selection.nodes else ()
         ).values()
@@ -272,7 +272,7 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
             remedy = "remove the annotation, or those constraints"
             choices = tuple(edits for edits in ((Edit(ANNOTATION_PATH),), case.without_pins()) if edits)
             advice = ClassAdvice(choices, remedy)
-            yield about_annotation(CLASS_CONTRADICTION, choice.in_words, message, advice)
+            yield class_finding(CLASS_CONTRADICTION, choice.in_words, message, advice)
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and chosen.isdisjoint(pinned.classes):
@@ -283,12 +283,12 @@ def _contradiction(case: ClassCase) -> Iterator[Finding]:
         by_name = case.selection.advice_to_name(names) if fitting else ClassAdvice()
         remedy = f"{by_name.remedy}, or remove" if fitting else "remove"
         advice = ClassAdvice((*by_name.choices, case.without_pins()), f"{remedy} the pod's own constraint")
-        yield about_annotation(CLASS_CONTRADICTION, choice.in_words, f"must be {itself}", advice)
+        yield class_finding(CLASS_CONTRADICTION, choice.in_words, f"must be {itself}", advice)
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
         message = f"cannot narrow {itself}"
         advice = ClassAdvice(together(*case.without_pins()), remedy)
-        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
+        yield class_finding(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
 
 
 def _without_label(case: ClassCase) -> Iterator[Finding]:
@@ -317,7 +317,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
         message, remedy = f"has no effect: {why}", f"{way} nodeSelector {key}: {values[0]}"
         choices = together(Edit(f"spec.nodeSelector[{key}]", values[0]), Edit(ANNOTATION_PATH))
         advice = ClassAdvice(choices, remedy)
-        yield about_annotation(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
+        yield class_finding(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
 
 
 def check_claim(

@@ -12,11 +12,12 @@ Runs last, in the validation of creations and of pod updates, and only if no oth
 of demand has to fit. Templates have no demand. In modes warn and audit, it reserves what fits, and only reports the rest.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import partial
 from itertools import islice
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -99,6 +100,9 @@ class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     `kueue: respect`, what Kueue has admitted waits until the controller has seen that, and then starts also beyond the quota.
     """
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "trustKueue": "must be removed, or replaced by kueue: respect: else what Kueue has admitted waits as any other pod"
+    }
     required: bool = False
     on_exceeded: OnExceeded = OnExceeded.DENY
     on_ledger_error: OnLedgerError = OnLedgerError.DENY

@@ -26,7 +26,7 @@ from policies.gpus.amount import (
     INVALID_QUANTITY,
     NAME,
     NOUNS,
-    PARTS,
+    QUARTERS,
     QUOTED,
     Amount,
     amounts,
@@ -36,9 +36,9 @@ from policies.gpus.amount import (
 )
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import GPUClasses
-from policies.gpus.default_gpus import GPUS_BY_DEFAULT, warnings
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.fraction_findings import FRACTION_BESIDE_GPUS, FRACTION_TOO_SMALL, fraction_findings
+from policies.gpus.limit_range_findings import GPUS_BY_DEFAULT, default_gpu_warnings
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
 from policies.gpus.resource_mapping import GPUResource
@@ -154,7 +154,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
     has_scheduler = context.phase is not Phase.MUTATE
     yield from fraction_findings(pod, context.resource_mapping, has_scheduler=has_scheduler)
     if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
-        yield from warnings(pod, context.limit_ranges, context.resource_mapping)
+        yield from default_gpu_warnings(pod, context.limit_ranges, context.resource_mapping)
 
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
@@ -202,7 +202,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     if part > 1:
         requested = f"{number(quantity)} of them"
     else:
-        requested = PARTS.get(4 * part) or f"{number(quantity)} of one"
+        requested = QUARTERS.get(4 * part) or f"{number(quantity)} of one"
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
     message = f"must be a whole number of {noun}, not {requested}"
     choices += [amount.replaced_by(name, 1) for name in smaller]

@@ -99,7 +99,7 @@ def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) ->
         if MODEL_LOAD_SECONDS in pod.annotations:
             yield from probe_findings(places, load, delay)
         for place in places:
-            yield from give_time(patch, place, delay, options.strategy)
+            yield from delay_probes(patch, place, delay, options.strategy)
 
 
 def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | BadAnnotation | None:
@@ -123,15 +123,15 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     if workload.target is None:
         return
     is_hpa, spec = workload.kind == "HorizontalPodAutoscaler", value_at(workload.data, ("spec",)) or {}
-    field, most = ("minReplicas", "maxReplicas") if is_hpa else ("minReplicaCount", "maxReplicaCount")
-    least = spec.get(field, 1 if is_hpa else 0)
+    field, max_field = ("minReplicas", "maxReplicas") if is_hpa else ("minReplicaCount", "maxReplicaCount")
+    min_replicas = spec.get(field, 1 if is_hpa else 0)
     gpu_pods = [
         each.pod for each in workload.target.pods if context.resource_mapping.pod_requests_gpus(each.pod)
     ]
-    load = max((_slowness(pod, options, context) for pod in gpu_pods), default=0)
+    load = max((_seconds_to_load(pod, options, context) for pod in gpu_pods), default=0)
     containers = (place.container for pod in gpu_pods for place in gpu_places(pod, context))
     # A worker of a queue has no port, and its queue keeps the requests.
-    if least == 0 and is_hpa and (load or any(container.ports for container in containers)):
+    if min_replicas == 0 and is_hpa and (load or any(container.ports for container in containers)):
         seconds = f", some {load} s" if load else ""
         yield warning(
             reason=SCALES_TO_ZERO,
@@ -142,7 +142,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
             choices=together(Edit("spec.minReplicas", 1)),
             remedy="set minReplicas: 1, or put a queue before the server",
         )
-    if load >= SLOW_SECONDS and least == 1 and spec.get(most) != 1:
+    if load >= SLOW_SECONDS and min_replicas == 1 and spec.get(max_field) != 1:
         yield warning(
             reason=SCALES_FROM_ONE,
             path=f"spec.{field}",
@@ -153,8 +153,8 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
         )
 
 
-def _slowness(pod: Pod, options: ReadinessDelayOptions, context: Context) -> int:
-    """Return the seconds that the model loads, else those that the probes give it; 0 if neither is known."""
+def _seconds_to_load(pod: Pod, options: ReadinessDelayOptions, context: Context) -> int:
+    """Return how many seconds the model takes to load, or else what its probes allow; 0 if neither is known."""
     load = expected_load_seconds(pod, options)
     if isinstance(load, int):
         return load
@@ -210,7 +210,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
             )
 
 
-def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Strategy) -> Iterator[Finding]:
+def delay_probes(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Strategy) -> Iterator[Finding]:
     container = place.container
     readiness, liveness = container.readiness_probe, container.liveness_probe
     source = readiness or liveness

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.gpus.device_kinds import PARTS
+from policies.gpus.device_kinds import CARD_PARTS
 from policies.gpus.device_slices import qualified
 from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
@@ -63,7 +63,7 @@ def test_kinds_are_published_and_in_force(counted: Counting) -> None:
     slices = counted.running.manager.informers.slices
     part = (DRIVER, "kinds-a", "gpu-1-mig-1g10gb-3")
     assert eventually(lambda: slices.kind_of(in_force(counted), *part) is not None)
-    assert kinds[slices.kind_of(in_force(counted), *part) or 0].parts == PARTS // 8
+    assert kinds[slices.kind_of(in_force(counted), *part) or 0].parts == CARD_PARTS // 8
     assert slices.kind_of(in_force(counted), DRIVER, "kinds-a", "gpu-7") is None
 
 

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from policies.finding import Reason
-from policies.gpus.default_gpus import ID as LIMIT_RANGE
+from policies.gpus.limit_range_findings import ID as LIMIT_RANGE
 from policies.pods.limits import ID as LIMITS
 from policies.quota.spec import RESOURCE_QUOTA
 from policies.registry import RULES, RULES_BY_ID, RULES_BY_REASON

@@ -37,7 +37,7 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.no_quota import READ_EVERY, NoQuota
+from webhook.quota.no_quota import READ_SECONDS, NoQuota
 from webhook.quota.store import MemoryStore
 from webhook.quota.team_documents import read_teams
 from webhook.quota.team_lookup import TeamLookup
@@ -257,7 +257,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     no_quota = NoQuota(ClusterStore(api, installation).epoch)
-    thread("epoch", every(READ_EVERY, no_quota.read), threading.Event()).start()
+    thread("epoch", every(READ_SECONDS, no_quota.read), threading.Event()).start()
     store = ClusterStore(api, installation, TeamLookup(api, epoch=no_quota.epoch).of)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by, no_quota=no_quota)
     return QuotaEnforcer(batcher, has_controller=Heartbeat(api, installation).is_alive)

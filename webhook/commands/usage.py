@@ -161,7 +161,7 @@ def _read(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
 def _use(
     prometheus: Prometheus, since: datetime, until: datetime | None
 ) -> Callable[[gpu_hours.AuditLine], float | None]:
-    """Return a function: the measured utilization of the object of an audit line. Raises PrometheusError."""
+    """Return a function: audit line → measured utilization of its object. Raises PrometheusError."""
     pods = read_use(prometheus, since, min(until or now(), now()))
     return partial(use_of, pods=pods, resource_mapping=load_directory(None).resource_mapping)
 

@@ -34,6 +34,7 @@ from webhook.configuration.documents import (
     LocatedProblem,
     is_pause,
     with_pause,
+    without_removed,
 )
 from webhook.configuration.loader import (
     Configuration,
@@ -83,7 +84,7 @@ class Record(msgspec.Struct, frozen=True):
     def accepted(self) -> Document | None:
         """The document with the spec that was in force last; None if no spec ever was."""
         spec = self.status.accepted
-        return None if spec is None else msgspec.structs.replace(self.document, spec=spec)
+        return None if spec is None else msgspec.structs.replace(self.document, spec=without_removed(spec))
 
 
 class _Object(PartialObject, frozen=True):
@@ -101,7 +102,7 @@ def decode_record(kind: str, raw: msgspec.Raw) -> Record:
         status = _STATUS.decode(stored.status)
     except msgspec.MsgspecError:  # not written by us; the next report replaces it
         status = DocumentStatus()
-    document = Document(kind, stored.metadata.name, stored.spec)
+    document = Document(kind, stored.metadata.name, without_removed(stored.spec))
     return Record(stored.metadata.uid, stored.metadata.generation, document, status)
 
 

@@ -1,6 +1,6 @@
 """Documents: reads plain data as policies, classes, resource mappings and quotas, and reports every problem."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
@@ -329,11 +329,30 @@ def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
         if rule is None:
             problems.append(Problem(at, unknown_rule(str(rule_id))))
             continue
-        options = decode_valid(rule.options, data, at, problems)
+        removed = rule.options.removed
+        problems += (
+            Problem((*at, name), removed[name]) for name in removed if isinstance(data, dict) and name in data
+        )
+        options = decode_valid(rule.options, _without(data, removed), at, problems)
         if options is not None:
             problems.extend(_further(below(at, options.problems()), problems))
             rules[rule_id] = options
     return rules
+
+
+def without_removed(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a stored document without the options that this version has removed, so that it stays in force."""
+    rules = spec.get("rules")
+    if not isinstance(rules, dict):
+        return spec
+    known = {rule_id: RULES_BY_ID[rule_id].options.removed for rule_id in rules if rule_id in RULES_BY_ID}
+    return {**spec, "rules": {each: _without(data, known.get(each, {})) for each, data in rules.items()}}
+
+
+def _without(data: Any, removed: Mapping[str, str]) -> Any:
+    if not isinstance(data, dict):
+        return data
+    return {name: value for name, value in data.items() if name not in removed}
 
 
 def _policy_problems(spec: dict[str, Any]) -> Iterator[Problem]:

@@ -177,7 +177,7 @@ class Gangs:
         """Return the seconds until the next gang of unknown size is read again, after `find` returned one."""
         known, now = self._known.get(namespace, {}).values(), monotonic()
         waits = [each.until - now for each in known if each.gang is not None and not each.gang.size]
-        return min((each for each in waits if each > 0), default=AGAIN_SECONDS)
+        return min((each if each > 0 else AGAIN_SECONDS for each in waits), default=AGAIN_SECONDS)
 
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
@@ -204,8 +204,8 @@ class Gangs:
             return _last(source, known), AGAIN_SECONDS
         if gang is None or gang.size:
             return gang, REMEMBERED_SECONDS
-        is_same = known is not None and known.gang == gang
-        return gang, min(2 * known.seconds, REMEMBERED_SECONDS) if known and is_same else AGAIN_SECONDS
+        before = known.seconds if known is not None and known.gang == gang else 0.0
+        return gang, min(max(2 * before, AGAIN_SECONDS), REMEMBERED_SECONDS)
 
     def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version

@@ -72,7 +72,6 @@ class KueueAdmissions:
         self,
         namespace: str,
         waiting: Iterable[PodRecord],
-        demand_of: Callable[[PodRecord], Vector],
         held: Collection[str],
     ) -> Admitted:
         """Return which of these pods Kueue has admitted. None of them, if that cannot be read.
@@ -88,7 +87,7 @@ class KueueAdmissions:
             read = self._known[namespace] = self._read(namespace)
         named.sort(key=lambda pod: (pod.uid not in held, -pod.priority, pod.since, pod.uid))
         late = monotonic() + READING_SECONDS
-        uids = frozenset(self._admitted(namespace, named, read, demand_of, late) if read.rooms else ())
+        uids = frozenset(self._admitted(namespace, named, read, late) if read.rooms else ())
         is_incomplete = monotonic() >= late or (is_kept and len(uids) < len(named))
         return Admitted(uids, read.amounts, read.until - now if is_incomplete else None)
 
@@ -100,19 +99,24 @@ class KueueAdmissions:
         namespace: str,
         named: Iterable[PodRecord],
         read: _Read,
-        demand_of: Callable[[PodRecord], Vector],
         late: float,
     ) -> Iterator[str]:
-        """Yield the uids of the pods for which their Workload has room; of none, if not all owners were read before `late`."""
-        pods = self._usage_cache.own_counter.sums.pods(namespace)
-        running = [(pod, self._workload_of(pod, read, late)) for pod in pods if pod.holds_quota]
+        """Yield the uids of the pods for which their Workload has room; of none, if not all owners were read before `late`.
+
+        A pod that names no class may run on any, so it needs room on each.
+        """
+        sums = self._usage_cache.own_counter.sums
+        running = [
+            (pod, self._workload_of(pod, read, late)) for pod in sums.pods(namespace) if pod.holds_quota
+        ]
         waiting = [(pod, self._workload_of(pod, read, late)) for pod in named]
         if monotonic() >= late:
             return
         rooms = dict(read.rooms)
         for pod, workload in (*running, *waiting):
-            if workload:
-                needed = {PODS: Fraction(1), **demand_of(pod)}
+            demand = sums.demand_if_started(pod, UnclassifiedPods.MOST_EXPENSIVE) if workload else {}
+            if demand:
+                needed = {PODS: Fraction(1), **demand}
                 left = {key: rooms[workload].get(key, NOTHING) - amount for key, amount in needed.items()}
                 is_admitted = min(left.values()) >= 0
                 if is_admitted or pod.holds_quota:

@@ -170,7 +170,7 @@ class Replacements:
         return rooms
 
     def keeper_of(self, namespace: str, keepers: Iterable[Keeper]) -> Callable[[PodRecord], str]:
-        """Return a function: of a pod, the uid of the one of these objects that keeps quota for it, "" if none does."""
+        """Return a function: pod → uid of the one of these objects that keeps quota for it, "" if none does."""
         late, by_uid = monotonic() + READING_SECONDS, {each.uid: each for each in keepers}
         kinds = {each.through for each in by_uid.values()}
 
@@ -195,7 +195,7 @@ class Replacements:
         return [each for each in ended if counted_before and each.after < counted.revisions.pods]
 
     def credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[PodRecord], str]:
-        """Return a function: of a pod, the owner of its credits, "" without one. Others are not read."""
+        """Return a function: pod → owner of its credits, "" without one. Other owners are not read."""
         holders = {each.holder for each in ledger.credits}
         late = monotonic() + READING_SECONDS
 
@@ -213,7 +213,7 @@ def now_ms() -> int:
 
 
 def demand_reader(usage_cache: UsageCache, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
-    """Return a function: of a pod, its demand under every catalogue version of the ledger. None if one cannot be read."""
+    """Return a function: pod → its demand under every catalogue version of the ledger. None if one cannot be read."""
     counters = []
     for version in map(CatalogueVersion.parse, ledger.catalogue_versions):
         counter = usage_cache.of(version.digest) if version else None

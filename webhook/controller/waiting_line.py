@@ -43,8 +43,10 @@ PUT_BACK = (
 )
 """`serve` puts it back for every other user, so that a second apply of a manifest does not remove it."""
 CHANGED = "limit the mutating webhook that changes pods to their creation: one that exists must keep its fields; it wrote {}"
+_UNCHANGEABLE = "pod updates may not change fields"
+"""Of the API server's message of fields that differ (`ValidatePodUpdate` of Kubernetes). A list in a webhook's looks alike."""
 _DIFFERENCE = re.compile("(?m)^[-+] .+")
-"""Fields of the stored pod and of the new one, in the API server's message (`ValidatePodUpdate` of Kubernetes)."""
+"""Fields of the stored pod and of the new one in this message."""
 
 
 class _Aside(msgspec.Struct, frozen=True):
@@ -145,7 +147,7 @@ class WaitingLine:
         keys, gangs = self._known_gangs(namespace, pods)
         if any(not gang.size for gang in gangs.values()):
             self._reconcile_later(namespace, self._gangs.seconds_to_read(namespace))
-        admitted = self._kueue.of(namespace, pods, demand_of, ledger.reservations.lifts)
+        admitted = self._kueue.of(namespace, pods, ledger.reservations.lifts)
         if admitted.again is not None:
             self._reconcile_later(namespace, admitted.again)
         waiters = [
@@ -301,7 +303,7 @@ def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:
 
 def _problem(error: errors.ApiError) -> str:
     """Return what to do about a denial. Where fields differ a mutating webhook wrote them: our patch removes only a gate."""
-    differences = _DIFFERENCE.findall(str(error))
+    differences = _DIFFERENCE.findall(str(error)) if _UNCHANGEABLE in str(error) else ()
     if not differences:
         return str(error)
     return CHANGED.format(" ".join(" ".join(each.split()).removesuffix(",") for each in differences))

@@ -6,7 +6,7 @@ from itertools import islice
 import msgspec
 
 from policies.finding import Finding
-from policies.gpus import default_gpus
+from policies.gpus import limit_range_findings
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranges import decode_limit_range
@@ -34,7 +34,7 @@ def document_findings(
         if kind == LIMIT_RANGE:
             limit_range = decode_limit_range(document)
             refused = [*refused_amounts(limit_range, mapping)]
-            return refused or [*default_gpus.limit_range_findings(limit_range, mapping)]
+            return refused or [*limit_range_findings.limit_range_warnings(limit_range, mapping)]
         fields = islice(fields_of(document, "spec", "hard").items(), MAX_KEYS)
         hard = {key: _AMOUNT.decode(amount) for key, amount in fields}
     except msgspec.ValidationError:

@@ -73,7 +73,7 @@ class DecisionCache:
 def cache_in_force(
     source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE
 ) -> Callable[[], DecisionCache]:
-    """Return a function: the cache of the configuration in force, built once for each configuration."""
+    """Return a function that returns the cache of the configuration in force, built once for each configuration."""
     cache = DecisionCache(source(), fetcher_image)
 
     def in_force() -> DecisionCache:

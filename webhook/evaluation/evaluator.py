@@ -20,7 +20,7 @@ from policies.gpus.claimed_devices import (
     devices_by_claim,
     with_accelerator_claims_only,
 )
-from policies.gpus.default_gpus import refusal_findings
+from policies.gpus.limit_range_findings import refusal_findings
 from policies.placement.claim_classes import ClaimedClasses
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
@@ -71,7 +71,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     """The quota of a namespace; None if it is not to be asked."""
     answer_holds: Callable[[], bool] = lambda: True
     """Whether the decision still holds when the answer is written. If not, decide again."""
-    queues: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
+    queue_outcome: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
     """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
     tries_choices: bool = True
     """Whether choices of findings are tried. False in such a trial."""
@@ -200,7 +200,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         read for it. Where nothing will be stored, people read it.
         """
         by_controller = pod.metadata is not None and pod.metadata.controller is not None
-        is_read = self.queues is None or not by_controller
+        is_read = self.queue_outcome is None or not by_controller
         is_tried = self.tries_choices and creation.phase is not Phase.TEMPLATE and may_exceed(decision)
         ledger = self._ledger(decision.policy) if is_tried and is_read else None
         if ledger is None:
@@ -272,7 +272,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         demand = replace(
             demand, uid="", name="", controlled_by=""
         )  # of a hostile pod, no ledger can hold them
-        return replace(self, quota_of=lambda _: quota, queues=None, tries_choices=False).reserve(
+        return replace(self, quota_of=lambda _: quota, queue_outcome=None, tries_choices=False).reserve(
             Decision(policy=policy), demand
         )
 
@@ -375,7 +375,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     self.now,
                     partial(self._context, policy),
                     helps=partial(self._helps, policy, request, outcome.ledger if outcome else None),
-                    would_wait=self.queues is None and request.may_wait and self._waits_now(policy),
+                    would_wait=self.queue_outcome is None and request.may_wait and self._waits_now(policy),
                 )
                 decision = decision.with_findings(findings, mode, bound.rule.id)
                 if request.pod is not None and not decision.allowed and self.tries_choices:

@@ -7,7 +7,7 @@ from itertools import product
 from msgspec.structs import replace
 
 from policies.finding import Edit, Edits, Finding
-from policies.gpus import default_gpus
+from policies.gpus import limit_range_findings
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranger import KINDS
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, default_of, stated_defaults
@@ -37,11 +37,11 @@ def naming_limit_ranges(
     A warning of the same amount goes where its denial says what the warning does. The contact is asked to take GPUs out of
     LimitRanges where that helps: the pod is tried under what is left of them.
     """
-    defaults = default_gpus.gpus_by_default(pod, limits, mapping) if limits is not None else ()
+    defaults = limit_range_findings.gpus_by_default(pod, limits, mapping) if limits is not None else ()
     if limits is None or not defaults:
         return decision
-    all_of_pod = default_gpus.has_no_other_gpus(pod, defaults, mapping)
-    can_be_0, listed = default_gpus.can_be_0(pod, defaults, limits), stated_defaults(pod)
+    all_of_pod = limit_range_findings.has_no_other_gpus(pod, defaults, mapping)
+    can_be_0, listed = limit_range_findings.can_be_0(pod, defaults, limits), stated_defaults(pod)
 
     @cache
     def trying_without(taken: frozenset[str]) -> Callable[[Finding, Edits], bool]:
@@ -51,12 +51,12 @@ def naming_limit_ranges(
     def named(violation: Violation) -> Violation:
         finding = violation.finding
         if violation.outcome is Outcome.DENIED:
-            zero = default_gpus.set_to_0(defaults)
+            zero = limit_range_findings.set_to_0(defaults)
             admitted_without = trying_without(frozenset())(finding, zero) if can_be_0 else None
-            finding = default_gpus.naming_limit_range(
+            finding = limit_range_findings.with_limit_range_named(
                 finding, defaults, limits, all_of_pod=all_of_pod, admitted_without=admitted_without
             )
-        if taken := default_gpus.taken_out(finding):
+        if taken := limit_range_findings.resources_to_remove(finding):
             edits = tuple(
                 Edit(f"{place.path}.resources.{kind}[{name}]")
                 for place, kind, name in product(pod.places, KINDS, taken)
@@ -78,6 +78,6 @@ def naming_limit_ranges(
     once = (
         each
         for each in violations
-        if each.finding.reason != default_gpus.GPUS_BY_DEFAULT or each.finding.path not in said
+        if each.finding.reason != limit_range_findings.GPUS_BY_DEFAULT or each.finding.path not in said
     )
     return replace(decision, violations=tuple(once))

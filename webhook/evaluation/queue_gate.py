@@ -20,7 +20,7 @@ def queue(by: Evaluator, decision: Decision, pod: Pod, uid: str, *, by_daemonset
     The request in the decision may come from a pod that differs only in its metadata.
     """
     request, decision = decision.request, replace(decision, request=None)
-    if request is None or by.queues is None or not decision.allowed:
+    if request is None or by.queue_outcome is None or not decision.allowed:
         return decision
     if line_of(pod, by_daemonset=by_daemonset) is Line.NEVER_WAITS:
         return decision
@@ -28,7 +28,7 @@ def queue(by: Evaluator, decision: Decision, pod: Pod, uid: str, *, by_daemonset
     held = decision.policy.in_force(QUOTA_RULE.id, by.now)
     by_kueue = bool(held and held[0].options.respects_kueue) and names_kueue(pod)
     request = replace(request, request_uid=uid, uid=uid, name="", in_gang=in_gang, by_kueue=by_kueue)
-    outcome = by.queues(request)
+    outcome = by.queue_outcome(request)
     if outcome is None:
         return decision
     finding = queued(decision.policy.namespace, outcome, by.now)

@@ -10,7 +10,7 @@ from policies.finding import Finding, truncate
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.facts import Facts
 from webhook.workloads.places import workload_pods
-from webhook.workloads.references import IN_ITS_PODS, Named, ObjectName, named, unread
+from webhook.workloads.references import IN_ITS_PODS, ObjectName, Referred, referred, unread
 from webhook.workloads.unread import unread_gpus
 
 MAX_READ = 16
@@ -24,22 +24,22 @@ class ReferredObjects:
         self._facts, self._configuration, self._namespace = facts, configuration, namespace
         self._read: dict[ObjectName, Any] = {}
 
-    def find(self, name: Named) -> Any:
+    def find(self, name: Referred) -> Any:
         """Return the object, as plain data; None if it is not known."""
         return next((other for _, other in self._found(name)), None)
 
-    def _found(self, name: Named) -> Iterator[tuple[ObjectName, Any]]:
+    def _found(self, name: Referred) -> Iterator[tuple[ObjectName, Any]]:
         for candidate in name.candidates:
             if candidate not in self._read and len(self._read) < MAX_READ:
                 self._read[candidate] = self._facts.referred(candidate)
             if isinstance(other := self._read.get(candidate), dict):
                 yield candidate, other
 
-    def findings(self, names: Iterable[Named]) -> Iterator[Finding]:
+    def findings(self, names: Iterable[Referred]) -> Iterator[Finding]:
         """Yield a warning of each object whose pods request GPUs, and one of those that are not known."""
-        unknown: list[tuple[Named, Named]] = []
+        unknown: list[tuple[Referred, Referred]] = []
         for name in names:
-            missing: list[Named] = []
+            missing: list[Referred] = []
             if self._leads_to_gpus(name, missing):
                 yield unread(path=name.path, message=IN_ITS_PODS(truncate(name.name)))
             elif missing:
@@ -47,7 +47,7 @@ class ReferredObjects:
         if unknown:
             yield _not_known(*unknown[0], len({missing.candidates for _, missing in unknown[1:]}))
 
-    def _leads_to_gpus(self, name: Named, missing: list[Named]) -> bool:
+    def _leads_to_gpus(self, name: Referred, missing: list[Referred]) -> bool:
         """Whether the object, or one that it names, requests GPUs; `missing` gets those that are not known."""
         rest, seen = [name], set[ObjectName]()
         while rest:
@@ -60,7 +60,7 @@ class ReferredObjects:
                 key = candidate.group, candidate.kind
                 if self._has_gpus(key, other):
                     return True
-                rest += named(self._configuration.workload_kinds, key, self._namespace, other)
+                rest += referred(self._configuration.workload_kinds, key, self._namespace, other)
         return False
 
     def _has_gpus(self, key: tuple[str, str], data: Any) -> bool:
@@ -72,7 +72,7 @@ class ReferredObjects:
         return False
 
 
-def _not_known(name: Named, missing: Named, more: int) -> Finding:
+def _not_known(name: Referred, missing: Referred, more: int) -> Finding:
     message = f"names a {missing.kind} that is not known here, nor are its GPUs"
     if missing is not name:
         message = (

@@ -118,7 +118,7 @@ def with_referred(
 ) -> CompletedWorkload:
     """Return the object and its pods with what is known of the objects that it names."""
     configuration = by.configuration
-    names = list(references.named(configuration.workload_kinds, key, policy.namespace, data))
+    names = list(references.referred(configuration.workload_kinds, key, policy.namespace, data))
     if not names:
         return CompletedWorkload(data, pods)
     others = ReferredObjects(by.facts, configuration, policy.namespace)
@@ -127,7 +127,7 @@ def with_referred(
         if key == TRAIN_JOB and (runtime := others.find(name)):
             whole, completed_by = with_runtime(whole, runtime), f"{name.kind} {name.name}"
         elif name.reference.gives and (other := others.find(name)):
-            whole = references.completed(name.reference, whole, other)
+            whole = references.with_given_values(name.reference, whole, other)
     try:
         pods = templates_of(by.trial(), policy, key, whole) if whole is not data else pods
     except msgspec.ValidationError:  # said of that object itself

@@ -1,7 +1,7 @@
-"""Catalogues that controllers publish for replicas with another configuration: a ConfigMap, one key for each digest.
+"""Catalogues of GPU classes that controllers publish for replicas with another configuration: a ConfigMap, one key per digest.
 
 A ledger names its catalogue. A process with another catalogue reads it here: serve, and a controller that takes
-over. Controllers write by swap, before any ledger names a digest, and remove what no ledger has named for long.
+over. A controller publishes a catalogue before it writes a ledger that names the digest, and later removes it.
 """
 
 import logging
@@ -27,14 +27,14 @@ from webhook.cluster.objects import CATALOGUES, decode_config_map
 log = logging.getLogger("gpu_admission.quota")
 
 REMEMBERED = 8
-"""Maximum of catalogues in memory beside our own. An upgrade has two. The document of a built-in one takes 12 KB."""
-MISSED_SECONDS = 1.0
+"""Maximum number of catalogues in memory beside our own. An upgrade has two. A built-in one takes 12 KB."""
+RETRY_MISSING_SECONDS = 1.0
 """A missing catalogue is read again after this time. Otherwise each review of such a ledger would read the ConfigMap."""
-UNNAMED_SECONDS = 600.0
+KEEP_UNNAMED_SECONDS = 600.0
 """A catalogue that no ledger named for this time is removed. A controller that was about to name it has done so long before, or
 lost the lead."""
 ATTEMPTS = 5
-_SECONDS = 5.0
+_CALL_SECONDS = 5.0
 
 
 class PublishedCatalogues:
@@ -62,11 +62,11 @@ class PublishedCatalogues:
             message = f"the class catalogue of the quota could not be read: {error}"
             raise LedgerError(message, transient=True) from None
 
-    def get(self, digest: str, seconds: float = _SECONDS) -> Catalogue | None:
+    def get(self, digest: str, seconds: float = _CALL_SECONDS) -> Catalogue | None:
         """Return a published catalogue, or None. Raises `errors.ApiError` if the API server cannot be reached."""
         if digest in self._remembered:
             return self._remembered[digest]
-        if monotonic() - self._missed.get(digest, -MISSED_SECONDS) < MISSED_SECONDS:
+        if monotonic() - self._missed.get(digest, -RETRY_MISSING_SECONDS) < RETRY_MISSING_SECONDS:
             return None
         try:
             document = self._read(seconds)[1].get(digest)
@@ -88,7 +88,7 @@ class PublishedCatalogues:
             return True
         for _ in range(ATTEMPTS):
             try:
-                version, data = self._read(_SECONDS)
+                version, data = self._read(_CALL_SECONDS)
                 if digest not in data:
                     self._change(version, {digest: write_catalogue(catalogue)})
             except errors.Conflict:
@@ -103,15 +103,15 @@ class PublishedCatalogues:
         raise errors.Conflict(f"others kept writing to {CATALOGUES}")
 
     def prune(self, named: Collection[str]) -> None:
-        """Remove catalogues that no ledger named for UNNAMED_SECONDS. Raises `errors.ApiError`."""
+        """Remove catalogues that no ledger named for KEEP_UNNAMED_SECONDS. Raises `errors.ApiError`."""
         try:
-            version, data = self._read(_SECONDS)
+            version, data = self._read(_CALL_SECONDS)
         except (errors.NotFound, errors.Forbidden):
-            version, data = "", {}  # to publish says so
+            version, data = "", {}  # publish() reports it
         now = monotonic()
         self._published = frozenset(data)
         self._named_at = {each: now if each in named else self._named_at.get(each, now) for each in data}
-        gone = [each for each, at in self._named_at.items() if now - at > UNNAMED_SECONDS]
+        gone = [each for each, at in self._named_at.items() if now - at > KEEP_UNNAMED_SECONDS]
         if gone:
             self._change(version, dict.fromkeys(gone))
             self._published -= frozenset(gone)
@@ -129,7 +129,7 @@ class PublishedCatalogues:
 
     def _change(self, version: str, data: Mapping[str, str | None]) -> None:
         body = msgspec.json.encode({"metadata": {"resourceVersion": version}, "data": data})
-        self._api.patch(self._path, body, content_type=MERGE_PATCH, timeout=_SECONDS)
+        self._api.patch(self._path, body, content_type=MERGE_PATCH, timeout=_CALL_SECONDS)
 
 
 def digests_of(ledger: QuotaLedger) -> frozenset[str]:

@@ -35,9 +35,7 @@ from webhook.quota.ledger_objects import (
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 NAMES_REMEMBERED = 4096
-"""Maximum of namespaces for which a process remembers whose object has the ledger. To find it again takes two reads."""
-
-
+"""Maximum number of namespaces whose ledger object a process remembers. Without that it takes two reads to find."""
 CALL_SECONDS = 10.0
 """Timeout of one read or write of a ledger, a GPUQuota or a ClusterGPUQuota by the controller."""
 
@@ -68,8 +66,8 @@ class ClusterStore:
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd: no cache serves a GET without a resourceVersion.
 
-        The GPUQuota is read after the ledger, and then the team of the namespace, by a list of up to LISTED_SECONDS ago. Without
-        any of them, the namespace had no quota then. Raises a transient LedgerError while the ledger moves to another object.
+        The GPUQuota is read after the ledger, and then the team of the namespace, from a list that is at most LISTED_SECONDS old.
+        Without any of them, the namespace had no quota then. Raises a transient LedgerError while the ledger is moving.
         """
         if (object_name := self._object_names.get(namespace)) is not None and (
             in_team := self._in_team(namespace, object_name, seconds)
@@ -119,7 +117,7 @@ class ClusterStore:
         return quota.desired if quota else None
 
     def has_team(self, namespace: str, seconds: float) -> bool:
-        """Whether the namespace is there and belongs to a team, read now. A deleted one has no pods left. Raises LedgerError."""
+        """Whether the namespace exists and belongs to a team, read now. A deleted one has no pods left. Raises LedgerError."""
         with _as_ledger_errors("read"):
             try:
                 self._api.get(api_path("/api/v1", "namespaces", namespace), timeout=seconds)
@@ -163,7 +161,7 @@ class ClusterStore:
             return decode_identity(written)
 
     def epoch(self, seconds: float) -> int:
-        """Return the version of the epoch, 0 if it was never raised. Raises LedgerError."""
+        """Return the version of the epoch (`no_quota.py`), 0 if it was never raised. Raises LedgerError."""
         with _as_ledger_errors("read"):
             document = self._get(self._path(EPOCH_OBJECT), PLURAL, seconds)
             return int(decode_identity(document).resource_version) if document else 0
@@ -196,7 +194,7 @@ class ClusterStore:
         try:
             return self._api.get(path, timeout=seconds)
         except errors.NotFound as error:
-            # That a kind is not there must not mean "no quota". Of one object the API server begins otherwise to say so.
+            # A missing kind must not mean "no quota". Only for a missing object does the message have `gpuquotas.… "NAME"`.
             kind = f"{plural}.{GROUP}"
             if f'{kind} "' in str(error):
                 return None

@@ -1,4 +1,4 @@
-"""The quota of a review. No reservation is removed here: only a list shows whether an object was stored.
+"""Decides a review by the quota of its namespace, and reserves what it admits. The controller removes reservations later.
 
 A review whose quota was never counted waits some 2 s for the first count, unless too many reviews wait already.
 """
@@ -22,9 +22,9 @@ from policies.quota.quota_request import (
 from webhook.configuration.loader import Configuration
 from webhook.quota.batcher import NAMESPACES_REMEMBERED, RequestOf, ReservationBatcher
 
-WAITING, WAITING_OF_NAMESPACE = 8, 4
-"""Maximum of reviews that wait for a count, each in one of 32 threads. The other threads are for other reviews."""
-READ_EVERY = 0.1
+MAX_WAITING, MAX_WAITING_OF_NAMESPACE = 8, 4
+"""Maximum number of reviews that wait for a count, of all namespaces and of one. Each takes one of the 32 threads."""
+READ_SECONDS = 0.1
 """Seconds between two reads of a ledger for which a review waits."""
 COUNT_SECONDS, SKIP_SECONDS = 10.0, 60.0
 """A count takes some 3 s. If a quota has none COUNT_SECONDS after a review first met it, no review waits for it until
@@ -67,15 +67,15 @@ class ReviewQuota(msgspec.Struct, dict=True):
     namespace: str
     deadline: float
     dry_run: bool
-    found_none: bool = False
-    """Whether an object is stored because there is no quota, and would be denied by one."""
+    admits_without_quota: bool = False
+    """Whether the review admits an object only because it found no quota."""
 
-    def queues(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
-        """Return the verdict that makes a new pod wait in line. None if the pod need not wait, or cannot."""
-        if quota_request.is_free or self.enforcer.batcher.no_quota.holds(self.namespace):
+    def queue_outcome(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
+        """Return the outcome if it makes a new pod wait in line. None if the pod need not wait, or cannot."""
+        if quota_request.takes_nothing or self.enforcer.batcher.no_quota.holds(self.namespace):
             return None
         try:
-            outcome = self._counted(self.enforcer.batcher.copy, quota_request)
+            outcome = self._decide_once_counted(self.enforcer.batcher.copy, quota_request)
         except LedgerError:
             return None  # the review of /validate says what is wrong
         verdict = outcome.verdict
@@ -85,44 +85,46 @@ class ReviewQuota(msgspec.Struct, dict=True):
         return outcome if waits or (outcome.is_reserved and quota_request.in_gang) else None
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        counts = quota_request.is_enforced and not (self.dry_run or quota_request.is_free)
+        counts = quota_request.is_enforced and not (self.dry_run or quota_request.takes_nothing)
         if self.enforcer.batcher.no_quota.holds(self.namespace):  # true of most namespaces
-            self.found_none = counts
+            self.admits_without_quota = counts
             self.enforcer.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
-        if quota_request.is_free:
+        if quota_request.takes_nothing:
             return ReservationOutcome()
         decide = self.enforcer.batcher.try_out if self.dry_run else self.enforcer.batcher.reserve
         try:
-            outcome = self._counted(decide, quota_request)
+            outcome = self._decide_once_counted(decide, quota_request)
             if _is(outcome, VerdictReason.OTHERS_WAIT) and not self.has_controller:
-                outcome = decide(self.namespace, partial(quota_request.on, is_served=False), self.deadline)
+                outcome = decide(
+                    self.namespace, partial(quota_request.for_ledger, is_served=False), self.deadline
+                )
         except LedgerError:
             self.enforcer.batcher.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
         self.enforcer.batcher.metrics.decided(decided, dry_run=self.dry_run)
-        self.found_none = counts and outcome.ledger is None
+        self.admits_without_quota = counts and outcome.ledger is None
         return outcome
 
     def still_holds(self) -> bool:
-        """Whether the answer may be written now: no quota counts that the review did not find."""
-        found_none = self.found_none
-        self.found_none = False  # unless the review is evaluated again and finds none
-        return not found_none or self.enforcer.batcher.no_quota.holds(self.namespace)
+        """Whether the answer is still right: no quota was counted since the review found none."""
+        admits_without_quota = self.admits_without_quota
+        self.admits_without_quota = False  # unless the review is evaluated again and finds none
+        return not admits_without_quota or self.enforcer.batcher.no_quota.holds(self.namespace)
 
-    def _counted(
+    def _decide_once_counted(
         self, decide: Callable[[str, RequestOf, float], ReservationOutcome], quota_request: QuotaRequest
     ) -> ReservationOutcome:
-        """Decide, at first or once the quota is counted. Raises LedgerError."""
-        outcome = decide(self.namespace, quota_request.on, self.deadline)
+        """Decide now, or, if the quota was never counted, once it is. Raises LedgerError."""
+        outcome = decide(self.namespace, quota_request.for_ledger, self.deadline)
         if _is(outcome, VerdictReason.UNCOUNTED) and quota_request.is_enforced and self._may_wait():
             self.enforcer.waiting.append(self.namespace)
             try:
-                until = self.deadline - 2 * READ_EVERY
+                until = self.deadline - 2 * READ_SECONDS
                 while _is(outcome, VerdictReason.UNCOUNTED) and monotonic() < until:
-                    sleep(READ_EVERY)
-                    outcome = decide(self.namespace, quota_request.on, self.deadline)
+                    sleep(READ_SECONDS)
+                    outcome = decide(self.namespace, quota_request.for_ledger, self.deadline)
             finally:
                 self.enforcer.waiting.remove(self.namespace)
         if not _is(outcome, VerdictReason.UNCOUNTED):
@@ -130,13 +132,13 @@ class ReviewQuota(msgspec.Struct, dict=True):
         return outcome
 
     def _may_wait(self) -> bool:
-        """Whether a review may wait for a count: few others do, and it is likely to come."""
+        """Whether this review may wait for a count: not too many wait already, and a controller is likely to count soon."""
         waiting, first_met, now = self.enforcer.waiting, self.enforcer.first_met, monotonic()
         if now - first_met.get(self.namespace, -inf) > SKIP_SECONDS:
             if len(first_met) >= NAMESPACES_REMEMBERED:
                 first_met.clear()
             first_met[self.namespace] = now
-        is_full = len(waiting) >= WAITING or waiting.count(self.namespace) >= WAITING_OF_NAMESPACE
+        is_full = len(waiting) >= MAX_WAITING or waiting.count(self.namespace) >= MAX_WAITING_OF_NAMESPACE
         return (
             now - first_met.get(self.namespace, now) < COUNT_SECONDS and not is_full and self.has_controller
         )
@@ -167,21 +169,21 @@ def _is(outcome: ReservationOutcome, reason: VerdictReason) -> bool:
 
 
 class ReadOnlyQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` that decides by a ledger, and reserves nothing. None: the namespace has no quota.
+    """A `NamespaceQuota` that decides by a ledger, and reserves nothing.
 
-    is_unused: decide as if nothing were used, so that only what can never fit is denied.
+    stored: None if the namespace has no quota. is_unused: decide as if nothing were used: only what can never fit is denied.
     """
 
-    known: QuotaLedger | None
+    stored: QuotaLedger | None
     configuration: Configuration
     is_unused: bool = False
     has_controller: bool = True
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if self.known is None or quota_request.is_free:
+        if self.stored is None or quota_request.takes_nothing:
             return ReservationOutcome()
-        ledger = self.known.using({}) if self.is_unused else self.known
+        ledger = self.stored.using({}) if self.is_unused else self.stored
         return decide_by_own_catalogue(ledger, quota_request, self.configuration)
 
     def ledger(self) -> QuotaLedger | None:
-        return self.known
+        return self.stored

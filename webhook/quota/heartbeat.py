@@ -11,15 +11,15 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import decode_lease, lease_path
 from webhook.cluster.objects import CONTROLLER
 
-READ_EVERY = 10.0
-READ_EVERY_AWAY = 0.5
-"""While no controller is alive: pods that would wait for the one that starts now are denied until then."""
+READ_SECONDS = 10.0
+READ_SECONDS_AWAY = 0.5
+"""Seconds between two reads while no controller is alive. Until a read shows one, pods that would wait in line are denied."""
 ALIVE_SECONDS = 60.0
 """A Lease that was not renewed for this time has no leader: its duration is 5 s."""
 
 
 class Heartbeat:
-    """Reads the Lease every READ_EVERY seconds at most, or READ_EVERY_AWAY while nobody leads. Any number of threads may call it.
+    """Reads the Lease at most every READ_SECONDS, or READ_SECONDS_AWAY while nobody leads. Thread-safe.
 
     Only our own monotonic clock counts: it measures how long `renewTime` has been the same. A process that has just started
     trusts the Lease until it has been the same for ALIVE_SECONDS.
@@ -49,7 +49,7 @@ class Heartbeat:
 
     @property
     def _is_due(self) -> bool:
-        return self._clock() - self._read_at >= (READ_EVERY if self._is_fresh else READ_EVERY_AWAY)
+        return self._clock() - self._read_at >= (READ_SECONDS if self._is_fresh else READ_SECONDS_AWAY)
 
     def _read(self, seconds: float) -> None:
         now = self._clock()

@@ -13,7 +13,7 @@ from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
 from policies.quota.quota_request import LedgerError
 from webhook.quota.team_lookup import LISTED_SECONDS
 
-READ_EVERY = 0.5
+READ_SECONDS = 0.5
 """Seconds between two reads of the epoch."""
 REMEMBERED_SECONDS = 4.0
 """After this time a namespace is read again, whatever the epoch says. So a new GPUQuota denies even if no controller runs."""

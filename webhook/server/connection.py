@@ -1,6 +1,6 @@
-"""One client connection, from its first byte to its last, never waited for.
+"""One client connection: its socket, its buffers and its state.
 
-Every socket operation here returns at once. A connection belongs either to the poller, which moves it on when its socket
+No socket operation blocks. A connection belongs either to the poller, which moves it on when its socket
 is ready, or to the one thread that answers its request; so nothing here needs a lock.
 """
 
@@ -13,23 +13,23 @@ import ssl
 from webhook.server.http import Request, find_request
 from webhook.server.tls import Caller, caller_of
 
-# A TLS record holds at most 16 KiB. A read of no less leaves nothing decrypted behind, which would be there to take
-# without the socket being ready.
+# A TLS record holds at most 16 KiB. A smaller read could leave decrypted bytes in OpenSSL, of which the poller hears nothing: the
+# socket is not ready.
 _READ = 32 * 1024
 # Reads after which the other connections get their turn.
 _READS_PER_POLL = 8
-# OpenSSL reports a write when all of it is out; in pieces, what has left is no longer counted.
+# OpenSSL returns from a write when all of it is sent. After a smaller write the bytes sent no longer count.
 _WRITE = 256 * 1024
-_NOT_NOW = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
+_WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
 class ConnectionState(enum.Enum):
     HANDSHAKE = "handshake"
-    IDLE = "idle"  # the first byte of a request
-    REQUEST = "request"  # the rest of it
-    ANSWERING = "answering"  # its answer to be made
-    RESPONSE = "response"  # the client to take the answer
-    LINGER = "linger"  # the client to close
+    IDLE = "idle"  # waits for the first byte of a request
+    REQUEST = "request"  # waits for the rest of it
+    ANSWERING = "answering"  # waits for its answer
+    RESPONSE = "response"  # waits for the client to take the answer
+    LINGER = "linger"  # waits for the client to close
     CLOSED = "closed"
 
 
@@ -37,7 +37,7 @@ class Connection:
     """A socket, with TLS or plain, and its buffers.
 
     deadline, since: moments of `monotonic`; `since` is the start of the present request, at first that of the connection.
-    counted: the bytes of this connection in the poller's sum of buffers.
+    counted: the bytes that the poller has added for this connection to its sum of all buffers.
     """
 
     def __init__(self, client_socket: socket.socket, *, now: float) -> None:
@@ -58,24 +58,24 @@ class Connection:
             if isinstance(self.socket, ssl.SSLSocket):
                 self.socket.do_handshake()
                 self.caller = caller_of(self.socket)
-        except _NOT_NOW as wait:
+        except _WOULD_BLOCK as wait:
             return selectors.EVENT_WRITE if isinstance(wait, ssl.SSLWantWriteError) else selectors.EVENT_READ
         return 0
 
     def receive(self) -> bool:
-        """Take in what is there, up to the end of one request; False at the end of the stream. Raises RefusedError."""
+        """Read what has arrived, up to the end of one request; False at the end of the stream. Raises RefusedError."""
         try:
             for _ in range(_READS_PER_POLL):
                 data = self.socket.recv(_READ)
                 self.received += data
-                if not data or self.is_whole():
+                if not data or self.has_whole_request():
                     return bool(data)
-        except _NOT_NOW:
+        except _WOULD_BLOCK:
             return True
         return True
 
-    def is_whole(self) -> bool:
-        """Whether `request` and all of its body are there. Raises RefusedError."""
+    def has_whole_request(self) -> bool:
+        """Whether `request` and all of its body have arrived. Raises RefusedError."""
         self.request = request = self.request or find_request(self.received)
         return request is not None and len(self.received) >= request.head_size + request.body_size
 
@@ -92,19 +92,19 @@ class Connection:
         try:
             while self.outgoing:
                 self.outgoing = self.outgoing[self.socket.send(self.outgoing[:_WRITE]) :]
-        except _NOT_NOW:
+        except _WOULD_BLOCK:
             return False
         return True
 
-    def say_goodbye(self) -> None:
-        """Say that nothing follows; to close while the client sends could destroy the answer."""
+    def end_stream(self) -> None:
+        """Tell the client that nothing follows. A close while the client still sends could destroy the answer."""
         self._close_notify()
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
     def linger(self) -> bool:
-        """Throw away what still comes; False when the client has closed."""
-        with contextlib.suppress(*_NOT_NOW):
+        """Discard what still arrives; False when the client has closed."""
+        with contextlib.suppress(*_WOULD_BLOCK):
             return all(self.socket.recv(_READ) for _ in range(_READS_PER_POLL))
         return True
 

@@ -160,7 +160,7 @@ class Poller:
                 problem = f"whose client certificate: {error.verify_message}"
                 self._callers.count(connection, "not verified", problem)
             # The alert that says so would be lost with what the client sends meanwhile.
-            connection.say_goodbye()
+            connection.end_stream()
             self._enter(connection, ConnectionState.LINGER, _LINGER_SECONDS)
         except OSError:
             self._close(connection)
@@ -203,7 +203,7 @@ class Poller:
         self._make_room()
         if connection.state is not ConnectionState.REQUEST:
             return
-        whole, request = connection.is_whole(), connection.request
+        whole, request = connection.has_whole_request(), connection.request
         if request is not None:
             if self._callers and request.path not in self._probes:
                 self._callers.check(connection)
@@ -231,7 +231,7 @@ class Poller:
             if connection.state is not ConnectionState.RESPONSE:
                 self._enter(connection, ConnectionState.RESPONSE, self._limits.response_seconds)
         elif connection.closing:
-            connection.say_goodbye()
+            connection.end_stream()
             self._enter(connection, ConnectionState.LINGER, _LINGER_SECONDS)
         else:
             self._enter(connection, ConnectionState.IDLE, self._idle_seconds)

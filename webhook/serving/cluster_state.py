@@ -44,5 +44,5 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             facts=self.facts(deadline),
             quota_of=lambda _namespace: quota,  # a review has one namespace
             answer_holds=quota.still_holds if quota else lambda: True,
-            queues=quota.queues if quota and not request.dry_run else None,
+            queue_outcome=quota.queue_outcome if quota and not request.dry_run else None,
         )

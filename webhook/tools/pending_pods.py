@@ -93,7 +93,7 @@ def pending_owners(
 
 
 def _certain_total(amounts: Sequence[Vector]) -> Vector:
-    """Return the sum without what is not certain of one of them."""
+    """Return the sum, without dimensions that one of the pods leaves open."""
     is_certain = all(GPUS in each for each in amounts)
     return {key: amount for key, amount in total(amounts).items() if is_certain or key.startswith(RESOURCES)}
 

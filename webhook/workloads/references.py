@@ -21,14 +21,14 @@ ID = "workloads"
 """Rule id of the findings about GPUs that are not read."""
 
 MAX_NAMES = 100
-"""Names of one reference of an object that are followed, as many as the pods that are checked."""
+"""Maximum number of objects that are read for one reference, as many as the pods that are checked."""
 
 IN_ITS_PODS = "the GPUs of {} are read only in the pods that the controller creates".format
 unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
 
 
 class ObjectName(msgspec.Struct, frozen=True):
-    """An object of the API, where it has it. `namespace` is "" for a cluster-scoped kind."""
+    """Where the API has an object. `namespace` is "" for a cluster-scoped kind."""
 
     group: str
     version: str
@@ -44,7 +44,7 @@ class ObjectName(msgspec.Struct, frozen=True):
         return Resource(prefix, self.plural).path(self.namespace, self.name)
 
 
-class Named(msgspec.Struct, frozen=True):
+class Referred(msgspec.Struct, frozen=True):
     """A field that names another object, which is the first that exists of `candidates`. `kind` is that of the first."""
 
     reference: Reference
@@ -54,23 +54,23 @@ class Named(msgspec.Struct, frozen=True):
     candidates: tuple[ObjectName, ...]
 
 
-def named(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: Any) -> Iterator[Named]:
-    """Yield the names of other objects in an object of that API group and kind."""
+def referred(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: Any) -> Iterator[Referred]:
+    """Yield the fields that name other objects, of an object with that API group and kind (`key`)."""
     row = kinds.get(key)
     for reference in row.refers if row else ():
         found = chain.from_iterable(values(data, steps(field)) for field in reference.fields)
         for at, name in islice(found, MAX_NAMES):
             if isinstance(name, str) and name:
                 written = value_at(data, (*at[:-1], "kind"))
-                said = written if isinstance(written, str) and written else ""
+                written_kind = written if isinstance(written, str) and written else ""
                 candidates = [
                     _object_name(kinds, each, str(data.get("apiVersion")), namespace, name)
                     for each in reference.kinds
                 ]
-                if said:
-                    candidates = [each for each in candidates if each.kind.lower() == said.lower()]
-                kind = candidates[0].kind if candidates else said
-                yield Named(reference, field_path(at), kind, name, tuple(candidates))
+                if written_kind:
+                    candidates = [each for each in candidates if each.kind.lower() == written_kind.lower()]
+                kind = candidates[0].kind if candidates else written_kind
+                yield Referred(reference, field_path(at), kind, name, tuple(candidates))
 
 
 def referred_kinds(kinds: WorkloadKinds) -> set[tuple[str, str]]:
@@ -93,8 +93,8 @@ def _object_name(kinds: WorkloadKinds, text: str, own_version: str, namespace: s
     return ObjectName(group, version, kind, resource, "" if row and row.cluster_scoped else namespace, name)
 
 
-def completed(reference: Reference, data: Any, other: Any) -> Any:
-    """Return the object with the values of the other one, which precede its own if they are not 0."""
+def with_given_values(reference: Reference, data: Any, other: Any) -> Any:
+    """Return the object with the values that the other one gives it. A value that is not 0 replaces the object's own."""
     edits = []
     for path, sources in reference.gives.items():
         found = (value_at(other, steps(source)) for source in sources)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-PARTS = 5040
+CARD_PARTS = 5040
 NVIDIA = "gpu.nvidia.com"
 NOMINAL = {
     "NVIDIA A100-SXM4-40GB": 40,
@@ -47,7 +47,7 @@ def quantity(text: str) -> Fraction:
 
 
 def rounded_up(weight: Fraction) -> Fraction:
-    return Fraction(-(-weight * PARTS // 1), PARTS)
+    return Fraction(-(-weight * CARD_PARTS // 1), CARD_PARTS)
 
 
 @dataclass(frozen=True)

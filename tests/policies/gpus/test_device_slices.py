@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from policies.gpus import device_slices, vendors
-from policies.gpus.device_kinds import PARTS, DeviceKind, DeviceKinds
+from policies.gpus.device_kinds import CARD_PARTS, DeviceKind, DeviceKinds
 from policies.gpus.device_pools import DevicePools
 from policies.gpus.device_slices import coarsened, kind_key, merged, without
 from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec
@@ -41,16 +41,16 @@ def parts_by_profile(kinds: DeviceKinds) -> dict[str | None, int]:
 def test_kinds_have_no_identity() -> None:
     kinds = kinds_of([*node_slices("a", cards=2), *node_slices("b", cards=3)])
     assert parts_by_profile(kinds) == {
-        None: PARTS,
-        "7g.80gb": PARTS,
-        "4g.40gb": PARTS // 2,
-        "3g.40gb": PARTS // 2,
-        "2g.20gb": PARTS // 4,
-        "1g.20gb": PARTS // 4,
-        "1g.10gb": PARTS // 8,
-        "1g.10gb+me": PARTS // 8,
+        None: CARD_PARTS,
+        "7g.80gb": CARD_PARTS,
+        "4g.40gb": CARD_PARTS // 2,
+        "3g.40gb": CARD_PARTS // 2,
+        "2g.20gb": CARD_PARTS // 4,
+        "1g.20gb": CARD_PARTS // 4,
+        "1g.10gb": CARD_PARTS // 8,
+        "1g.10gb+me": CARD_PARTS // 8,
     }
-    of_part = next(kind for kind in kinds.kinds if kind.parts == PARTS // 8)
+    of_part = next(kind for kind in kinds.kinds if kind.parts == CARD_PARTS // 8)
     assert of_part.unknown == (
         f"{DRIVER}/parentUUID",
         "resource.kubernetes.io/pciBusID",
@@ -129,16 +129,19 @@ def one(
 
 @cases(
     ("consumed", "parts"),
-    a_device_without_counters=(None, PARTS),
-    a_whole_card=(CARD, PARTS),
-    the_larger_share=({"memory": "10Gi", "memory-slice-0": "1"}, PARTS // 2),
-    slices_of_memory_are_summed=({"memory": "10Gi", "memory-slice-0": "1", "memory-slice-1": "1"}, PARTS),
-    an_engine_is_no_card=({"memory": "8Gi", "decoders": "1"}, PARTS // 10),
+    a_device_without_counters=(None, CARD_PARTS),
+    a_whole_card=(CARD, CARD_PARTS),
+    the_larger_share=({"memory": "10Gi", "memory-slice-0": "1"}, CARD_PARTS // 2),
+    slices_of_memory_are_summed=(
+        {"memory": "10Gi", "memory-slice-0": "1", "memory-slice-1": "1"},
+        CARD_PARTS,
+    ),
+    an_engine_is_no_card=({"memory": "8Gi", "decoders": "1"}, CARD_PARTS // 10),
     rounded_up=({"memory": "1"}, 1),
-    engines_alone_are_a_card=({"decoders": "1"}, PARTS),
-    nothing_is_a_card=({"memory": "0"}, PARTS),
-    more_than_there_is=({"memory": "100Gi"}, PARTS),
-    no_quantity=({"memory": "ten"}, PARTS),
+    engines_alone_are_a_card=({"decoders": "1"}, CARD_PARTS),
+    nothing_is_a_card=({"memory": "0"}, CARD_PARTS),
+    more_than_there_is=({"memory": "100Gi"}, CARD_PARTS),
+    no_quantity=({"memory": "ten"}, CARD_PARTS),
 )
 def test_what_a_partition_weighs(consumed: JSON | None, parts: int) -> None:
     assert one(device(consumed)).parts == parts
@@ -146,7 +149,7 @@ def test_what_a_partition_weighs(consumed: JSON | None, parts: int) -> None:
 
 def test_what_is_taken_of_an_unknown_card_is_a_card() -> None:
     spec = {"name": "x", "consumesCounters": [{"counterSet": "other", "counters": amounts({"memory": "1"})}]}
-    assert one(spec).parts == PARTS
+    assert one(spec).parts == CARD_PARTS
 
 
 def test_a_device_of_two_cards_weighs_both() -> None:
@@ -155,14 +158,14 @@ def test_a_device_of_two_cards_weighs_both() -> None:
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
     spec = [slice_of("1", pool, devices=[{"name": "x", "consumesCounters": consumes}], allNodes=True)]
     (kind,) = kinds_of([*spec, slice_of("2", pool, sharedCounters=sets, allNodes=True)]).kinds
-    assert kind.parts == 2 * PARTS
+    assert kind.parts == 2 * CARD_PARTS
 
 
 @cases(
     ("weigh", "parts"),
-    built_in_of_nobody=((), PARTS),
-    stated=(("memory",), PARTS // 4),
-    a_pattern=(("mem*",), PARTS // 4),
+    built_in_of_nobody=((), CARD_PARTS),
+    stated=(("memory",), CARD_PARTS // 4),
+    a_pattern=(("mem*",), CARD_PARTS // 4),
 )
 def test_what_another_driver_weighs_by(weigh: tuple[str, ...], parts: int) -> None:
     ours = ResourceMappingSpec(device_classes=(DeviceClassPattern(pattern="gpu.example.com", weigh=weigh),))
@@ -346,7 +349,7 @@ def test_values_that_tell_devices_apart_are_left_out() -> None:
     assert [(kind.unknown, kind.attributes) for kind in many.kinds] == [((f"{DRIVER}/shelf",), {})]
 
 
-def kind(parts: int = PARTS, **attributes: Any) -> DeviceKind:
+def kind(parts: int = CARD_PARTS, **attributes: Any) -> DeviceKind:
     return msgspec.convert({"driver": DRIVER, "attributes": attributes, "parts": parts}, DeviceKind)
 
 
@@ -367,9 +370,9 @@ def test_too_many_kinds_are_fewer_without_versions_then_without_what_has_most_va
         for size in range(3)
         for release in range(2)
     ]
-    assert coarse(*of[:4]) == ([(["product", "size", "release"], PARTS)] * 4, ())
-    assert coarse(*of[:6]) == ([(["product", "size"], PARTS)] * 3, ("release",))
-    assert coarse(*of) == ([(["product"], PARTS)] * 2, ("release", "size"))
+    assert coarse(*of[:4]) == ([(["product", "size", "release"], CARD_PARTS)] * 4, ())
+    assert coarse(*of[:6]) == ([(["product", "size"], CARD_PARTS)] * 3, ("release",))
+    assert coarse(*of) == ([(["product"], CARD_PARTS)] * 2, ("release", "size"))
 
 
 def test_parts_that_are_too_many_are_one_kind_as_dear_as_the_dearest(monkeypatch: Any) -> None:

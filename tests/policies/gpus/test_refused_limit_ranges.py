@@ -3,7 +3,7 @@
 import msgspec
 
 from policies.finding import Edit, Severity
-from policies.gpus.default_gpus import limit_range_findings
+from policies.gpus.limit_range_findings import limit_range_warnings
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.pods.limit_ranges import LimitRange, decode_limit_range
 from tests.builders import JSON
@@ -138,7 +138,7 @@ def test_a_name_after_more_than_are_read() -> None:
 
 
 def test_a_misspelt_name_that_it_takes() -> None:
-    (found,) = limit_range_findings(limit_range({"max": 2}, resource="nvidia/gpu"), MAPPING)
+    (found,) = limit_range_warnings(limit_range({"max": 2}, resource="nvidia/gpu"), MAPPING)
 
     unknown = "No device plugin that is known has this resource: the LimitRange bounds nothing"
     assert found.sentence() == f"spec.limits[0].max[nvidia/gpu]: did you mean {GPU}? {unknown} [limit-range]"

@@ -9,7 +9,7 @@ import msgspec
 from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses, MigProfile
 from policies.gpus.device_slices import SliceReader
-from policies.gpus.stored_devices import DeviceTaintRule, Outlook, StoredDevices, decode_taint_rule
+from policies.gpus.stored_devices import DeviceCounts, DeviceTaintRule, StoredDevices, decode_taint_rule
 from policies.pods.quantity import QuantityText
 from tests.builders import JSON, gpu_class
 from tests.cases import cases
@@ -184,7 +184,7 @@ def test_why_no_device_satisfies_a_request(
     request_: DeviceRequest,
     want: tuple[int, int, int, int, list[str]],
 ) -> None:
-    found = stored(documents, *held, rules=rules).outlook(request_, of_class)
+    found = stored(documents, *held, rules=rules).counts_for(request_, of_class)
 
     *numbers, keys = want
     assert (found.of_class, found.selected, found.allocated, found.tainted) == tuple(numbers)
@@ -193,5 +193,5 @@ def test_why_no_device_satisfies_a_request(
 
 
 def test_nothing_is_known_without_slices() -> None:
-    assert stored([]).outlook(requesting(), IS_GPU) == Outlook()
+    assert stored([]).counts_for(requesting(), IS_GPU) == DeviceCounts()
     assert stored([]).cards_by_node() == {}

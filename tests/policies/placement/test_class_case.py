@@ -396,7 +396,7 @@ def case(
 def test_what_puts_a_pod_on_a_class(spec: JSON, placed_by: Placer | None, want: str) -> None:
     found = case(pod(gpu_container(), **spec), placed_by=placed_by)
 
-    assert found.naming([L4]).remedy == want
+    assert found.advice_to_use([L4]).remedy == want
 
 
 @cases(

@@ -76,7 +76,7 @@ def test_every_replica_computes_demand_by_the_catalogue_versions_of_the_ledger(
         catalogue_version(now), None if following is None else catalogue_version(following)
     )
 
-    counted = asking(own, amounts).on(ledger_object, PUBLISHED)
+    counted = asking(own, amounts).for_ledger(ledger_object, PUBLISHED)
 
     assert texts(counted.reservation.demand).get("gpus") == want
     assert counted.catalogue_versions == ledger_object.catalogue_versions
@@ -86,7 +86,7 @@ def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> N
     ledger_object, before = MOVING, requested({**CARDS, **SPOT})
     grown = {"nvidia.com/gpu": "3", "example.com/spot": "5"}
 
-    counted = asking(OLD, grown, before).on(ledger_object, PUBLISHED)
+    counted = asking(OLD, grown, before).for_ledger(ledger_object, PUBLISHED)
 
     # A card more is half a card by the new catalogue version, which also counts two of the new name: 1 by the old version,
     # 2 1/2 by the new one.
@@ -105,7 +105,7 @@ def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> N
 def test_what_cannot_be_counted_by_the_ledger_is_denied(
     ledger_object: QuotaLedger, want: VerdictReason
 ) -> None:
-    counted = asking(OLD, CARDS).on(ledger_object, {})
+    counted = asking(OLD, CARDS).for_ledger(ledger_object, {})
 
     verdict = decide_alone(ledger_object, counted).verdict
     assert verdict is not None
@@ -122,7 +122,9 @@ def test_the_next_catalogue_version_decides_what_is_denied(
 ) -> None:
     unclassified_pods = quota_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
 
-    counted = unclassified_pods.on(ledger(catalogue_version(OLD, now), catalogue_version(OLD, following)), {})
+    counted = unclassified_pods.for_ledger(
+        ledger(catalogue_version(OLD, now), catalogue_version(OLD, following)), {}
+    )
 
     assert bool(counted.denials) is denied
 
@@ -149,7 +151,7 @@ def test_a_pod_that_names_its_node_gets_no_parts(document: JSON, before: JSON | 
 
     request = quota_request_for_pod("review", view(document), stored, OLD)
 
-    demand = request.on(ledger(catalogue_version(OLD)), {})
+    demand = request.for_ledger(ledger(catalogue_version(OLD)), {})
     assert [each.sentence() for each in demand.denials] == [
         'spec.nodeName = "n": set nodeSelector kubernetes.io/hostname, or remove the limit; must be omitted beside a limit of '
         "GPU memory: only the scheduler that shares GPUs holds a pod to its part"
@@ -160,7 +162,7 @@ MAIN = {"name": "main"}
 
 
 @cases(
-    ("after", "before", "is_free"),
+    ("after", "before", "takes_nothing"),
     no_extended_resource=(pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None, True),
     a_change_of_labels=(
         {**requested(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
@@ -173,10 +175,10 @@ MAIN = {"name": "main"}
     an_overhead=(pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None, False),
     a_node_selector=(requested(CARDS), pod(gpu_container(resources=requested(CARDS)["spec"])), False),
 )
-def test_what_is_free_is_known_without_demand(after: JSON, before: JSON | None, is_free: bool) -> None:
+def test_what_is_free_is_known_without_demand(after: JSON, before: JSON | None, takes_nothing: bool) -> None:
     stored = None if before is None else view(before)
 
-    assert quota_request_for_pod("review", view(after), stored, OLD).is_free is is_free
+    assert quota_request_for_pod("review", view(after), stored, OLD).takes_nothing is takes_nothing
 
 
 WAITING: JSON = {"schedulingGates": [{"name": GATE}]}
@@ -208,7 +210,7 @@ def test_a_pod_under_our_gate_demands_nothing_until_the_gate_is_removed(
     stored = None if before is None else view(before)
     asked = quota_request_for_pod("review", view(after), stored, OLD, line=line)
 
-    found = asked.on(ledger(catalogue_version(OLD)), {})
+    found = asked.for_ledger(ledger(catalogue_version(OLD)), {})
 
     assert (found.reservation.id, texts(found.reservation.demand).get("gpus"), found.line) == want
     assert found.reservation.version == (7 if before else 0)
@@ -222,7 +224,7 @@ def test_a_pod_under_our_gate_demands_nothing_until_the_gate_is_removed(
 def test_what_is_denied_is_denied_under_our_gate_too(document: JSON, mode: UnclassifiedPods) -> None:
     document = {**document, "spec": {**document["spec"], **WAITING}}
 
-    found = quota_request_for_pod("review", view(document), None, OLD).on(
+    found = quota_request_for_pod("review", view(document), None, OLD).for_ledger(
         ledger(catalogue_version(OLD, mode)), {}
     )
 
@@ -237,7 +239,7 @@ def test_what_is_denied_is_denied_under_our_gate_too(document: JSON, mode: Uncla
 )
 def test_our_gate_is_part_of_what_demand_depends_on(one: JSON, other: JSON, is_same: bool) -> None:
     assert (demand_input(view(one)) == demand_input(view(other))) is is_same
-    assert quota_request_for_pod("review", view(one), view(other), OLD).is_free is is_same
+    assert quota_request_for_pod("review", view(one), view(other), OLD).takes_nothing is is_same
     seen = Fingerprints(["*"])
     assert seen.of(view(one)) != seen.of(view(other))
 
@@ -252,7 +254,9 @@ def test_our_gate_is_part_of_what_demand_depends_on(one: JSON, other: JSON, is_s
 def test_a_claim_is_reserved_by_uid_and_name(metadata: JSON | None, want: tuple[str, str]) -> None:
     claim = decode_claim(msgspec.json.encode({"metadata": metadata, "spec": {"devices": {"requests": []}}}))
 
-    found = quota_request_for_claim("review", claim, "somebody", OLD).on(ledger(catalogue_version(OLD)), {})
+    found = quota_request_for_claim("review", claim, "somebody", OLD).for_ledger(
+        ledger(catalogue_version(OLD)), {}
+    )
 
     assert (found.reservation.id, found.reservation.name) == want
 
@@ -268,9 +272,9 @@ def test_nothing_is_counted_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("policies.quota.quota_request.claim_demand", demand)
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": []}}}))
     requests = [asking(OLD, CARDS), quota_request_for_claim("review", claim, "somebody", OLD)]
-    assert [request.is_free for request in requests] == [False, False]
+    assert [request.takes_nothing for request in requests] == [False, False]
     assert not demands, "only a ledger says by what to charge"
 
     for request in requests * 2:
-        request.on(ledger(catalogue_version(OLD)), {})
+        request.for_ledger(ledger(catalogue_version(OLD)), {})
     assert len(demands) == 2, "each is charged once by each catalogue version"

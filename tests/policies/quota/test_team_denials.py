@@ -32,7 +32,7 @@ NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
 
 def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     request = quota_request_for_pod(uid("review"), view(document), None, context())
-    outcome = decide_alone(ledger, request.on(ledger, {}))
+    outcome = decide_alone(ledger, request.for_ledger(ledger, {}))
     [found] = check_reservation(outcome, request, GPUQuotaOptions(), OWN, NOW, lambda _: context())
     return found.of("", "#gpu-support")
 
@@ -282,7 +282,7 @@ def test_a_pod_waits_in_line_for_its_team(own: int, waiting: int, gpus: int, wan
     document = view(pod(gpu_container(str(gpus))))
     request = quota_request_for_pod(uid("review"), document, None, context())
 
-    found = queued(OWN, decide_alone(ledger, request.on(ledger, {})), NOW)
+    found = queued(OWN, decide_alone(ledger, request.for_ledger(ledger, {})), NOW)
 
     assert found.message == f"waits in line for ClusterGPUQuota team-vision: {want}"
 
@@ -388,7 +388,7 @@ def test_what_a_denial_says_to_write_is_admitted(
 
 def outcome_of(ledger: QuotaLedger, gpus: int) -> ReservationOutcome:
     request = quota_request_for_pod(uid("review"), view(pod(gpu_container(str(gpus)))), None, context())
-    return decide_alone(ledger, request.on(ledger, {}))
+    return decide_alone(ledger, request.for_ledger(ledger, {}))
 
 
 def granted_room(ledger: QuotaLedger, gpus: int) -> bool:

@@ -82,6 +82,16 @@ def test_what_was_written_is_read_back_the_same() -> None:
     assert seen.accepted == seen.document
 
 
+def test_a_stored_policy_with_an_option_of_earlier_versions_stays_in_force() -> None:
+    spec = {"rules": {"gpu-quota": {"required": True, "trustKueue": False}, "unknown": None}}
+    raw = {"metadata": {"name": "a", "uid": "a"}, "spec": spec, "status": {"accepted": spec}}
+
+    seen = decode_record("GPUPolicy", msgspec.Raw(msgspec.json.encode(raw)))
+
+    assert seen.document.spec == {"rules": {"gpu-quota": {"required": True}, "unknown": None}}
+    assert seen.accepted == seen.document
+
+
 def test_an_unreadable_status_is_none() -> None:
     raw = b'{"metadata": {"name": "a", "uid": "a"}, "spec": {}, "status": {"accepted": "text"}}'
 

@@ -271,6 +271,14 @@ def test_problems_in_a_list_have_their_line(tmp_path: Path) -> None:
             'spec.rules.gpu-requests.maxPerPod: must be a whole number or a map, not text "many"',
         ],
     ),
+    an_option_of_earlier_versions_beside_a_wrong_one=(
+        policy("{rules: {gpu-quota: {trustKueue: true, onExceeded: Wait}}}"),
+        [
+            'spec.rules.gpu-quota.onExceeded: Unsupported value: "Wait": must be one of Deny, Queue',
+            "spec.rules.gpu-quota.trustKueue: must be removed, or replaced by kueue: respect: else what Kueue has admitted "
+            "waits as any other pod",
+        ],
+    ),
     an_invalid_list_is_not_also_empty=(
         policy("{rules: {gpu-class: {allowed: nvidia-a100}}}"),
         ['spec.rules.gpu-class.allowed: must be a list, not text "nvidia-a100"'],

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from policies.gpus import device_slices
-from policies.gpus.device_kinds import PARTS, DeviceKind
+from policies.gpus.device_kinds import CARD_PARTS, DeviceKind
 from policies.gpus.device_pools import Inventory
 from policies.gpus.device_slices import kind_key
 from policies.pods.pod import Toleration
@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def kind(product: str, parts: int = PARTS, version: str | None = None) -> DeviceKind:
+def kind(product: str, parts: int = CARD_PARTS, version: str | None = None) -> DeviceKind:
     attributes = {"product": {"string": product}, **({"release": {"version": version}} if version else {})}
     return msgspec.convert({"driver": "x.com", "attributes": attributes, "parts": parts}, DeviceKind)
 
@@ -89,7 +89,7 @@ OF_A, OF_B = PublishedNodes({0: 8}), PublishedNodes({1: 4})
     ),
     everything_is_gone=(published(A), inventory(), published(PublishedKind(A, NOW))),
     that_weighs_otherwise_now_goes=(
-        published(kind("a", PARTS // 2)),
+        published(kind("a", CARD_PARTS // 2)),
         inventory({"a": 8}),
         published(A, nodes=(OF_A,)),
     ),

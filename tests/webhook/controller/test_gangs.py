@@ -370,6 +370,31 @@ def test_the_gangs_of_one_namespace_are_not_read_for_long_at_a_time(server: ApiS
     assert len(server.requests) == 2
 
 
+def test_what_was_not_read_in_time_is_not_read_as_late_as_what_stays_suspended(
+    server: ApiServer, clock: Clock
+) -> None:
+    stays, late = (GangSource("batch/v1", "Job", name) for name in ("stays", "late"))
+    suspended = made({**job(4)["spec"], "suspend": True})
+    objects = {at("batch/v1", "jobs", name): suspended for name in ("stays", "late")}
+
+    def slow(request: Request) -> Answer:
+        clock.now += READING_SECONDS
+        return answering(objects)(request)
+
+    server.answer = slow
+    gangs = gangs_of(server)
+    for _ in range(4):
+        gangs.find("team", [stays])
+        clock.now += gangs.seconds_to_read("team")
+
+    gangs.find("team", [stays, late])
+    assert gangs.seconds_to_read("team") == AGAIN_SECONDS
+    for seconds in (2, 4):
+        gangs.find("team", [late])
+        assert gangs._known["team"][late].seconds == seconds
+        clock.now += seconds
+
+
 @pytest.mark.parametrize("version", ["v1?watch=true&", "v1%2Fjobs?", "v1#", "v1 x"])
 def test_a_version_in_an_owner_reference_is_no_other_path(server: ApiServer, version: str) -> None:
     find(gangs_of(server), GangSource(f"batch/{version}", "Job", "train"))

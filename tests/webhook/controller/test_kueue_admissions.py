@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from policies.quota.amounts import Vector
+from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.ledger.keeping_objects import Keeper
+from tests import builders
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, group, status
@@ -63,6 +66,12 @@ def workload(owner: str, gpus: str = "2", state: str = "Admitted", **of: Any) ->
     }
 
 
+def demand_if_started(pod: Any, by: UnclassifiedPods) -> Vector:
+    assert by is UnclassifiedPods.MOST_EXPENSIVE
+    demand: Vector = pod.demand
+    return demand
+
+
 def deleted(stored: JSON) -> JSON:
     return {
         **stored,
@@ -77,7 +86,8 @@ def admissions(
         Keeper("v1", "JobSet", "s", "set") if reference and reference.name == "of-set" else None
     )
     keepers: Any = SimpleNamespace(of=jobset)
-    sums, configuration = SimpleNamespace(pods=lambda _namespace: pods or []), load_directory(None)
+    configuration = load_directory(None)
+    sums = SimpleNamespace(pods=lambda _namespace: pods or [], demand_if_started=demand_if_started)
     cache: Any = SimpleNamespace(own_catalogue=lambda: configuration, own_counter=SimpleNamespace(sums=sums))
     return KueueAdmissions(server.client(), cache, keepers, lambda _namespace: respects)
 
@@ -90,10 +100,9 @@ def admitted(
     respects: bool = True,
     held: tuple[str, ...] = (),
 ) -> Admitted:
-    demand_of: Any = lambda pod: pod.demand  # noqa: E731
     with ApiServer(folder, answering(objects)) as server:
         kueue = admissions(server, pods, respects=respects)
-        return kueue.of("team", [pod for pod in pods if pod.waiting], demand_of, held)
+        return kueue.of("team", [pod for pod in pods if pod.waiting], held)
 
 
 def kueue(*workloads: JSON, **objects: Any) -> dict[str, Any]:
@@ -163,7 +172,10 @@ HALF = gpus_of(T4, 0.5)
         [runs("1", "job", demand=gpus_of(A100)), waits("a", "job"), waits("b", "job")],
         "a",
     ),
-    on_no_class_in_particular=([waits("a", "job", demand=gpus_of()), waits("b", "job")], "ab"),
+    one_that_runs_without_gpus_takes_none=(
+        [runs("launcher", "job", demand={}), waits("a", "job"), waits("b", "job")],
+        "ab",
+    ),
     the_oldest_first=([waits("a", "job", since=LATER), waits("b", "job"), waits("c", "job")], "bc"),
     the_highest_priority_first=([waits("a", "job"), waits("b", "job"), waits("c", "job", priority=1)], "ac"),
     first_what_is_held_already=([waits("a", "job"), waits("b", "job"), waits("held", "job")], ("held", "a")),
@@ -180,13 +192,18 @@ def test_a_pod_goes_only_within_what_its_own_workload_has(
     ("flavor", "gpu_class", "is_admitted"),
     the_class_of_the_flavor=("t4", T4, True),
     another_class=("t4", A100, False),
+    none_so_it_may_run_on_another_class=("t4", "", False),
     any_class_where_the_flavor_says_none=("any", A100, True),
+    none_where_the_flavor_says_none=("any", "", True),
     or_is_gone=("gone", T4, True),
 )
 def test_a_class_is_that_of_the_flavor(
     tmp_path: Path, flavor: str, gpu_class: str, is_admitted: bool
 ) -> None:
-    pods = [waits("a", "job", demand=gpus_of(gpu_class))]
+    selector = {"nodeSelector": {"accelerator": gpu_class}} if gpu_class else {}
+    pod = builders.view(builders.pod(builders.gpu_container(1), **selector))
+    demand = pod_demand(pod, load_directory(None), UnclassifiedPods.MOST_EXPENSIVE).vector
+    pods = [waits("a", "job", demand=demand)]
 
     found = admitted(tmp_path, pods, kueue(workload("job", flavor=flavor)))
 
@@ -223,7 +240,7 @@ def test_how_often_workloads_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, seconds: int
 ) -> None:
     """However often a namespace takes its turn: tenants choose how many pods change, and how many Workloads there are."""
-    clock, demand_of = [0.0], lambda _pod: gpus_of(T4)
+    clock = [0.0]
     monkeypatch.setattr(kueue_admissions, "monotonic", lambda: clock[0])
     objects = kueue(*(workload(str(index)) for index in range(number)))
     with ApiServer(tmp_path, answering(objects)) as server:
@@ -231,7 +248,7 @@ def test_how_often_workloads_are_read(
         lists = []
         for now in (0, seconds - 0.5, seconds):
             clock[0] = now
-            assert of("team", [waits("a", "1")], demand_of, ()).uids == {"a"}
+            assert of("team", [waits("a", "1")], ()).uids == {"a"}
             lists.append(sum(each.path.startswith(WORKLOADS) for each in server.requests))
 
     assert lists == [lists[0], lists[0], 2 * lists[0]]
@@ -247,7 +264,7 @@ def test_it_looks_once_more_for_a_pod_that_is_newer_than_what_was_read(
         line = admissions(server)
 
         def again(*waiting: PodRecord) -> float | None:
-            return line.of("team", waiting, lambda _pod: gpus_of(T4), ()).again
+            return line.of("team", waiting, ()).again
 
         assert again(forged) is None
         clock[0] = 0.25

@@ -21,6 +21,7 @@ from webhook.quota.counted_records import PodRecord
 
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
 BY_WEBHOOK = errors.Forbidden('admission webhook "pods.example.com" denied the request')
+WITH_A_LIST = errors.Invalid("ValidatingAdmissionPolicy denied the request:\n- set a team\n- set a project")
 WITHOUT_ROLES = errors.Forbidden('pods "train" is forbidden: User "controller" cannot patch resource "pods"')
 POD: Any = SimpleNamespace(
     uid="a", namespace="team", name="train", version=7, waiting=SimpleNamespace(gate=0, has_other_gate=False)
@@ -75,7 +76,7 @@ def test_a_pod_keeps_its_place_when_the_api_server_has_not_read_the_roles_yet(wo
     assert (world.denials, world.again) == ([], [FIRST_PAUSE])
 
 
-@pytest.mark.parametrize("refusal", [DENIED, BY_WEBHOOK], ids=["policy", "webhook"])
+@pytest.mark.parametrize("refusal", [DENIED, BY_WEBHOOK, WITH_A_LIST], ids=["policy", "webhook", "list"])
 def test_a_pod_that_admission_denies_stands_aside(world: World, refusal: errors.ApiError) -> None:
     world.refusal = refusal
     for _ in range(3):

@@ -245,7 +245,7 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
 ) -> None:
     asked: list[bool] = []
     cache = DecisionCache(load_objects(QUEUES))
-    by = Evaluator(cache=cache, now=NOW, queues=lambda request: asked.append(request.in_gang))
+    by = Evaluator(cache=cache, now=NOW, queue_outcome=lambda request: asked.append(request.in_gang))
     for seen in ({}, metadata):
         document = pod(gpu_container("1"))
         document["metadata"] |= seen

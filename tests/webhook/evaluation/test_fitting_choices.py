@@ -43,7 +43,7 @@ def warned(document: JSON, used: int, *, is_stored: bool = False) -> list[Findin
     )
     quota = ReadOnlyQuota(ledger, CACHE.configuration)
     queues = (lambda _: None) if is_stored else None
-    by = Evaluator(cache=CACHE, now=NOW, quota_of=lambda _: quota, queues=queues)
+    by = Evaluator(cache=CACHE, now=NOW, quota_of=lambda _: quota, queue_outcome=queues)
     created = view(document)
     creation = Creation(Phase.VALIDATE, by.policy("team"))
     decision = by.evaluate(creation, created, fingerprint=CACHE.fingerprints.of(created))

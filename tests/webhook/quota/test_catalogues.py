@@ -203,5 +203,5 @@ def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.M
     assert api.calls == ["get"]
 
     api.data[THEIR_DIGEST] = write_catalogue(THEIRS)
-    now[0] += catalogues.MISSED_SECONDS
+    now[0] += catalogues.RETRY_MISSING_SECONDS
     assert found.get(THEIR_DIGEST) is not None

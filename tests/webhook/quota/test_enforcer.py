@@ -21,9 +21,9 @@ from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.enforcer import (
     COUNT_SECONDS,
+    MAX_WAITING,
+    MAX_WAITING_OF_NAMESPACE,
     SKIP_SECONDS,
-    WAITING,
-    WAITING_OF_NAMESPACE,
     NamespaceQuota,
     QuotaEnforcer,
     ReviewQuota,
@@ -208,7 +208,7 @@ def test_who_waits_in_line(used: int, has_controller: bool, want: str | None) ->
     asked = view(pod(gpu_container()))
     request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
 
-    outcome = quota.queues(request)
+    outcome = quota.queue_outcome(request)
 
     assert (outcome and outcome.verdict and outcome.verdict.reason.value) == want
 
@@ -220,7 +220,7 @@ def test_a_pod_that_is_larger_than_the_quota_waits(by_kueue: bool, want: str | N
     asked = view(pod(gpu_container("9")))
     request = quota_request_for_pod(uid("review"), asked, None, bench.ledger.configuration)
 
-    outcome = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False).queues(
+    outcome = enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False).queue_outcome(
         replace(request, by_kueue=by_kueue)
     )
 
@@ -249,9 +249,9 @@ def asked(bench: Bench, **found: Any) -> tuple[ReviewQuota, QuotaRequest]:
     counted_soon=({}, 3, "reserved"),
     not_in_time=({}, 1000, "uncounted"),
     no_controller_would_count_it=({"has_controller": lambda _seconds: False}, 1000, "uncounted"),
-    others_of_the_namespace_wait=({"waiting": [NAMESPACE] * WAITING_OF_NAMESPACE}, 1000, "uncounted"),
-    others_wait=({"waiting": ["other"] * WAITING}, 1000, "uncounted"),
-    one_place_is_left=({"waiting": ["other"] * (WAITING - 1)}, 1, "reserved"),
+    others_of_the_namespace_wait=({"waiting": [NAMESPACE] * MAX_WAITING_OF_NAMESPACE}, 1000, "uncounted"),
+    others_wait=({"waiting": ["other"] * MAX_WAITING}, 1000, "uncounted"),
+    one_place_is_left=({"waiting": ["other"] * (MAX_WAITING - 1)}, 1, "reserved"),
 )
 def test_a_review_waits_for_the_first_count_of_its_quota(found: Any, reads: int, want: str) -> None:
     bench = Bench(gpus=8)
@@ -301,7 +301,7 @@ def test_mutate_waits_too_so_that_a_pod_that_does_not_fit_gets_its_gate() -> Non
     counted_after(bench, 3)
     quota, request = asked(bench)
 
-    outcome = quota.queues(request)
+    outcome = quota.queue_outcome(request)
 
     assert outcome is not None
     assert outcome.verdict is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.quota.heartbeat import ALIVE_SECONDS, READ_EVERY, READ_EVERY_AWAY, Heartbeat
+from webhook.quota.heartbeat import ALIVE_SECONDS, READ_SECONDS, READ_SECONDS_AWAY, Heartbeat
 
 SECONDS = 1.0
 
@@ -47,18 +47,18 @@ def test_a_lease_that_is_renewed_is_alive(lease: RenewedLease, heartbeat: Heartb
     for number in range(20):
         lease.renewed = f"2026-01-01T00:00:{number:02}.000000Z"
         assert heartbeat.is_alive(SECONDS)
-        lease.now += READ_EVERY
+        lease.now += READ_SECONDS
 
     assert len(lease.server.requests) == 20
 
 
 def test_a_lease_that_stays_the_same_is_not(lease: RenewedLease, heartbeat: Heartbeat) -> None:
     alive = []
-    for _ in range(int(ALIVE_SECONDS / READ_EVERY) + 2):
+    for _ in range(int(ALIVE_SECONDS / READ_SECONDS) + 2):
         alive.append(heartbeat.is_alive(SECONDS))
-        lease.now += READ_EVERY
+        lease.now += READ_SECONDS
 
-    assert alive == [True] * int(ALIVE_SECONDS / READ_EVERY) + [False] * 2
+    assert alive == [True] * int(ALIVE_SECONDS / READ_SECONDS) + [False] * 2
 
     lease.renewed = "2026-01-01T00:01:00.000000Z"
     assert heartbeat.is_alive(SECONDS), "another controller leads"
@@ -67,7 +67,7 @@ def test_a_lease_that_stays_the_same_is_not(lease: RenewedLease, heartbeat: Hear
 def test_it_is_read_at_most_every_few_seconds(lease: RenewedLease, heartbeat: Heartbeat) -> None:
     for _ in range(10):
         assert heartbeat.is_alive(SECONDS)
-        lease.now += READ_EVERY / 10
+        lease.now += READ_SECONDS / 10
 
     assert len(lease.server.requests) == 1
 
@@ -83,7 +83,7 @@ def test_a_controller_that_starts_is_known_soon(lease: RenewedLease, heartbeat: 
     assert not heartbeat.is_alive(SECONDS)
 
     lease.renewed = started
-    lease.now += READ_EVERY_AWAY
+    lease.now += READ_SECONDS_AWAY
 
     assert heartbeat.is_alive(SECONDS)
 

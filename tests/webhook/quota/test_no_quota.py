@@ -9,7 +9,7 @@ from tests.webhook.quota.ledger_api import INSTALLATION, LedgerApi
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from webhook.quota.ledger_objects import EPOCH_OBJECT, ledger_objects_path
-from webhook.quota.no_quota import READ_EVERY, REMEMBERED_SECONDS, NoQuota
+from webhook.quota.no_quota import READ_SECONDS, REMEMBERED_SECONDS, NoQuota
 from webhook.quota.store import LedgerConflict
 from webhook.quota.team_lookup import LISTED_SECONDS
 
@@ -30,8 +30,8 @@ class Replica:
 
     def goes_on(self, seconds: float, *, reads: bool = True) -> None:
         until = self.now + seconds
-        while reads and self.now + READ_EVERY < until:
-            self.now += READ_EVERY
+        while reads and self.now + READ_SECONDS < until:
+            self.now += READ_SECONDS
             self.no_quota.read()
         self.now = until
 
@@ -64,10 +64,10 @@ def test_a_raised_epoch_ends_it() -> None:
     for _ in range(2):  # it is created, and then raised
         replica.finds_none("cv")
         replica.store.raise_epoch(1.0)
-        replica.goes_on(OWN_SECONDS + READ_EVERY)
+        replica.goes_on(OWN_SECONDS + READ_SECONDS)
         assert not replica.no_quota.holds("cv")
         replica.finds_none("cv")
-        replica.goes_on(OWN_SECONDS + READ_EVERY)
+        replica.goes_on(OWN_SECONDS + READ_SECONDS)
         assert replica.no_quota.holds("cv"), "it was read in the new epoch"
     assert replica.api.writes[PATH] == 2
 
@@ -79,7 +79,7 @@ def test_an_epoch_that_is_deleted_and_raised_is_another_one() -> None:
     replica.finds_none("cv")
     replica.api.delete(PATH, version=str(replica.store.epoch(1.0)))
     replica.store.raise_epoch(1.0)
-    replica.goes_on(OWN_SECONDS + READ_EVERY)
+    replica.goes_on(OWN_SECONDS + READ_SECONDS)
     assert not replica.no_quota.holds("cv")
 
 

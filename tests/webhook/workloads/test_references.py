@@ -21,7 +21,7 @@ from webhook.evaluation.referred import MAX_READ
 from webhook.evaluation.workloads import evaluate_workload, with_referred
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.permitted import Permitted
-from webhook.workloads.references import ObjectName, named, read_object, referred_kinds
+from webhook.workloads.references import ObjectName, read_object, referred, referred_kinds
 
 CACHE = DecisionCache(load_directory(None))
 KINDS = CACHE.configuration.workload_kinds
@@ -132,7 +132,7 @@ NAMES = [
 @pytest.mark.parametrize(("row", "field", "kind"), NAMES)
 def test_gpus_of_an_object_that_a_row_says_to_name(row: WorkloadKind, field: str, kind: str) -> None:
     data = {"apiVersion": f"{row.group}/v1", "kind": row.kind, **data_with(field, NAME)}
-    (name,) = named(KINDS, row.key, "ml", data)
+    (name,) = referred(KINDS, row.key, "ml", data)
     wanted = next(each for each in name.candidates if each.kind == kind.rpartition("/")[2])
     other = KINDS[wanted.group, wanted.kind]
 

@@ -40,7 +40,7 @@ T = TypeVar("T")
 def manifest_context(
     manifests: Sequence[Manifest],
 ) -> tuple[dict[str, Labels], dict[ClaimName, RequestedDevices | None]]:
-    """Return the labels of namespaces, and the devices of claims and their templates; what cannot be read is left out."""
+    """Return the labels of namespaces, and the devices of claims and their templates, without objects that cannot be read."""
     labels = {each.name: _labels(each) for each in manifests if each.group_kind == ("", "Namespace")}
     claims = {
         ClaimName(kind, claim.namespace, claim.name): record.devices
@@ -63,7 +63,7 @@ def _decoded(
 def budgets_of(
     manifests: Iterable[Manifest], cluster: CheckedCluster | None
 ) -> Callable[[str], tuple[LabelSelector, ...] | None]:
-    """Return a function: of a namespace, the selectors of its PodDisruptionBudgets, of the manifests, and of the cluster."""
+    """Return a function: namespace → selectors of its PodDisruptionBudgets, among the manifests and in the cluster."""
     written: dict[str, list[LabelSelector]] = {}
     for manifest in manifests:
         if manifest.group_kind == DISRUPTION_BUDGET:
@@ -79,7 +79,7 @@ def budgets_of(
 
 
 def config_maps(manifests: Iterable[Manifest]) -> Callable[[str], dict[str, dict[str, str]]]:
-    """Return a function: of a namespace, the data of the ConfigMaps among the manifests, by name, if without placeholders."""
+    """Return a function: namespace → data of the ConfigMaps among the manifests, by name, without those with placeholders."""
     known: dict[str, dict[str, dict[str, str]]] = {}
     for manifest, config_map in _decoded(manifests, ("", "ConfigMap"), decode_config_map):
         data = config_map.data or {}
@@ -111,7 +111,7 @@ def devices_in(manifests: Sequence[Manifest], mapping: ResourceMapping) -> Clust
 def limits_in(
     manifests: Iterable[Manifest], mapping: ResourceMapping, cluster: CheckedCluster | None
 ) -> Callable[[str], NamespaceLimits | None]:
-    """Return a function: of a namespace, what LimitRanges of manifests and cluster say of it; None where they may not be read."""
+    """Return a function: namespace → limits of its LimitRanges, of manifests and cluster; None if they may not be read."""
     written: dict[str, list[LimitRange]] = {}
     for manifest, limit_range in _decoded(manifests, LIMIT_RANGE, decode_limit_range):
         if not any(refused_amounts(limit_range, mapping)):
@@ -137,7 +137,7 @@ def _labels(manifest: Manifest) -> Labels:
 def wrong_paths(
     manifests: Sequence[Manifest], configuration: Configuration, cluster: CheckedCluster | None
 ) -> Iterator[LocatedProblem]:
-    """Yield the paths that no CustomResourceDefinition has: of the manifests, or if they have none of the kind, of the cluster.
+    """Yield the paths that no CustomResourceDefinition has: those of the manifests, or of the cluster for other kinds.
 
     Checked are the workload kinds of the configuration, and those of GPUResourceMappings among the manifests.
     """

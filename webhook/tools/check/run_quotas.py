@@ -107,7 +107,7 @@ def run_teams(
     written: Mapping[str, TeamSpec],
     labels_of: Callable[[str], Labels],
 ) -> Callable[[str], RunTeam | None]:
-    """Return a function: of a namespace, its team by the manifests, else by the cluster; None without one."""
+    """Return a function: namespace → its team by the manifests, else by the cluster; None without one."""
 
     @cache
     def all_teams() -> tuple[Teams, dict[str, RunTeam]]:
@@ -187,7 +187,7 @@ def run_quotas(
     cluster: CheckedCluster | None,
     labels_of: Callable[[str], Labels],
 ) -> Callable[[str], RunQuota | None]:
-    """Return a function: of a namespace, its quota, of the manifests, else of the cluster, else of the configuration.
+    """Return a function: namespace → its quota: of the manifests, else of the cluster, else of the configuration.
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """

@@ -9,7 +9,7 @@ import msgspec
 from policies.gpus.claimed_devices import DeviceRequest, ResourceClaim, decode_claim
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.device_slices import DeviceTaint
-from policies.gpus.stored_devices import Outlook, StoredDevices
+from policies.gpus.stored_devices import DeviceCounts, StoredDevices
 from policies.pods.tolerations import describe_toleration, toleration_of
 from policies.quota.demand import Catalogue
 from policies.times import utc
@@ -88,34 +88,34 @@ def _without_device(name: str, claim: ResourceClaim, cluster: _Cluster, now: dat
                 message = f"{subject}: DeviceClass {each.device_class_name} does not exist"
                 yield Cause(source=Source.DEVICES, message=message, remedy="see kubectl get deviceclasses")
             elif cluster.devices is not None:
-                outlook = cluster.devices.outlook(each, device_class.expressions)
-                if outlook.free < (each.count or 1):
-                    yield _outlook_cause(subject, each, outlook, now)
+                counts = cluster.devices.counts_for(each, device_class.expressions)
+                if counts.free < (each.count or 1):
+                    yield _no_device_cause(subject, each, counts, now)
 
 
-def _outlook_cause(subject: str, request: DeviceRequest, outlook: Outlook, now: datetime) -> Cause:
+def _no_device_cause(subject: str, request: DeviceRequest, counts: DeviceCounts, now: datetime) -> Cause:
     """Return why there are not enough free devices for a request."""
-    of_class = f"{outlook.of_class} devices of DeviceClass {request.device_class_name}"
+    of_class = f"{counts.of_class} devices of DeviceClass {request.device_class_name}"
     parts, remedies, ways = [], [], tuple[Way, ...]()
-    if not outlook.of_class:
+    if not counts.of_class:
         message = f"the cluster has no device of DeviceClass {request.device_class_name}"
         remedies, ways = ["wait until a node with such devices is added"], (Way(awaits=(Awaited.NODE,)),)
-    elif not outlook.selected:
+    elif not counts.selected:
         message = f"its selectors match none of {of_class}"
         remedies = ["correct the selectors of the claim or its template"]
     else:
-        if outlook.allocated:
-            is_all = outlook.allocated == outlook.selected
-            parts.append("all allocated" if is_all else f"{outlook.allocated} of them allocated")
+        if counts.allocated:
+            is_all = counts.allocated == counts.selected
+            parts.append("all allocated" if is_all else f"{counts.allocated} of them allocated")
             remedies.append("wait until another claim is deleted")
             ways = (Way(awaits=(Awaited.ROOM,)),)
-        if outlook.tainted:
-            parts.append(_tainted(outlook.tainted, outlook.taints, now))
-            remedies.append(f"tolerate the taint in the claim: {toleration_of(outlook.taints[0].timeless)}")
-        if outlook.free:
-            parts.append(f"{outlook.free} free, but {request.count} are needed")
+        if counts.tainted:
+            parts.append(_tainted(counts.tainted, counts.taints, now))
+            remedies.append(f"tolerate the taint in the claim: {toleration_of(counts.taints[0].timeless)}")
+        if counts.free:
+            parts.append(f"{counts.free} free, but {request.count} are needed")
             remedies.append("use fewer devices")
-        message = f"the scheduler found no device: {outlook.selected} of {of_class} match, {', '.join(parts)}"
+        message = f"the scheduler found no device: {counts.selected} of {of_class} match, {', '.join(parts)}"
     return Cause(
         source=Source.DEVICES, message=f"{subject}: {message}", remedy=", or ".join(remedies), ways=ways
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policies.gpus.default_gpus import limit_ranges_giving_gpus
+from policies.gpus.limit_range_findings import limit_ranges_giving_gpus
 from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.times import utc

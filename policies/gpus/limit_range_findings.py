@@ -1,4 +1,4 @@
-"""GPUs that a LimitRange gives to containers whose authors requested none: who gives them, and how a pod gets none."""
+"""Findings about LimitRanges and GPUs: GPUs that a LimitRange gives by default, and pods that a LimitRange refuses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -85,7 +85,7 @@ def with_amounts(
     return patch.pod
 
 
-def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Iterator[Finding]:
+def default_gpu_warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Iterator[Finding]:
     """Warn of each container that a LimitRange gave GPUs."""
     by_amount: dict[tuple[str, str], list[Default]] = {}
     for each in gpus_by_default(pod, limits, mapping):
@@ -103,7 +103,7 @@ def warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Ite
             yield _with_contact_edits(finding, [last], limits)
 
 
-def naming_limit_range(
+def with_limit_range_named(
     finding: Finding,
     defaults: Sequence[Default],
     limits: NamespaceLimits,
@@ -170,7 +170,7 @@ def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: N
     return replace(finding, ask_contact=words, contact_choices=(tuple(chain.from_iterable(edits.values())),))
 
 
-def taken_out(finding: Finding) -> frozenset[str]:
+def resources_to_remove(finding: Finding) -> frozenset[str]:
     """Return the resources that the finding asks to take out of LimitRanges."""
     asked = (each for change in finding.contact_choices for each in change if isinstance(each, ContactEdit))
     return frozenset(str(path_parts(each.path)[-1]) for each in asked if each.kind == LIMIT_RANGE)
@@ -203,8 +203,9 @@ def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceM
         request, limit = (
             amounts.get(resource) for amounts in (place.container.requests, place.container.limits)
         )
-        is_given = request is not None and default.stated in listed and mapping.resource(resource) is None
-        if not is_given or parse_quantity(request) <= parse_quantity(limit):
+        is_given = default.stated in listed and mapping.resource(resource) is None
+        # Anybody can write the annotation, also of a limit that the pod lacks.
+        if not is_given or None in (request, limit) or parse_quantity(request) <= parse_quantity(limit):
             continue
         field = f"spec.limits[{default.item}].default[{resource}]"
         yield Finding(
@@ -267,14 +268,14 @@ def _place_of(pod: Pod, refusal: Refusal) -> ContainerPlace | None:
 # ---- a LimitRange
 
 
-def limit_range_findings(limit_range: LimitRange, mapping: ResourceMapping) -> Iterator[Finding]:
+def limit_range_warnings(limit_range: LimitRange, mapping: ResourceMapping) -> Iterator[Finding]:
     """Warn of the GPUs that a LimitRange gives to containers that request none."""
     written = (limit_range.spec and limit_range.spec.limits) or ()
     for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
         defaults = {**(item.default_request or {}), **(item.default or {})}
         for resource, amount in defaults.items() if item.type == CONTAINER else ():
             if _has_gpus(resource, amount, mapping) and not mapping.misspelt(resource):
-                yield _gives(f"spec.limits[{at}]", own, resource, str(amount))
+                yield _gives_gpus(f"spec.limits[{at}]", own, resource, str(amount))
         yield from _misspelt(f"spec.limits[{at}]", own, mapping)
 
 
@@ -300,11 +301,11 @@ def limit_ranges_giving_gpus(
     """Yield the title of each LimitRange that gives GPUs, and the warning. `limits`: by namespace."""
     for namespace, namespace_limits in sorted(limits.items()):
         for limit_range in namespace_limits.limit_ranges:
-            for finding in limit_range_findings(limit_range, mapping):
+            for finding in limit_range_warnings(limit_range, mapping):
                 yield f"LimitRange/{limit_range.name} in {namespace}", finding
 
 
-def _gives(path: str, item: LimitRangeItem, resource: str, amount: str) -> Finding:
+def _gives_gpus(path: str, item: LimitRangeItem, resource: str, amount: str) -> Finding:
     set_to_0 = [f"{field}[{resource}]" for field in ("default", "defaultRequest")]
     bounds = (("min", item.min), (RATIO, item.max_limit_request_ratio))
     removed = [f"{field}[{resource}]" for field, amounts in bounds if resource in (amounts or {})]

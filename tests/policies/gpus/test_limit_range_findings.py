@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import ContactEdit, Finding
-from policies.gpus.default_gpus import (
+from policies.gpus.limit_range_findings import (
     GPUS_BY_DEFAULT,
+    default_gpu_warnings,
     gpus_by_default,
     limit_ranges_giving_gpus,
-    naming_limit_range,
     refusal_findings,
-    warnings,
+    with_limit_range_named,
 )
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.limit_ranger import as_admitted, refusals
@@ -76,7 +76,7 @@ def findings(document: JSON, stored: list[JSON]) -> list[Finding]:
     limits = namespace_limits(decode_limit_range(json.dumps(each).encode()) for each in stored)
     given = as_admitted(view(document), limits)
     return [
-        *warnings(given, limits, MAPPING),
+        *default_gpu_warnings(given, limits, MAPPING),
         *refusal_findings(given, limits, MAPPING, is_partial=False),
     ]
 
@@ -200,6 +200,14 @@ def test_what_is_said_of_a_new_pod(document: JSON, stored: JSON, want: list[str]
     assert [each.sentence() for each in findings(document, [stored])] == want
 
 
+def test_a_forged_annotation_of_a_limit_that_the_pod_lacks() -> None:
+    limits = namespace_limits([decode_limit_range(json.dumps(CPU).encode())])
+    resources = {"limits": {GPU: "1"}, "requests": {"cpu": "2"}}
+    forged = view(pod(gpu_container(resources=resources), annotations={ANNOTATION: OF_CPU}))
+
+    assert not [*refusal_findings(forged, limits, MAPPING, is_partial=False)]
+
+
 def test_two_limit_ranges_that_give_different_amounts() -> None:
     stored = [limit_range("a", defaultRequest={GPU: "1"}), limit_range("b", default={GPU: "2"})]
     (found,) = findings(pod(container()), stored)
@@ -256,7 +264,7 @@ def test_a_denial_names_the_limit_range(
     limits = namespace_limits([decode_limit_range(json.dumps(GPUS).encode())])
     defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
 
-    found = naming_limit_range(
+    found = with_limit_range_named(
         finding, defaults, limits, all_of_pod=all_of_pod, admitted_without=admitted_without
     )
 
@@ -271,7 +279,9 @@ def test_a_denial_of_one_of_two_resources_asks_to_take_that_one() -> None:
     for path in (LIMITS, LIMITS.replace("/gpu", "/gpu.shared"), "spec"):
         finding = replace(QUOTA, path=path)
         asked.append(
-            naming_limit_range(finding, defaults, limits, all_of_pod=True, admitted_without=None).ask_contact
+            with_limit_range_named(
+                finding, defaults, limits, all_of_pod=True, admitted_without=None
+            ).ask_contact
         )
 
     assert asked == [
@@ -286,7 +296,7 @@ def test_all_limit_ranges_that_bound_it_are_named() -> None:
     limits = namespace_limits(decode_limit_range(json.dumps(each).encode()) for each in (GPUS, *others))
     defaults = gpus_by_default(as_admitted(view(pod(container())), limits), limits, MAPPING)
 
-    found = naming_limit_range(QUOTA, defaults, limits, all_of_pod=True, admitted_without=None)
+    found = with_limit_range_named(QUOTA, defaults, limits, all_of_pod=True, admitted_without=None)
 
     assert found.ask_contact == (
         "to take nvidia.com/gpu out of LimitRange bounds and LimitRange gpus and LimitRange more"
