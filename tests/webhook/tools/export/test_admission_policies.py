@@ -1,5 +1,6 @@
 """Which objects come of which documents: policies, modes, namespaces, times, versions."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,7 +9,10 @@ import pytest
 from policies.pods.label_selector import LabelSelector
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
+from policies.rules.gpu_requests import GPURequestsOptions
+from tests.builders import JSON, gpu_container, pod
 from tests.cases import cases
+from tests.policies.rules.requests import findings
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory, load_objects
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
@@ -226,6 +230,24 @@ def test_the_words_of_a_denial() -> None:
         "' per pod by policy'"
     )
     assert f"'spec' + ': ' + {remedy} + '; ' + {why} + ' [gpu-requests]'" in found["wrongTotals"]
+
+
+@cases(
+    ("pod_", "written"),
+    half_a_gpu=(pod(gpu_container("0.5")), "wrongAmounts"),
+    more_than_a_container_may_have=(pod(gpu_container("9")), "wrongAmounts"),
+    more_than_a_pod_may_have=(pod(gpu_container("8"), gpu_container("8"), gpu_container("1")), "wrongTotals"),
+)
+def test_a_denial_has_the_words_of_the_rule(pod_: JSON, written: str) -> None:
+    rules = "gpu-requests: {maxPerContainer: 8, maxPerPod: 16}"
+    policies = exported(policy("default", "priority: 0", rules))
+    (denial, *_) = findings(pod_, GPURequestsOptions(max_per_container=8, max_per_pod=16))
+
+    must = re.search(r"must.*?(?=, not |$)", denial.message)
+
+    assert must is not None
+    words = re.sub(r"\b(8|16)\b", "' + string(most) + '", must[0])
+    assert words in expressions(policies, "default.gpu-requests", "variables")[written]
 
 
 def test_the_comment_before_the_objects() -> None:
