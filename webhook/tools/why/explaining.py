@@ -308,8 +308,8 @@ class _Case:
             share = ShareStatus.of(self.limits)
             quota = QuotaFit(is_held=is_held, state=None, rows=(), team=share)
         needed = {row.key: row.requested for row in quota.rows} if quota else {}
-        place, line = self._line(situation, pod, needed)
         contact = self.policy.contact if self.policy else PLATFORM_TEAM
+        place, line = self._line(situation, pod, needed, contact)
         uids = family_uids(self.document, situation.pods)
         kueue = read_kueue(self.reader, self.namespace, uids, configuration.resource_mapping)
         situation = replace(
@@ -410,7 +410,7 @@ class _Case:
         return After(self._fits(pod), self._adds_nodes(pod, classes_for(pod, self.index, self.configuration)))
 
     def _line(
-        self, situation: Situation, explained: Pod, needed: Vector
+        self, situation: Situation, explained: Pod, needed: Vector, contact: str
     ) -> tuple[PlaceInLine | None, tuple[str, Cause] | None]:
         """Return the best place in line of the object's pods that wait for quota, and why that pod waits."""
         waiting = {pod.metadata.name: pod for pod in situation.counted_on if pod.waits_in_line}
@@ -426,7 +426,6 @@ class _Case:
             owners = {f"{self.served.kind}/{self.name}", f"{author.kind}/{decode_metadata(document).name}"}
             pod = explained if waits(explained) else Pod(metadata=waiting[name].metadata)
             place = place_in_line(status, gang_keys(pod, owners))
-        contact = self.policy.contact if self.policy else PLATFORM_TEAM
         return place, (name, line_cause(waiting[name], self.quota, place, needed, contact, self.now))
 
     @cached_property
