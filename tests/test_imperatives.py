@@ -51,7 +51,6 @@ SAID: dict[str, frozenset[str]] = {
     "wait until a node with such devices is added": frozenset({AWAITS}),
     "wait until another claim is deleted": frozenset({AWAITS}),
     "request less {}, or wait until it is free": frozenset({AWAITS}),  # only the author knows how much less
-    "wait until {} {} is free on one node": frozenset({AWAITS}),
     "remove {} from its resources": frozenset({EDITS}),
     "wait until {} has ended": frozenset({AWAITS}),
     "remove {}": frozenset({EDITS}),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from policies.finding import Edit, Finding, Reason, Severity, either, together, warning
+from policies.gpus.cards import is_limit
 from policies.gpus.near_names import REFUSED
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.names import is_resource_name
@@ -124,9 +125,14 @@ def budget_field(key: str) -> str:
 def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a warning for every key of `spec.hard` that names a GPU resource and has no effect.
 
-    The key that has an effect gets an amount that its author wrote. Nothing writes 0 unasked, which would stop every pod.
+    The key that has an effect gets an amount that its author wrote. Nothing writes 0 unasked, which would stop every pod. HAMi's
+    scheduler reads keys of limits, of which one is then about a card's memory or compute.
     """
-    for key in sorted(hard):
+    of_limits = (
+        resource_mapping.resource(key.removeprefix(LIMITS)) for key in hard if key.startswith(LIMITS)
+    )
+    is_for_hami = any(each is not None and is_limit(each) for each in of_limits)
+    for key in sorted(each for each in hard if not (is_for_hami and each.startswith(LIMITS))):
         resource = key.removeprefix(REQUESTS).removeprefix(LIMITS)
         if (name := resource_mapping.misspelt(resource)) is not None:
             yield _misspelt(key, resource, name, hard)

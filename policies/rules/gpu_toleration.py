@@ -13,9 +13,8 @@ Warns: about the template of a DaemonSet that lacks one of them: the DaemonSet g
 A pod gets nothing if it requests only DRA claims that are not known to be for GPUs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from math import ceil
 from typing import Any
 
 from policies.finding import Edit, Edits, Finding, Reason, flow, plain, together, warning
@@ -30,9 +29,11 @@ from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import constraints_in_the_way
 from policies.placement.pinning import pinning
+from policies.pods.limit_ranger import amounts_of_pod, effective
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
+from policies.pods.quantity import QuantityError, readable
 from policies.pods.requests import ways_to_request
 from policies.pods.tolerations import (
     covers,
@@ -112,6 +113,8 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
         return  # gpu-class denies it, and another class has other nodes
     if not requested or (globs and any(class_matches(gpu_class, globs) for gpu_class in classes)):
         return
+    gpus = sorted(requested)
+    requested |= _beside_gpus(pod, nodes.existing_resources, context)
     states = nodes.states_for(pod, requested)
     if states is None or not requested.keys() <= nodes.existing_resources:
         return  # gpu-requests reports what no node has
@@ -128,16 +131,17 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
             remedy=f"add {' and '.join(map(toleration_of, dict.fromkeys(fewest)))} if the pod may run there",
         )
     elif not fitting and any(requested.keys() <= state.resources for state in states):
-        yield from _too_few(pod, requested, states, context)
+        yield from _too_few(pod, requested, states)
     elif len(requested) > 1 and not any(
         requested.keys() <= state.resources for of_labels in nodes.states.values() for state in of_labels
     ):
+        only_one = only_one_of(pod, requested)
         selecting = {name: _selecting_it(pod, {name: amount}, nodes) for name, amount in requested.items()}
         yield _warning(
             path="spec",
             message=f"no schedulable node has {names} together, so the pod stays pending",
-            choices=tuple((*edits, *selecting[name]) for name, edits in only_one_of(pod, requested).items()),
-            remedy="" if any(selecting.values()) else ONLY_ONE,
+            choices=tuple((*only_one[name], *selecting[name]) for name in gpus),
+            remedy="" if any(selecting.values()) or len(gpus) == 1 else ONLY_ONE,
         )
     elif not fitting and pinned is None and pod.constrains_nodes and not selects_unknown_class(pod, context):
         ways = constraints_in_the_way(pod, requested, nodes)
@@ -147,6 +151,20 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
             choices=tuple(tuple(edit for _, edit in way) for way in ways),
             remedy=f"remove {' or '.join(' and '.join(words for words, _ in way) for way in ways)}",
         )
+
+
+def _beside_gpus(pod: Pod, existing: Collection[str], context: Context) -> dict[str, int]:
+    """Return what the pod requests of other extended resources that some node has, such as network cards.
+
+    What no node has may come from DRA, or from an extender of the scheduler.
+    """
+    written = {name for place in pod.places for name in effective(place.container, "requests")}
+    names = [name for name in written if name in existing and context.resource_mapping.resource(name) is None]
+    try:
+        amounts = amounts_of_pod(pod, "requests") if names else {}
+    except QuantityError:
+        return {}
+    return {name: amounts[name].value for name in sorted(names) if amounts[name].nano > 0}
 
 
 def _without_device(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -196,18 +214,15 @@ def _selecting_it(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> E
     return tuple(edit for _, edit in constraints_in_the_way(pod, requested, nodes)[0])
 
 
-def _too_few(
-    pod: Pod, requested: Mapping[str, int], states: Sequence[NodeState], context: Context
-) -> Iterator[Finding]:
+def _too_few(pod: Pod, requested: Mapping[str, int], states: Sequence[NodeState]) -> Iterator[Finding]:
     """Warn if each node that the pod selects has less of a resource than the pod requests."""
     for name, amount in requested.items():
         most = max((dict(state.amounts).get(name, 0) for state in states), default=0)
         if amount > most > 0:
-            requests = [
-                (each.place, ceil(each.quantity.value))
-                for each in context.resource_mapping.requests(pod)
-                if each.resource.name == name
-            ]
+            written = (
+                (place, readable(effective(place.container, "requests").get(name))) for place in pod.places
+            )
+            requests = [(place, quantity.value) for place, quantity in written if quantity and quantity.nano]
             paths = [place.amount_paths(name) for place, _ in requests]
             ways = list(ways_to_request(pod, amount - most, requests))
             is_of_several = any(len(way) > 1 for way in ways)

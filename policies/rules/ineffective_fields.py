@@ -3,7 +3,8 @@
 Reads:   names of resources of every container and of the pod as a whole, annotations and labels of `gpu-admission.dev/`; of a
          workload also its kind and API group, its own metadata, and the lists of containers outside its pod template.
 Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
-         of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.37.2).
+         of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.37.2); claims
+         without a name, as manifests for API servers before 1.31 have.
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
          annotations that are misspelt, written as labels, on a Deployment instead of its pods, or on a pod that requests no GPU,
          or whose rule is off; of a Job in API group apps; of a GPU pod that selects spot nodes, a grace period longer than their
@@ -115,6 +116,13 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
                 message="must not be a resource of the pod as a whole: only cpu, memory and hugepages can be",
                 choices=tuple((*removed, each) for each in added),
                 remedy="write it into resources.limits of the container that uses it",
+            )
+    for index, claim in enumerate(pod.spec.resource_claims or ()):
+        if not (claim.resource_claim_name or claim.resource_claim_template_name):
+            yield _misplaced(
+                severity=Severity.DENIAL,
+                path=f"spec.resourceClaims[{index}]",
+                message="must have resourceClaimName or resourceClaimTemplateName, and not below source since Kubernetes 1.31",
             )
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)

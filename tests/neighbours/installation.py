@@ -96,7 +96,7 @@ class Installation:
         namespace, _ = self._account
         fields = {"metadata.namespace": namespace, "metadata.name": f"{self.neighbour.name}-0"}
         container = self._deployment["spec"]["template"]["spec"]["containers"][0]
-        written = {each["name"]: each.get("value") or _field_of(each) for each in container.get("env", ())}
+        written = {each["name"]: each.get("value") or _field_of(each) for each in container.get("env") or ()}
         return [f"{name}={fields.get(value, value)}" for name, value in written.items()]
 
     def install(self) -> None:

@@ -10,6 +10,7 @@ import yaml
 from tests.builders import JSON, gpu_container
 from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
+from tests.controlplane.client import JSON_PATCH, accepted
 from tests.controlplane.gpuquota import INSTALLATION, api_client
 from tests.neighbours.build import GATEKEEPER, source
 from tests.neighbours.installation import Installation, installed
@@ -19,6 +20,7 @@ from webhook.tools.why.explaining import explain
 TEMPLATES = "demo/agilebank/templates"
 """Policies that Gatekeeper brings as examples."""
 EXPANSION = "demo/agilebank/expansion_templates/expand_deployment_expansiontemplate.yaml"
+SERVICES = "/api/v1/namespaces/gatekeeper-system/services"
 T4 = {"accelerator": "nvidia-t4"}
 WARMED = {"gpu-admission.dev/model-uri": "s3://models/llama-3"}
 MUST_TOLERATE = """
@@ -47,14 +49,23 @@ class Policed(Tenant):
 
     def changed(self, location: str, value: object, **target: object) -> None:
         """Have Gatekeeper write the value into each pod of the namespace."""
+        self._mutated("mutations.gatekeeper.sh/v1", "Assign", location, {"assign": {"value": value}}, target)
+
+    def mirrored(self, location: str, registry: str) -> None:
+        """Have Gatekeeper take images of pods of the namespace from the registry."""
+        self._mutated(
+            "mutations.gatekeeper.sh/v1alpha1", "AssignImage", location, {"assignDomain": registry}, {}
+        )
+
+    def _mutated(self, version: str, kind: str, location: str, parameters: JSON, target: JSON) -> None:
         self._put(
-            "mutations.gatekeeper.sh/v1",
-            "Assign",
+            version,
+            kind,
             {
                 "applyTo": [{"groups": [""], "kinds": ["Pod"], "versions": ["v1"], **target}],
                 "match": {"namespaces": [self.name]},
                 "location": location,
-                "parameters": {"assign": {"value": value}},
+                "parameters": parameters,
             },
         )
 
@@ -81,8 +92,7 @@ class Policed(Tenant):
 
     def policy(self, version: str, kind: str) -> JSON:
         """Return the namespace's policy of a kind."""
-        resource = "assign" if kind == "Assign" else kind.lower()
-        policy: JSON = self.client.get(f"/apis/{version}/{resource}/{self.name}")[1]
+        policy: JSON = self.client.get(f"/apis/{version}/{kind.lower()}/{self.name}")[1]
         return {"status": {}, **policy}
 
 
@@ -178,6 +188,25 @@ def test_the_image_of_our_fetcher_must_be_allowed(plane: ControlPlane) -> None:
     assert tenant.create(body("server", annotations=WARMED))[0] == 201
 
 
+def test_our_fetcher_comes_from_a_mirror_if_it_is_called_again_after_us(plane: ControlPlane) -> None:
+    tenant = Policed(plane, 4, "gk-mirror")
+    tenant.mirrored("spec.initContainers[name:*].image", "mirror.example")
+    again = [{"op": "add", "path": "/webhooks/0/reinvocationPolicy", "value": "IfNeeded"}]
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gatekeeper-mutating-webhook-configuration"
+    assert tenant.client.patch(path, again, content_type=JSON_PATCH)[0] == 200
+
+    def images() -> list[str]:
+        status, answer = tenant.client.post(
+            tenant.path("pods"), body("tried", annotations=WARMED), {"dryRun": "All"}
+        )
+        assert status == 201, answer
+        return [each["image"].partition("/")[0] for each in answer["spec"]["initContainers"]]
+
+    assert eventually(lambda: images() == ["mirror.example"]), images()
+    assert tenant.create(body("server", annotations=WARMED))[0] == 201
+    assert tenant.runs(1)
+
+
 def test_it_expands_templates_that_lack_what_pods_get(plane: ControlPlane) -> None:
     tenant = Policed(plane, 4, "gk-expansion")
     tenant.constrained("MustTolerate", match={"kinds": [{"apiGroups": [""], "kinds": ["Pod"]}]})
@@ -267,16 +296,18 @@ def test_policies_for_all_kinds_must_exempt_our_namespace(plane: ControlPlane) -
     assert tenant.runs(1)
 
 
-def test_pods_are_admitted_and_counted_while_it_is_away(
-    gatekeeper: Installation, plane: ControlPlane
-) -> None:
+def test_pods_are_admitted_and_counted_while_it_is_away(plane: ControlPlane) -> None:
     tenant = Policed(plane, 1, "deny-gk-away")
-    gatekeeper.kill()
+    service = accepted(tenant.client.get(f"{SERVICES}/gatekeeper-webhook-service"))
+    tenant.client.delete(f"{SERVICES}/gatekeeper-webhook-service")
     try:
         assert tenant.create(body("one"))[0] == 201
         status, answer = tenant.create(body("two"))
     finally:
-        gatekeeper.start()
+        spec = {each: service["spec"][each] for each in ("clusterIP", "ports", "selector")}
+        accepted(
+            tenant.client.post(SERVICES, {"metadata": {"name": service["metadata"]["name"]}, "spec": spec})
+        )
     assert (status, "requested 1 GPU, " in answer["message"]) == (403, True), answer
     assert tenant.runs(1)
     assert [name_of(pod) for pod in tenant.pods()] == ["one"]

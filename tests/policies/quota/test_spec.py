@@ -62,6 +62,7 @@ def says(key: str, remedy: str) -> str:
         ],
         ["14"],
     ),
+    limits_that_hami_reads=({OF_LIMITS: "2", "limits.nvidia.com/gpumem": "2000"}, [], []),
     no_gpu=({"example.com/dongle": "1", "limits.cpu": "1", "count/pods": "1"}, [], []),
     dra_devices=({"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "1"}, [], []),
 )

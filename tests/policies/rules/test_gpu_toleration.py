@@ -236,6 +236,18 @@ def having(amount: int) -> NodeState:
     return NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=(("nvidia.com/gpu", amount),))
 
 
+EFA = "vpc.amazonaws.com/efa"
+
+
+def beside_gpus(gpus: str, name: str, amount: str) -> JSON:
+    return gpu_container(resources={"limits": {"nvidia.com/gpu": gpus, name: amount}})
+
+
+def beside(name: str, amount: int) -> NodeState:
+    amounts = (("nvidia.com/gpu", 8), (name, amount))
+    return NodeState(resources=frozenset(dict(amounts)), amounts=amounts)
+
+
 @cases(
     ("document", "states", "tweaks", "want"),
     no_node_takes_it=(gpu_pod(), [with_gpus(RESERVED)], {}, WANTS_RESERVED),
@@ -307,6 +319,25 @@ def having(amount: int) -> NodeState:
         [f"spec.containers[0].resources.limits[nvidia.com/gpu]: {TOO_FEW}"],
     ),
     a_node_has_as_many=(pod(gpu_container("8")), [having(2), having(8)], {}, []),
+    no_node_has_as_many_network_cards=(
+        pod(beside_gpus("1", EFA, "32")),
+        [beside(EFA, 4)],
+        {},
+        [
+            f"spec.containers[0].resources.limits[{EFA}]: set {EFA}: 4; no node that the pod selects has 32 {EFA}, so the pod "
+            "stays pending"
+        ],
+    ),
+    no_node_with_gpus_has_network_cards=(
+        pod(beside_gpus("1", "rdma/hca", "1")),
+        [with_gpus(), NodeState(resources=frozenset({"rdma/hca"}))],
+        {},
+        [
+            "spec: remove rdma/hca; no schedulable node has nvidia.com/gpu and rdma/hca together, so the pod stays pending"
+        ],
+    ),
+    no_node_at_all_has_what_others_may_give=(pod(beside_gpus("1", "hami.io/x", "1")), [with_gpus()], {}, []),
+    a_node_has_as_many_network_cards=(pod(beside_gpus("1", EFA, "4")), [beside(EFA, 4)], {}, []),
     it_selects_nodes_without_gpus=(
         gpu_pod(nodeSelector={"zone": "1"}),
         [with_gpus(), NodeState()],

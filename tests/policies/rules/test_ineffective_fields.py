@@ -190,6 +190,19 @@ def test_a_pod_that_may_request_a_gpu_keeps_its_annotations(document: JSON) -> N
     assert findings(document) == []
 
 
+def test_a_claim_without_a_name() -> None:
+    named = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+    document = pod(
+        container(), resourceClaims=[named, {"name": "old", "source": {"resourceClaimName": "gpu"}}]
+    )
+    ((severity, said),) = findings(document)
+    assert (severity, said) == (
+        Severity.DENIAL,
+        "spec.resourceClaims[1]: must have resourceClaimName or resourceClaimTemplateName, and not below source "
+        "since Kubernetes 1.31",
+    )
+
+
 @cases(
     ("metadata", "want"),
     misspelt=(

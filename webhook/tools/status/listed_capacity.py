@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from policies.gpus.cards import amounts, container_amounts, is_limit
+from policies.gpus.cards import amounts, container_amounts
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.stored_devices import StoredDevices
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
@@ -43,7 +43,7 @@ def read_gpu_nodes(
     cards = devices.cards_by_node() if devices else {}
     nodes = [node for node in nodes if node.has_gpus or node.name in cards]
     names = {node.name for node in nodes}
-    used = _used(api, names, catalogue.resource_mapping) if nodes and reads_pods else None
+    used = _used(api, names) if nodes and reads_pods else None
     if used is not None:
         nodes = [msgspec.structs.replace(node, used=used.get(node.name, {})) for node in nodes]
     nodes = [with_cards(node, cards.get(node.name, ()), catalogue) for node in nodes]
@@ -65,42 +65,23 @@ def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fractio
     return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead)
 
 
-def other_amounts(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
-    """Return what the pod requests besides GPUs, as the scheduler adds it up.
-
-    Limits of a card's memory and compute are among it. What a DeviceClass offers is left out, as no node has it; empty if an
-    amount cannot be read.
-    """
+def pod_amounts(pod: Pod) -> dict[str, Fraction]:
+    """Return all that the pod requests, as the scheduler adds it up; empty if an amount cannot be read."""
     try:
         requested = amounts_of_pod(pod, "requests")
         overhead = {name: parse_quantity(raw) for name, raw in (pod.spec.overhead or {}).items()}
     except QuantityError:
         return {}
-    of_devices = {*mapping.extended_names.values()}
-    parts = (
-        {name: Fraction(amount.nano, NANO) for name, amount in amounts.items()}
-        for amounts in (requested, overhead)
-    )
-    others = combined(parts, operator.add)
-    return {
-        name: amount
-        for name, amount in others.items()
-        if amount and name not in of_devices
-        if (resource := mapping.resource(name)) is None or is_limit(resource)
-    }
+    parts = ({name: Fraction(each.nano, NANO) for name, each in of.items()} for of in (requested, overhead))
+    return combined(parts, operator.add)
 
 
-def _used(
-    api: ApiClient, names: Container[str], mapping: ResourceMapping
-) -> Mapping[str, dict[str, Fraction]] | None:
+def _used(api: ApiClient, names: Container[str]) -> Mapping[str, dict[str, Fraction]] | None:
     """Return what pods use of the nodes with these names; None where the caller may not list the pods of the cluster."""
 
     def read(raw: msgspec.Raw) -> tuple[str, dict[str, Fraction]] | None:
         pod = decode_pod(raw)
-        if pod.spec.node_name not in names:
-            return None
-        held = {resource.name: amount for resource, amount in gpu_amounts(pod, mapping).items()}
-        return pod.spec.node_name or "", held | other_amounts(pod, mapping)
+        return (pod.spec.node_name or "", pod_amounts(pod)) if pod.spec.node_name in names else None
 
     try:
         holding = api.list(PODS.path(CLUSTER), read, query=ON_NODES).items

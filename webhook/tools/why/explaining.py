@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
+from policies.gpus.cards import is_limit
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.placement.class_advice import ANNOTATION_PATH, ask_for_nodes
 from policies.placement.class_selection import without_pins
@@ -46,7 +47,7 @@ from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.kueue import read_kueue
-from webhook.tools.status.listed_capacity import node_index, other_amounts
+from webhook.tools.status.listed_capacity import gpu_amounts, node_index, pod_amounts
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger
@@ -364,13 +365,13 @@ class _Case:
         nodes = [node for node in self.nodes or () if not classes or {*node.classes} & classes]
         pools = self._node_facts.pools if self._node_facts else ()
         startup_taints = [taint for pool in pools for taint in pool.startup_taints]
-        mapping, said = self.configuration.resource_mapping, insufficient(self.unscheduled)
-        others = other_amounts(pod, mapping)
-        requested = requested_gpus(pod, mapping)
-        gpus = {name: amount for name, amount in requested.items() if name not in others}
+        said, amounts = insufficient(self.unscheduled), gpu_amounts(pod, self.configuration.resource_mapping)
+        gpus = {each.name: amount for each, amount in amounts.items() if amount and not is_limit(each)}
         # Only the scheduler knows whether a node must have another extended resource: its extenders may give it.
-        of_nodes = {name: amount for name, amount in others.items() if "/" not in name or name in said}
-        fits = node_fits(pod, nodes, gpus, startup_taints, of_nodes)
+        others = {
+            name: amount for name, amount in pod_amounts(pod).items() if "/" not in name or name in said
+        }
+        fits = node_fits(pod, nodes, gpus, startup_taints, others)
         return tuple(each.located(self._path_of) for each in fits)
 
     def _path_of(self, path: str) -> str:

@@ -1,8 +1,9 @@
 """Which GPU nodes a pod fits on, and what is against the others; and what it demands of the quota."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
+from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import asdict
@@ -13,7 +14,7 @@ from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.placement.named_nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.limit_ranger import text
+from policies.pods.limit_ranger import text as quantity_text
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.quantity import NANO, Quantity
 from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
@@ -29,7 +30,6 @@ from webhook.tools.status.summaries import IdleOwner, QuotaSummary
 from webhook.tools.why.explanation import Awaited, NodeFit, QuotaDemand, QuotaFit, Way
 
 NO_OTHERS: Mapping[str, Fraction] = {}
-HUGE_PAGES, MIB = "hugepages-", Fraction(2**20)
 
 
 def requested_gpus(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
@@ -56,8 +56,8 @@ def node_fits(
 ) -> tuple[NodeFit, ...]:
     """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first.
 
-    startup_taints: the startupTaints of all NodePools of Karpenter, which go by themselves. others: what the pod requests besides
-    GPUs.
+    startup_taints: the startupTaints of all NodePools of Karpenter, which go by themselves. others: what the pod requests of all
+    resources, or of all but `requested`.
     """
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
@@ -73,8 +73,11 @@ def _node_fit(
     others: Mapping[str, Fraction],
 ) -> NodeFit:
     is_bound, free = bool(pod.spec.node_name), node.free
-    obstacles = [*_obstacles(pod, node, requested, startup_taints), *_lacking_others(pod, node, others)]
-    obstacles = [] if is_bound else obstacles
+    against = (
+        _obstacles(pod, node, requested, startup_taints),
+        _lacking_others(pod, node, others, requested),
+    )
+    obstacles = [] if is_bound else [*chain.from_iterable(against)]
     remedies = [each.remedy for each in obstacles]
     return NodeFit(
         name=node.name,
@@ -100,7 +103,7 @@ def _obstacles(
     pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
 ) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
-    lacking = list(_lacking(pod, node, requested))
+    lacking = list(_lacking_gpus(pod, node, requested))
     if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
         # Its allocatable amount is too small: list this first.
         yield from lacking
@@ -153,71 +156,70 @@ def _labels(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
         yield Obstacle("does not match the required node affinity", remedy, way)
 
 
-def _lacking(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
+def _lacking_gpus(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) -> Iterator[Obstacle]:
+    offered = {resource: number for resource, number in node.allocatable.items() if number}
     for name, amount in requested.items():
         has = node.allocatable.get(name, NOTHING)
-        free = has if node.free is None else node.free.get(name, NOTHING)
-        demanded = f"the pod requests {format_amount(amount)}"
-        if has < amount:
-            offered = {resource: number for resource, number in node.allocatable.items() if number}
-            instead = ", but " + format_requests(offered) if offered and not has else ""
-            text = f"has {format_amount(has)} {name} in all{instead}, and {demanded}"
-            edits = _requesting(pod, name, has or next(iter(offered), ""))
-            meant = f"{format_amount(has)} or fewer of {name}" if has else next(iter(offered), "")
-            yield Obstacle(text, f"request {meant}" if edits else "", Way(edits=edits))
-        elif free < amount:
-            left = f"{format_amount(free)} of {format_amount(has)} {name}"
-            remedy = f"wait until {format_amount(amount)} {'is' if amount == 1 else 'are'} free on one node"
-            yield Obstacle(f"has {left} free, and {demanded}", remedy, Way(awaits=(Awaited.ROOM,)))
+        but = ", but " + format_requests(offered) if offered and not has else ""
+        yield from _lacking(pod, node, name, amount, has, but, next(iter(offered), ""))
 
 
-def _lacking_others(pod: Pod, node: GPUNode, others: Mapping[str, Fraction]) -> Iterator[Obstacle]:
-    """Yield what the node has too little of besides GPUs."""
-    if node.room is None:
-        return
-    compared = ((name, amount) for name, amount in others.items() if name in node.room or _may_lack(name))
-    for name, amount in compared:
-        has = node.room.get(name, NOTHING)
-        free = max(has - (node.used or {}).get(name, NOTHING), NOTHING)
-        most, left, demanded = (text(name, Quantity(int(each * NANO))) for each in (has, free, amount))
-        if has < amount:
-            edits = _requesting_other(pod, name, has)
-            remedy = f"request {most} or less of {name}" if has else f"remove {name} from its resources"
-            message = f"has {most} {name} in all, and the pod requests {demanded}"
-            yield Obstacle(message, remedy if edits else "", Way(edits=edits))
-        elif free < amount:
-            remedy = f"wait until {demanded} {name} is free on one node"
-            message = f"has {left} of {most} {name} free, and the pod requests {demanded}"
-            yield Obstacle(message, remedy, Way(awaits=(Awaited.ROOM,)))
+def _lacking_others(
+    pod: Pod, node: GPUNode, others: Mapping[str, Fraction], gpus: Container[str]
+) -> Iterator[Obstacle]:
+    """Yield what the node has too little of besides GPUs. Every kubelet reports cpu and memory."""
+    for name, amount in others.items() if node.room is not None else ():
+        has = (node.room or {}).get(name)
+        if name not in gpus and (has is not None or "/" in name or name.startswith("hugepages-")):
+            yield from _lacking(pod, node, name, amount, has or NOTHING)
 
 
-def _may_lack(name: str) -> bool:
-    """Whether nodes may be without the resource: every kubelet reports cpu and memory."""
-    return "/" in name or name.startswith(HUGE_PAGES)
+def _lacking(
+    pod: Pod,
+    node: GPUNode,
+    name: str,
+    amount: Fraction,
+    has: Fraction,
+    but: str = "",
+    instead: str | None = None,
+) -> Iterator[Obstacle]:
+    """Yield that the node has too little, or too little is free. instead: what to request in its place; None to request none."""
+    free = max(has - (node.used or {}).get(name, NOTHING), NOTHING)
+    most, left, demanded = (_shown(name, each) for each in (has, free, amount))
+    if has < amount:
+        edits = _requesting(pod, name, has or instead)
+        other = f"remove {name} from its resources" if instead is None else f"request {instead}"
+        remedy = f"request {most} or less of {name}" if has else other
+        text = f"has {most} {name} in all{but}, and the pod requests {demanded}"
+        yield Obstacle(text, remedy if edits else "", Way(edits=edits))
+    elif free < amount:
+        remedy = f"wait until {demanded} {'is' if amount == 1 else 'are'} free on one node"
+        text = f"has {left} of {most} {name} free, and the pod requests {demanded}"
+        yield Obstacle(text, remedy, Way(awaits=(Awaited.ROOM,)))
 
 
-def _requesting_other(pod: Pod, name: str, has: Fraction) -> Edits:
-    """Return the edits by which the containers together request no more than a node has."""
-    paths = [place.amount_paths(name) for place in pod.places if place.amount_paths(name)]
-    if not has:
-        return tuple(Edit(path) for of_place in paths for path in of_place)
-    step = Fraction(1, 10) if name == "cpu" else Fraction(1) if "/" in name else MIB
-    value = text(name, Quantity(int(has / max(len(paths), 1) // step * step * NANO)))
-    # A request can be less than the limit, but not of what cannot be overcommitted.
-    last = 0 if _may_lack(name) else -1
-    return tuple(Edit(path, value) for of_place in paths for path in of_place[last:])
+def _shown(name: str, amount: Fraction) -> str:
+    return format_amount(amount) if "/" in name else quantity_text(name, Quantity(int(amount * NANO)))
 
 
-def _requesting(pod: Pod, name: str, instead: Fraction | str) -> Edits:
-    """Return the edits that request fewer of a resource, or one of another in its place. Empty if each container needs more."""
+def _requesting(pod: Pod, name: str, instead: Fraction | str | None) -> Edits:
+    """Return the edits that request fewer of a resource, or one of another in its place, or none of it.
+
+    Empty if each container needs more.
+    """
     places = [place for place in pod.places if place.amount_paths(name)]
     paths = [path for place in places for path in place.amount_paths(name)]
+    if instead is None:
+        return tuple(map(Edit, paths))
     if isinstance(instead, str):
         if not instead or any(place.amount_paths(instead) for place in pod.places):
             return ()
         return (*map(Edit, paths), Edit(f"{places[0].path}.resources.limits[{instead}]", 1)) if places else ()
-    share = int(instead // max(len(places), 1))
-    return tuple(Edit(path, share) for path in paths) if share else ()
+    share = instead / max(len(places), 1)
+    if "/" in name:
+        return tuple(Edit(path, int(share)) for path in paths) if int(share) else ()
+    step = Fraction(1, 10) if name == "cpu" else Fraction(2**20)
+    return tuple(Edit(path, _shown(name, share // step * step)) for path in paths)
 
 
 def _is_known(key: str, node: GPUNode) -> bool:

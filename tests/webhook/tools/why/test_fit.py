@@ -16,7 +16,7 @@ from tests.cases import cases
 from webhook.cluster.capacity import ClassCapacity, ClassTotals, GPUNode
 from webhook.configuration.loader import load_directory
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord, QuotaStatus
-from webhook.tools.status.listed_capacity import node_index, other_amounts
+from webhook.tools.status.listed_capacity import node_index, pod_amounts
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.fit import classes_for, idle_owner, node_fits, quota_fit, requested_gpus
 
@@ -82,7 +82,7 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         pod("16"),
         node(),
         (f"has 8 {GPU} in all, and the pod requests 16",),
-        f"request 8 or fewer of {GPU}",
+        f"request 8 or less of {GPU}",
     ),
     a_vendor_that_the_node_does_not_have=(
         pod(containers=[{"name": "m", "resources": {"limits": {"amd.com/gpu": "1"}}}]),
@@ -197,7 +197,7 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         pod("16"),
         one_of_three(),
         (f"has 8 {GPU} in all, and the pod requests 16",),
-        f"request 8 or fewer of {GPU}",
+        f"request 8 or less of {GPU}",
     ),
     of_a_class_no_node_takes_pods=(
         pod(),
@@ -267,7 +267,7 @@ def requesting(limits: JSON, **requests: str) -> JSON:
         {},
         ("has 8 cpu in all, and the pod requests 17",),
         "request 8 or less of cpu",
-        {"requests[cpu]": "8"},
+        {"limits[cpu]": "8", "requests[cpu]": "8"},
     ),
     more_memory_than_the_node_has_for_two_containers=(
         [requesting({"memory": "20Gi"}), requesting({}, memory="20001Mi")],
@@ -288,7 +288,7 @@ def requesting(limits: JSON, **requests: str) -> JSON:
         {},
         ("has 4 vpc.amazonaws.com/efa in all, and the pod requests 32",),
         "request 4 or less of vpc.amazonaws.com/efa",
-        {"limits[vpc.amazonaws.com/efa]": "4", "requests[vpc.amazonaws.com/efa]": "4"},
+        {"limits[vpc.amazonaws.com/efa]": 4, "requests[vpc.amazonaws.com/efa]": 4},
     ),
     what_no_node_has=(
         [requesting({"rdma/hca": "1", "hugepages-2Mi": "1Gi"})],
@@ -304,7 +304,7 @@ def requesting(limits: JSON, **requests: str) -> JSON:
         [requesting({}, cpu="4")],
         {"cpu": 5},
         ("has 3 of 8 cpu free, and the pod requests 4",),
-        "wait until 4 cpu is free on one node",
+        "wait until 4 are free on one node",
         {},
     ),
 )
@@ -312,10 +312,9 @@ def test_what_a_node_lacks_besides_gpus(
     containers: list[JSON], used: dict[str, int], against: tuple[str, ...], remedy: str, edits: JSON
 ) -> None:
     asking = view(pod(containers=containers))
-    mapping = CONFIGURATION.resource_mapping
     room = {name: Fraction(amount) for name, amount in ROOM.items()}
     there = node(room=room, used={name: Fraction(amount) for name, amount in used.items()} or None)
-    (found,) = node_fits(asking, [there], {GPU: Fraction(1)}, (), other_amounts(asking, mapping))
+    (found,) = node_fits(asking, [there], {GPU: Fraction(1)}, (), pod_amounts(asking))
     assert (found.against, found.remedy) == (against, remedy)
     assert {each.path.rpartition("resources.")[2]: each.value for each in found.way.edits} == edits
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from policies.finding import Edit, Edits, Finding, either
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import ClassAdvice
+from policies.pods.pod import Pod
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import RUNNING, fits, pod, situation, unschedulable
@@ -15,6 +16,7 @@ from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, NodeFit, Way
 from webhook.tools.why.now import After, nearest, now
 from webhook.tools.why.reasons import answer_of
+from webhook.tools.why.unschedulable import Unscheduled
 
 FULL = replace(fits("a", "has 0 of 8 free", remedy="wait for 4"), way=Way(awaits=(Awaited.ROOM,)))
 
@@ -120,6 +122,23 @@ def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
 def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> None:
     _, _, reasons = answer_of(situation(pods=[unschedulable("train-0")], nodes=nodes))
     assert [each.source.value for each in reasons] == ["scheduler"]
+
+
+@cases(
+    ("nodes", "want"),
+    forbidden=(None, ["a node has free GPUs for it, but another pod has its host ports"]),
+    one_fits=(
+        [fits("a", "is cordoned"), fits("b")],
+        ["Node b has free GPUs for it, but another pod has its host ports"],
+    ),
+    none_fits=([fits("a", "is cordoned")], ["the only node with GPUs cannot take it: Node a is cordoned"]),
+)
+def test_what_the_scheduler_says_of_a_node_that_fits(nodes: list[NodeFit] | None, want: list[str]) -> None:
+    words = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports"
+    unscheduled = Unscheduled(words, Pod(), ("nvidia.com/gpu",), "#gpus")
+    pods = [unschedulable("train-0", words)]
+    _, _, (_, *reasons) = answer_of(situation(pods=pods, nodes=nodes, unscheduled=unscheduled))
+    assert [each.message for each in reasons] == want
 
 
 @cases(
