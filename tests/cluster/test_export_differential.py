@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, container, gpu_container, pod
 from tests.cluster.export_comparison import Comparison, additions, answers_to, compared, expected
 from tests.cluster.exported import EXEMPTED, POLICY, TEAM, configuration, create, installed
 from tests.cluster.generated_pods import pods_of_others
@@ -37,6 +38,43 @@ def test_pods_of_gpu_stacks_start_unchanged_in_an_exempted_namespace(compare: Co
 
     assert found.differences == []
     assert found.seen == {"allowed": len(stack), f"201 in {EXEMPTED}": len(stack)}
+
+
+IMPLICIT = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+
+
+def each_requesting(*amounts: JSON, **spec: Any) -> JSON:
+    """Return a pod with a container for each of these amounts, all of which are limits."""
+    containers = [
+        gpu_container(name=f"c{number}", resources={"limits": each}) for number, each in enumerate(amounts)
+    ]
+    return pod(*containers, **spec)
+
+
+AROUND_CONDITIONS = (
+    *(each_requesting({name: "99"}) for name in ("nvidia.com/gpu", "amd.com/gpu", IMPLICIT)),
+    *(each_requesting({IMPLICIT: amount}) for amount in ("16", "1e1")),
+    each_requesting(*({"nvidia.com/gpu": "1"} for _ in range(17))),
+    each_requesting({}, initContainers=[gpu_container("100", "init")]),
+    each_requesting({}, initContainers=[gpu_container("16", "proxy", restartPolicy="Always"), gpu_container("1")]),
+    each_requesting({"nvidia.com/gpu": "1", "nvidia.com/gpucores": "101"}),
+    each_requesting({"NVIDIA.com/gpu": "99"}),
+    pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": each} for each in ("void", "all")])),
+    pod(container(), initContainers=[container("first", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
+    pod(container(volumeMounts=[{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]),
+        volumes=[{"name": "v", "emptyDir": {}}]),
+    pod(container(volumeMounts=[{"name": "v", "mountPath": "/x"}]),
+        volumes=[{"name": "v", "hostPath": {"path": "/dev"}}]),
+    pod(container(), annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"}),
+)  # fmt: skip
+"""Pods that are wrong in places of which match conditions read only a part, and pods that are almost wrong there."""
+
+
+def test_match_conditions_leave_out_no_pod_that_the_engine_denies(compare: Compare) -> None:
+    found = compare(AROUND_CONDITIONS, TEAM)
+
+    assert found.differences == []
+    assert found.seen["allowed"] < len(AROUND_CONDITIONS) / 2, found.seen
 
 
 @pytest.mark.skipif(

@@ -2,7 +2,7 @@
 
 from tests.builders import JSON
 from tests.webhook.tools.doctor.followed import FOLLOWED, MAPPINGS, Row, document
-from tests.webhook.tools.doctor.objects import LEADS
+from tests.webhook.tools.doctor.objects import LEADS, MUTATING, NAMESPACES, engine, namespace
 from webhook.tools.doctor.checks.configurations import expected_objects
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -103,6 +103,12 @@ FOLLOWED_INSTALLATION = {
         workload_kinds(),
         "add {apiGroup: example.com, resources: [trainingjobs]} to webhooks.extraWorkloads of the chart",
         (workload_kinds(EXTRA),),
+    ),
+    "a webhook that reviews ledgers": Row(
+        "ledger-webhooks",
+        {MUTATING: engine(), NAMESPACES: [namespace("gpu-admission")]},
+        "exclude namespace gpu-admission in its namespaceSelector, or in the settings of what writes that",
+        ({MUTATING: engine("NotIn"), NAMESPACES: [namespace("gpu-admission")]},),
     ),
     "callers that nobody knows": Row(
         "callers",

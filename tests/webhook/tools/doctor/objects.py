@@ -69,3 +69,13 @@ def excluding(*names: str) -> dict[str, Any]:
 
 def namespace(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
+
+
+def engine(operator: str = "", **rule: list[str]) -> list[dict[str, Any]]:
+    """Return the webhook of a policy engine for everything: `In`, only of our namespace; `NotIn`, of all others."""
+    own = {"key": "kubernetes.io/metadata.name", "operator": operator, "values": ["gpu-admission"]}
+    selector = {"namespaceSelector": {"matchExpressions": [own]}} if operator else {}
+    rules = [{"resources": ["*"], "operations": ["*"], "apiGroups": ["*"], **rule}]
+    return [
+        {"metadata": {"name": "engine"}, "webhooks": [{"name": "x.example.com", "rules": rules, **selector}]}
+    ]

@@ -57,6 +57,7 @@ def test_the_checks_in_their_order() -> None:
         ("service-accounts", "The ServiceAccounts may do what webhook and controller need"),
         ("controller-policy", "Admission policies bound what the controller may write"),
         ("later-webhooks", "No other mutating webhook runs after ours"),
+        ("ledger-webhooks", "No other webhook reviews the ledgers of quotas"),
         ("excluded-namespaces", "Excluded namespaces exist, and have no GPU pods"),
         ("unseen-quotas", "GPUQuotas are in namespaces whose pods the webhook sees"),
         (

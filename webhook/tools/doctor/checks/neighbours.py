@@ -1,4 +1,4 @@
-"""Neighbours: mutating webhooks that run after ours, and namespaces that the webhook never sees."""
+"""Neighbours: mutating webhooks that run after ours, webhooks that review our ledgers, and namespaces that ours never sees."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -8,6 +8,8 @@ import msgspec
 from policies.pods.label_selector import LabelSelector
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+from webhook.configuration import documents
+from webhook.quota.ledger_objects import PLURAL
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import (
     APPLY,
@@ -36,7 +38,7 @@ def _later(cluster: InstalledCluster) -> Iterator[Observation]:
         entries = [
             entry["name"]
             for entry in document.get("webhooks") or ()
-            if any(map(_takes_new_pods, entry.get("rules") or ()))
+            if _is_sent(entry, "", "pods", {"CREATE"})
         ]
         if entries and name > WEBHOOK_CONFIGURATION:
             yield warning(
@@ -48,9 +50,45 @@ def _later(cluster: InstalledCluster) -> Iterator[Observation]:
             )
 
 
-def _takes_new_pods(rule: Mapping[str, Any]) -> bool:
-    fitting = {"apiGroups": {"", "*"}, "resources": {"pods", "*", "*/*"}, "operations": {"CREATE", "*"}}
-    return all(values & set(rule.get(key) or ()) for key, values in fitting.items())
+@doctor_check(
+    "ledger-webhooks",
+    "No other webhook reviews the ledgers of quotas",
+    *(Permission("list", kind, GROUP) for kind in KINDS),
+    Permission("list", "namespaces"),
+)
+def _reviewing_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
+    own = cluster.names.namespace
+    labels = cluster.namespaces.get(own, {})
+    for plural, kind in KINDS.items():
+        for document in cluster.items(f"{ADMISSION}/{plural}"):
+            name = document["metadata"]["name"]
+            entries = [
+                entry["name"]
+                for entry in document.get("webhooks") or ()
+                if _is_sent(entry, documents.GROUP, PLURAL, {"CREATE", "UPDATE"})
+                and msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector).matches(labels)
+            ]
+            if entries and name != WEBHOOK_CONFIGURATION:
+                yield warning(
+                    "ledger-webhook",
+                    f"{kind}/{name}",
+                    f"{', '.join(entries)} may deny GPUQuotaLedgers in {own}, or not answer: then GPU pods are denied, since "
+                    "each review of one writes the ledger of its quota",
+                    f"exclude namespace {own} in its namespaceSelector, or in the settings of what writes that",
+                )
+
+
+def _is_sent(entry: Mapping[str, Any], group: str, resource: str, operations: Collection[str]) -> bool:
+    """Whether a rule of the webhook is of a resource and of one of the operations. Its matchConditions are not evaluated."""
+    fitting = {
+        "apiGroups": {group, "*"},
+        "resources": {resource, "*", "*/*"},
+        "operations": {*operations, "*"},
+    }
+    return any(
+        all(values & set(rule.get(key) or ()) for key, values in fitting.items())
+        for rule in entry.get("rules") or ()
+    )
 
 
 @doctor_check(
@@ -133,4 +171,4 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
             yield warning("excluded-namespace-missing", f"Namespace/{name}", message, remedy)
 
 
-CHECKS = (_later, _unseen, _unseen_quotas)
+CHECKS = (_later, _reviewing_ledgers, _unseen, _unseen_quotas)

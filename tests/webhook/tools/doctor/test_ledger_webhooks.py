@@ -1,0 +1,42 @@
+"""Webhooks of others that review the ledgers of quotas."""
+
+from pathlib import Path
+
+from tests.builders import JSON
+from tests.cases import cases
+from tests.webhook.tools.doctor.objects import ADMISSION, MUTATING, NAMESPACES, engine, namespace
+from tests.webhook.tools.installed_clusters import assert_found
+
+VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations"
+MESSAGE = (
+    "x.example.com may deny GPUQuotaLedgers in gpu-admission, or not answer: then GPU pods are denied, since each review of one "
+    "writes the ledger of its quota\n"
+    "exclude namespace gpu-admission in its namespaceSelector, or in the settings of what writes that"
+)
+DENIES = [f"ledger-webhook: ValidatingWebhookConfiguration/engine {MESSAGE}"]
+LEDGERS = {"apiGroups": ["gpu-admission.dev"], "resources": ["gpuquotaledgers"], "operations": ["UPDATE"]}
+
+
+@cases(
+    ("engines", "want"),
+    everything=(engine(), DENIES),
+    ledgers=(engine("", **LEDGERS), DENIES),
+    ledgers_of_our_namespace=(engine("In", **LEDGERS), DENIES),
+    everything_in_other_namespaces=(engine("NotIn"), []),
+    deletions=(engine(operations=["DELETE"]), []),
+    other_objects_of_ours=(engine("", **{**LEDGERS, "resources": ["gpupolicies"]}), []),
+    objects_of_others=(engine(apiGroups=[""]), []),
+)
+def test_webhooks_that_review_ledgers(engines: list[JSON], want: list[str], tmp_path: Path) -> None:
+    objects = {VALIDATING: engines, NAMESPACES: [namespace("gpu-admission")]}
+    assert_found("ledger-webhooks", objects, want, tmp_path)
+
+
+def test_mutating_webhooks_too(tmp_path: Path) -> None:
+    objects = {MUTATING: engine(), NAMESPACES: [namespace("gpu-admission")]}
+    assert_found(
+        "ledger-webhooks",
+        objects,
+        [f"ledger-webhook: MutatingWebhookConfiguration/engine {MESSAGE}"],
+        tmp_path,
+    )
