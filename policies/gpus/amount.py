@@ -19,7 +19,7 @@ FRACTIONAL_GPU = Reason("FractionalGPU", "an amount of GPUs is not a whole numbe
 QUOTED = 61
 """Characters of a value that a finding shows."""
 
-NAME = "{name}"
+SLOT = "{name}"
 """Placeholder in a remedy for the name of the resource."""
 
 NOUNS = {
@@ -78,7 +78,7 @@ class Amount(msgspec.Struct, frozen=True):
             decimal=self.decimal,
             message=message,
             choices=tuple(edits for edits in (*own, *choices) if edits),
-            remedy=remedy.replace(NAME, self.resource.name),
+            remedy=remedy.replace(SLOT, self.resource.name),
         )
 
     def set_to(self, amount: str | float | None) -> Edits:

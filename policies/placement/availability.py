@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from policies.finding import Edit, Edits, Reason, Severity, together
-from policies.gpus.amount import NAME
+from policies.gpus.amount import SLOT
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses, parse_share
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, NVIDIA_GPU, Measure
@@ -113,7 +113,7 @@ class Availability:
         # The pod already requests GPUs of its class: this resource is too much.
         if any(place.amount_paths(name) for place in places for name in resources):
             edits = (Edit(path) for place in places for path in place.amount_paths(resource.name))
-            return Complaint(OTHER_VENDOR, message, f"remove {NAME}", choices=together(*edits))
+            return Complaint(OTHER_VENDOR, message, f"remove {SLOT}", choices=together(*edits))
         of_vendor = [gpu_class for gpu_class in self._gpu_classes if domain(gpu_class.resource) == requested]
         if not of_vendor or self._is_by_annotation:
             return None

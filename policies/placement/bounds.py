@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.finding import Reason
-from policies.gpus.amount import NAME
+from policies.gpus.amount import SLOT
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_of
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
@@ -46,7 +46,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         if not resource.measure.is_count or limit is None or count <= limit:
             return None
         message = f"must be at most {limit} per container by policy"
-        return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME}: {limit} or less", amount=limit)
+        return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {SLOT}: {limit} or less", amount=limit)
 
     def check_pod(
         self, resource: GPUResource, total: int, *, is_reported: bool = False
@@ -58,7 +58,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
             availability.too_many_cards(resource, total),
         ]
         if limit is not None and total > limit and not is_reported:
-            message, remedy = f"must be at most {limit} per pod by policy", f"request {NAME}: {limit} or less"
+            message, remedy = f"must be at most {limit} per pod by policy", f"request {SLOT}: {limit} or less"
             complaints.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=limit))
         if not is_reported and not any(complaints):
             complaints.append(availability.more_than_any_machine(resource, total, self.gpus_per_node))

@@ -24,10 +24,10 @@ from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, toget
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
-    NAME,
     NOUNS,
     QUARTERS,
     QUOTED,
+    SLOT,
     Amount,
     amounts,
     is_extended,
@@ -90,11 +90,11 @@ class AmountProblem(NamedTuple):
 TOO_LARGE = AmountProblem(
     INVALID_QUANTITY,
     f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits",
-    f"set {NAME}: 1",
+    f"set {SLOT}: 1",
     1,
 )
 OVER_100_PERCENT = AmountProblem(
-    EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less", 100
+    EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {SLOT}: 100 or less", 100
 )
 
 
@@ -206,7 +206,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
     message = f"must be a whole number of {noun}, not {requested}"
     choices += [amount.replaced_by(name, 1) for name in smaller]
-    ways = [f"{NAME}: {least}", *(f"{name}: 1 ({what})" for name, what in smaller.items())]
+    ways = [f"{SLOT}: {least}", *(f"{name}: 1 ({what})" for name, what in smaller.items())]
     remedy = f"set {', or '.join(ways)}" if smaller else ""
     return amount.finding(FRACTIONAL_GPU, message, remedy, choices=tuple(choices))
 
@@ -289,7 +289,7 @@ def total_findings(
                 message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
                 choices=choices,
                 is_example=True,
-                remedy="" if raising else complaint.remedy.replace(NAME, resource.name),
+                remedy="" if raising else complaint.remedy.replace(SLOT, resource.name),
                 ask_contact="to raise gpu-requests.maxPerPod" if raising else "",
                 contact_choices=raising,
             )

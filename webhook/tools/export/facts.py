@@ -8,7 +8,7 @@ import msgspec
 
 from policies.finding import VALUE_LENGTH
 from policies.gpus import exposure, fraction_annotations, unmapped, vendors
-from policies.gpus.amount import NAME
+from policies.gpus.amount import SLOT
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.classes import GPUClasses
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure, ResourcePattern
@@ -133,7 +133,7 @@ def _of_gpu_requests(options: gpu_requests.GPURequestsOptions, classes: GPUClass
     sentences = {name: f"{problem.remedy}; {problem.message}" for name, problem in problems.items()}
     stated = [*_maxima(options.max_per_container), *_maxima(options.max_per_pod)]
     return {
-        **{name: " + name + ".join(map(text, said.split(NAME))) for name, said in sentences.items()},
+        **{name: " + name + ".join(map(text, said.split(SLOT))) for name, said in sentences.items()},
         "lowest-limit": str(min([MAX_RESOURCES, *(each for each in stated if each is not None)])),
         "most-per-container": _limit(options.max_per_container, classes),
         "most-per-pod": _limit(options.max_per_pod, classes),
