@@ -57,6 +57,12 @@ def test_a_rule_is_in_every_list_of_rules(rule: Rule) -> None:
     assert not lacking, "\n".join((f"{rule.id} is forgotten in", *lacking))
 
 
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in RULES if not rule.not_exported])
+def test_a_rule_that_is_exported_has_a_template(rule: Rule) -> None:
+    template = ROOT / "webhook" / "tools" / "export" / "templates" / f"{rule.id}.yaml"
+    assert template.exists(), f"write {template.relative_to(ROOT)}, or not_exported in the rule"
+
+
 CRDS, CHART = CRD.parent, ROOT / "deploy" / "chart" / "files"
 _DIMENSIONS = {
     CRDS / "gpuquotas.yaml": ("\n                  {dimension}:", "describe `spec.hard.{dimension}`"),
