@@ -29,7 +29,6 @@ from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, shallow
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.objects import InstallationNames, decode_metadata
@@ -47,7 +46,7 @@ from webhook.quota.documents import PlaceInLine, ShareStatus
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.kueue import read_kueue
-from webhook.tools.status.listed_capacity import gpu_amounts, node_index, pod_amounts
+from webhook.tools.status.listed_capacity import gpu_amounts, node_index
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status, quota_status
 from webhook.tools.status.teams import effective_ledger
@@ -64,12 +63,20 @@ from webhook.tools.why.explanation import (
     rule_sentences,
     ways_of,
 )
-from webhook.tools.why.family import missing_of_group, no_pods, read_author, read_family, wanted_pods
+from webhook.tools.why.family import (
+    missing_of_group,
+    no_pods,
+    read_author,
+    read_family,
+    read_pods,
+    wanted_pods,
+)
 from webhook.tools.why.fit import (
     classes_for,
     format_requests,
     idle_owner,
     node_fits,
+    other_amounts,
     quota_fit,
     requested_gpus,
 )
@@ -145,31 +152,29 @@ class _Case:
             wanted=wanted,
             zero=no_pods(data, kind, self.now),
         )
-        situation = replace(situation, held=self._release(situation.terminating))
+        situation = replace(situation, held=self._held(situation.terminating))
         stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self._template(places), is_stored=False)
         path = PODS.path(self.namespace, stuck.metadata.name)
         return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
 
-    def _release(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
+    def _held(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
         """Return what each terminating pod holds, in words. Later evaluations count it as free.
 
         If the next pod fits then, its author only has to wait for the end of these pods.
         """
-        held: dict[str, str] = {}
-        for stored in terminating[:MAX_PODS]:
-            try:
-                pod = decode_pod(self.reader.api.get(PODS.path(self.namespace, stored.metadata.name)))
-            except (errors.Forbidden, errors.NotFound):
-                continue
-            requested = requested_gpus(pod, self.configuration.resource_mapping)
-            held[stored.metadata.name] = format_requests(requested)
-            if self.limits is not None:
-                counts_as = self.limits.unclassified_pods
-                demand = pod_demand(pod, self.configuration, counts_as, nodes=self.index)
-                self.releasing.append(demand.vector)
-        return held
+        pods = read_pods(self.reader, self.namespace, terminating[:MAX_PODS])
+        self.releasing = [*map(self._demand, pods.values())]
+        mapping = self.configuration.resource_mapping
+        return {name: format_requests(requested_gpus(pod, mapping)) for name, pod in pods.items()}
+
+    def _demand(self, pod: Pod) -> Vector:
+        """Return what the quota of the namespace counts for a pod."""
+        if self.limits is None:
+            return {}
+        counts_as = self.limits.unclassified_pods
+        return pod_demand(pod, self.configuration, counts_as, nodes=self.index).vector
 
     def _places(self, document: msgspec.Raw) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
         """Return the object as plain data, and the pods in it. The evaluation says so where the pods cannot be read."""
@@ -367,11 +372,7 @@ class _Case:
         startup_taints = [taint for pool in pools for taint in pool.startup_taints]
         said, amounts = insufficient(self.unscheduled), gpu_amounts(pod, self.configuration.resource_mapping)
         gpus = {each.name: amount for each, amount in amounts.items() if amount and not is_limit(each)}
-        # Only the scheduler knows whether a node must have another extended resource: its extenders may give it.
-        others = {
-            name: amount for name, amount in pod_amounts(pod).items() if "/" not in name or name in said
-        }
-        fits = node_fits(pod, nodes, gpus, startup_taints, others)
+        fits = node_fits(pod, nodes, gpus, startup_taints, other_amounts(pod, said))
         return tuple(each.located(self._path_of) for each in fits)
 
     def _path_of(self, path: str) -> str:
@@ -387,11 +388,7 @@ class _Case:
 
     def _trial(self, of: EvaluatedPod) -> Evaluator:
         """Return the evaluator of edited pods: what the pod holds of the quota, it gives back."""
-        limits, released = self.limits, total(self.releasing)
-        if limits is not None:
-            held = pod_demand(of.admitted, self.configuration, limits.unclassified_pods, nodes=self.index)
-            released = total((released, held.vector))
-        quota = self.quota_without(released=released)
+        quota = self.quota_without(released=total((*self.releasing, self._demand(of.admitted))))
         return replace(self._evaluator, tries_choices=False, quota_of=lambda _namespace: quota)
 
     def _try(self, of: EvaluatedPod, edits: Edits) -> After | None:

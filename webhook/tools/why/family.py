@@ -5,10 +5,12 @@ owner. So the number of calls depends on the number of kinds alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+from policies.pods.pod import Pod, decode_pod
 from policies.quota.waiting import GROUP_SIZE, POD_GROUP
 from policies.times import utc
 from webhook.cluster import errors
@@ -105,6 +107,16 @@ def _belongs(member: str, uid: str, parents: Mapping[str, str]) -> bool:
             return True
         member = parents.get(member, "")
     return False
+
+
+def read_pods(reader: Permitted, namespace: str, pods: Iterable[StoredPod]) -> dict[str, Pod]:
+    """Return the pods that can be read, whole, by name."""
+    found: dict[str, Pod] = {}
+    for pod in pods:
+        name = pod.metadata.name
+        with suppress(errors.Forbidden, errors.NotFound):
+            found[name] = decode_pod(reader.api.get(PODS.path(namespace, name)))
+    return found
 
 
 def missing_of_group(reader: Permitted, namespace: str, pod: StoredPod) -> str:

@@ -25,7 +25,7 @@ from webhook.cluster.objects import timestamp
 from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
-from webhook.tools.status.listed_capacity import gpu_amounts
+from webhook.tools.status.listed_capacity import gpu_amounts, pod_amounts
 from webhook.tools.status.summaries import IdleOwner, QuotaSummary
 from webhook.tools.why.explanation import Awaited, NodeFit, QuotaDemand, QuotaFit, Way
 
@@ -35,6 +35,14 @@ NO_OTHERS: Mapping[str, Fraction] = {}
 def requested_gpus(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
     """Return the GPU resources that the pod requests, by name."""
     return {resource.name: amount for resource, amount in gpu_amounts(pod, mapping).items() if amount}
+
+
+def other_amounts(pod: Pod, scarce: Container[str]) -> dict[str, Fraction]:
+    """Return what the pod requests to compare with nodes besides GPUs; `scarce`: what the scheduler finds too little of.
+
+    Only the scheduler knows whether a node must have an extended resource: its extenders may give it.
+    """
+    return {name: amount for name, amount in pod_amounts(pod).items() if "/" not in name or name in scarce}
 
 
 def format_requests(requested: Mapping[str, Fraction]) -> str:
