@@ -31,7 +31,7 @@ from tests.oracle.worlds import (
     draw_nodes,
     draw_pod,
 )
-from tests.remedies.workloads import draw_workload, pod_of
+from tests.remedies.workloads import KINDS, draw_workload, pod_of
 from webhook.cluster.node_informer import state_reader
 from webhook.cluster.node_pools import OPEN
 from webhook.configuration.documents import Document
@@ -101,7 +101,13 @@ OPTIONS: tuple[tuple[str, str, float, JSON], ...] = (
     ("gpu-requests", "four to a node", 0.06, {"gpusPerNode": 4}),
     ("gpu-toleration", "own tolerations", 0.1, {"tolerations": [{"key": "dedicated", "value": "research"}]}),
 )
-ALONE = (("disallowed classes", "one allowed family"),)
+ALONE = (
+    ("disallowed classes", "one allowed family"),
+    ("full by oneself", "full by others", "partly used"),
+    ("a gate", "nodeName"),
+    ("a pod of a controller", "another owner"),
+    ("a pod of a controller", *KINDS),
+)
 """Features of which a situation has one."""
 SHARES = {
     "memoryGiB": 24,
