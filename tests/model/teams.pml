@@ -260,13 +260,12 @@ Not modelled: VerdictReason.NOT_STORED, which only denies, and by what was never
 #define IN_LINE 1
 #endif
 
-#ifdef ALLOCATED         /* pod 0 has a claim that counts 2 until it has its devices, a small one or a large one; A leaves the team, or leaves and joins */
+#ifdef ALLOCATED         /* pod 0 has a claim that counts 2 until it has its devices, a small one or a large one; A leaves the team */
 #define BIG 1
-#define CHANGES 2
+#define CHANGES 1
 #define NEXT(member) (1 - (member))
 #define HARD(generation) 2
 #define OLD_LISTS 1
-#define DELETIONS 1
 #endif
 
 #ifdef CLOSED            /* a gang of A waits for the team, for its own quota or for another gate, or is never stored; pods of B do not wait */
