@@ -12,6 +12,7 @@ from policies.gpus.device_slices import qualified
 from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Counting, counting, eventually
+from tests.cluster.versions import since
 from tests.controlplane import CLAIMS_API, ControlPlane, accepted
 from tests.resource_slices import DRIVER, H100, node_slices
 from webhook.cluster.objects import DEVICES
@@ -50,6 +51,7 @@ def put(plane: ControlPlane, *slices: JSON) -> None:
         accepted(plane.client().post(SLICES, each))
 
 
+@since(36, "devices are partitions")
 def test_kinds_are_published_and_in_force(counted: Counting) -> None:
     plane = counted.plane
     put(plane, *node_slices("kinds-a", cards=2))

@@ -10,6 +10,7 @@ from tests.cluster.applying import apply
 from tests.cluster.controllers import eventually
 from tests.cluster.doctor.faults import API, MUTATING, created, patched, policy
 from tests.cluster.doctor.installation import Installation
+from tests.cluster.versions import since
 from webhook.commands.export import export
 
 OUTDATED = "exported-policies-outdated"
@@ -22,6 +23,7 @@ def exported(installation: Installation) -> list[JSON]:
     return [each for each in yaml.safe_load_all(written.stdout) if each]
 
 
+@since(36, "MutatingAdmissionPolicies are not served")
 def test_policies_are_exported_again_after_a_change(installation: Installation) -> None:
     versioned = {
         "apiVersion": "gpu-admission.dev/v1alpha1",

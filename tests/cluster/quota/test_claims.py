@@ -13,6 +13,7 @@ from policies.quota.amounts import GPUS
 from tests.builders import JSON
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.quota.quotas import CLAIMS, DEVICE_CLASSES, FINALIZER, PODS, claim, gpu_pod, in_force
+from tests.cluster.versions import since
 from tests.controlplane import ControlPlane, accepted, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
@@ -76,6 +77,7 @@ def scheduled(plane: ControlPlane, team: Namespace, pod: JSON, device_class: str
     return name
 
 
+@since(36, "feature gate DRAExtendedResource is off")
 def test_a_claim_made_again_is_charged_whatever_its_name_says(
     team: Namespace, plane: ControlPlane, device_classes: Any
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_claim_made_again_is_charged_whatever_its_name_says(
     assert eventually(lambda: (team.used() or {}).get(GPUS) == 4)
 
 
+@since(36, "feature gate DRAExtendedResource is off")
 def test_a_device_class_gives_its_extended_name_to_the_quota(
     team: Namespace, plane: ControlPlane, device_classes: Any
 ) -> None:

@@ -32,6 +32,7 @@ def container(name: str, amount: str) -> list[JSON]:
     return [{"name": name, "resources": {"limits": {GPU: amount}, "requests": {GPU: amount}}}]
 
 
+@since(36, "init containers and whole pods are not resized")
 @cases(
     "change",
     a_container={"spec": {"containers": container("train", "4")}},
@@ -45,6 +46,7 @@ def test_gpus_cannot_be_resized(team: Namespace, change: JSON) -> None:
     assert "only cpu and memory resources" in answer["message"] or GPU in answer["message"]
 
 
+@since(36, "init containers and whole pods are not resized")
 def test_what_is_no_amount_is_not_changed(team: Namespace) -> None:
     metadata = {"labels": {"a": "b"}, "annotations": {"a": "b"}}
     before = {
