@@ -32,7 +32,7 @@ class Neighbour:
     the folder of its webhooks' certificate. `port` is where these are served: what listens on all addresses needs a port of its
     own. `service` is the one of webhooks that it registers itself. `health` is where it says that it is ready, `watches` what its
     role lets it watch, and `reconciled` what its log says of each reconcile if its metrics count none. `secret` is where it keeps
-    a certificate that it issues itself, and `mount` where it reads that, if it cannot be told.
+    a certificate that it issues itself, and `mount` where it reads that, if no flag says where.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Neighbour:
 
 
 METRICS_PORT = 8082
-"""Where neighbours serve metrics: 8080, the usual one, is what mpi-operator takes on all addresses, whatever it is told."""
+"""Where neighbours serve metrics: 8080, the usual one, is what mpi-operator takes on all addresses: no flag changes it."""
 MANAGER = {
     "health": {"healthProbeBindAddress": "{address}:8081"},
     "metrics": {"bindAddress": f"{{address}}:{METRICS_PORT}"},
