@@ -1,6 +1,6 @@
 """The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from textwrap import wrap
 
@@ -10,7 +10,7 @@ from policies.placement.class_use import ANY
 from policies.pods import limits
 from policies.pods.label_selector import LabelSelector
 from policies.policy import BoundRule, end_of_pause
-from policies.registry import RULES, RULES_BY_ID
+from policies.registry import RULES
 from policies.rule import Mode
 from policies.rules import gpu_class, max_runtime
 from webhook.cluster.objects import EXPORTED, timestamp
@@ -19,40 +19,26 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
 from webhook.tools.export.objects import ExportedRule, ExportOptions, Object
-from webhook.tools.export.templates import Facts, fragments
+from webhook.tools.export.templates import Facts, Fragment, fragments
 
-ALL_RULES = tuple(RULES_BY_ID)
-EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
-ALL_OF_IT = "all of it"
+UNUSED = "every policy disables it, limits nothing by it, or exempts every namespace from it"
+ONLY_ADDS = "a policy of the API server can add, but not report what it would have added"
 WIDTH = 110
 SELECTOR = ",".join(f"{name}={value}" for name, value in EXPORTED.items() if not name.endswith("/name"))
-
-
-class Unsupported(msgspec.Struct, frozen=True):
-    """A rule, or a part of it, that is not exported, and why. `policy` is "" if that holds for every policy."""
-
-    rule: str
-    what: str
-    why: str
-    policy: str = ""
-
-    def __str__(self) -> str:
-        subject = f"{self.rule} of policy {self.policy}" if self.policy else self.rule
-        return f"{subject}: {self.what}: {self.why}"
 
 
 class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an export.
 
     version: of the configuration. objects: to apply, sorted by name. rules: the ids of the exported rules.
-    ending: pauses and exemptions that end by themselves, in words.
+    unsupported: which rules, and parts of rules, are not exported, and why. ending: pauses and exemptions that end by themselves.
     """
 
     version: str
     as_of: datetime
     objects: tuple[Object, ...]
     rules: tuple[str, ...]
-    unsupported: tuple[Unsupported, ...]
+    unsupported: tuple[str, ...]
     ending: tuple[str, ...]
 
 
@@ -63,13 +49,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         for rule, facts in _exported_rules(configuration, options.now)
         for fragment in fragments(rule.id, {**common, **facts})
     ]
-    unsupported = [Unsupported(rule.id, ALL_OF_IT, rule.not_exported) for rule in RULES if rule.not_exported]
-    for rule_id in dict.fromkeys(rule.id for rule, _ in found):
-        unsupported += [Unsupported(rule_id, *left) for left in RULES_BY_ID[rule_id].exported_without.items()]
     exported = [(rule, each) for rule, each in found if each.findings or rule.mode is Mode.ENFORCE]
-    for rule in (rule for rule, fragment in found if fragment.patch and rule.mode is not Mode.ENFORCE):
-        why = f"mode {rule.mode.value}: a policy of the API server can add, but not report what it would have added"
-        unsupported.append(Unsupported(rule.id, "what it adds", why, rule.policy))
     if exported:
         is_enforced = any(rule.mode is Mode.ENFORCE for rule, _ in exported)
         everywhere = ExportedRule(
@@ -77,9 +57,6 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         )
         exported += [(everywhere, fragment) for fragment in fragments(limits.ID, common)]
     ids = {rule.id for rule, _ in exported}
-    why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
-    left = (rule_id for rule_id in EXPRESSIBLE if rule_id not in ids | {each.rule for each in unsupported})
-    unsupported += [Unsupported(rule_id, ALL_OF_IT, why) for rule_id in left]
     governing = (policy for policy, _ in objects.governed(configuration.policies))
     made = (
         each
@@ -91,9 +68,21 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         as_of=options.now,
         objects=tuple(sorted(made, key=lambda each: (each["metadata"]["name"], each["kind"]))),
         rules=tuple(rule.id for rule in RULES if rule.id in ids),
-        unsupported=tuple(sorted(dict.fromkeys(unsupported), key=lambda each: ALL_RULES.index(each.rule))),
+        unsupported=tuple(dict.fromkeys(_left_out(found))),
         ending=tuple(each for policy in governing for each in objects.time_dependent(policy, options.now)),
     )
+
+
+def _left_out(found: Sequence[tuple[ExportedRule, Fragment]]) -> Iterator[str]:
+    for rule in RULES:
+        of_rule = [each for each in found if each[0].id == rule.id]
+        if not of_rule:
+            yield f"{rule.id}: all of it: {rule.not_exported or UNUSED}"
+            continue
+        yield from (f"{rule.id}: {what}: {why}" for what, why in rule.exported_without.items())
+        for of_policy, fragment in of_rule:
+            if fragment.patch and of_policy.mode is not Mode.ENFORCE:
+                yield f"{rule.id} of policy {of_policy.policy}: what it adds: mode {of_policy.mode.value}: {ONLY_ADDS}"
 
 
 def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tuple[ExportedRule, Facts]]:
