@@ -9,9 +9,9 @@ import msgspec
 from policies.placement.class_use import ANY
 from policies.pods import limits
 from policies.pods.label_selector import LabelSelector
-from policies.policy import BoundRule, end_of_pause
+from policies.policy import end_of_pause
 from policies.registry import RULES
-from policies.rule import Mode
+from policies.rule import Mode, RuleOptions
 from policies.rules import gpu_class, max_runtime
 from webhook.cluster.objects import EXPORTED, timestamp
 from webhook.configuration.loader import Configuration
@@ -88,21 +88,19 @@ def _left_out(found: Sequence[tuple[ExportedRule, Fragment]]) -> Iterator[str]:
 def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tuple[ExportedRule, Facts]]:
     """Yield the rules of each policy that CEL can express, where they hold, with the facts of their templates."""
     for policy, scope in objects.governed(configuration.policies):
-        every = (configuration.policies.bound(rule, policy) for rule in RULES)
-        bound_rules = [bound for bound in every if bound.options.mode is not Mode.DISABLED]
-        for bound in bound_rules:
-            not_exempted = objects.not_exempted(policy, bound.rule.id, now)
-            if bound.rule.not_exported or not_exempted is None or not _limits_something(bound):
+        for rule in (rule for rule in RULES if not rule.not_exported):
+            options = configuration.policies.bound(rule, policy).options
+            not_exempted = objects.not_exempted(policy, rule.id, now)
+            if options.mode is Mode.DISABLED or not_exempted is None or not _limits_something(options):
                 continue
             # While a policy is paused (break glass), its rules only audit.
-            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else bound.options.mode
+            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else options.mode
             selector = policy.spec.match.namespace_selector or LabelSelector()
-            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted), selector)
-            yield rule, facts_of(bound, configuration, bound_rules)
+            made = ExportedRule(policy.name, rule.id, mode, (*scope, *not_exempted), selector)
+            yield made, facts_of(options, configuration)
 
 
-def _limits_something(bound: BoundRule) -> bool:
-    options = bound.options
+def _limits_something(options: RuleOptions) -> bool:
     if isinstance(options, gpu_class.GPUClassOptions):
         return ANY not in options.allowed
     if isinstance(options, max_runtime.MaxRuntimeOptions):

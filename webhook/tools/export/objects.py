@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Requirement
 from policies.policy import BUILT_IN_POLICY, Match, Policy, PolicySet, end_of_pause
 from policies.rule import Mode
@@ -103,6 +102,7 @@ PODS: Object = {
 }
 
 
+ACTIONS = {Mode.ENFORCE: "Deny", Mode.WARN: "Warn", Mode.AUDIT: "Audit"}
 REVIEWED: Mapping[str, Object] = {
     "creations": PODS,
     "updates": {**PODS, "operations": ["UPDATE"]},
@@ -153,9 +153,7 @@ def policy_and_binding(
         # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
         spec["matchConditions"] = _named([("applies", " &&\n".join(f"({each})" for each in conditions))])
     if fragment.findings:
-        denies = rule.mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
-        action = "Audit" if rule.mode is Mode.AUDIT else "Deny" if denies else "Warn"
-        kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
+        kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [ACTIONS[rule.mode]]}
         # Without text the message is that of the validation.
         unless_large = "variables.isLarge ? '' : " if "isLarge" in dict(variables) else ""
         validation = {
