@@ -199,12 +199,10 @@ def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> 
         found, wanted = list(static.differences(directory, files)), static.hashes(directory, files)
     except OSError as error:
         fail(f"cannot read {directory}: {error}")
-    unknown = ""
+    unknown = "--config and --standalone ask no API server"
     try:
-        if api is None:
-            unknown = "--config and --standalone ask no API server"
-        else:
-            loaded = static.loaded(api)
+        if api is not None:
+            loaded, unknown = static.loaded(api), ""
             servers = ", ".join({each.server for each in loaded.values()}) or "without static policies"
             echo(f"asked API server {servers}: each has its own files", err=True)
             found += static.loaded_differences(loaded, wanted)

@@ -52,9 +52,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
     exported = [(rule, each) for rule, each in found if each.findings or rule.mode is Mode.ENFORCE]
     if exported:
         is_enforced = any(rule.mode is Mode.ENFORCE for rule, _ in exported)
-        everywhere = ExportedRule(
-            "", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT, (), LabelSelector()
-        )
+        everywhere = ExportedRule("", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT)
         exported += [(everywhere, fragment) for fragment in fragments(limits.ID, common)]
     ids = {rule.id for rule, _ in exported}
     governing = (policy for policy, _ in objects.governed(configuration.policies))

@@ -129,8 +129,8 @@ class ExportedRule(msgspec.Struct, frozen=True):
     policy: str
     id: str
     mode: Mode
-    scope: tuple[str, ...]
-    selector: LabelSelector
+    scope: tuple[str, ...] = ()
+    selector: LabelSelector = LabelSelector()
 
 
 def policy_and_binding(
@@ -138,10 +138,7 @@ def policy_and_binding(
 ) -> list[Object]:
     """Return both objects, as plain data. `version`: of the configuration."""
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [REVIEWED[fragment.reviews]]}
-    if selected := [
-        *_requirements(options.selector),
-        *_requirements(rule.selector),
-    ]:
+    if selected := [*_requirements(options.selector), *_requirements(rule.selector)]:
         constraints["namespaceSelector"] = {"matchExpressions": msgspec.to_builtins(selected)}
     variables, guard = list(fragment.variables.items()), ""
     if by_labels := [each for each in rule.scope if NAMESPACE_LABELS in each]:
