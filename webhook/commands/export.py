@@ -196,7 +196,7 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
 def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> None:
     """Say what the directory and the API server have; the command ends if that differs from the files."""
     try:
-        found, wanted = list(static.differences(directory, files)), static.hashes(directory, files)
+        found, folders = list(static.differences(directory, files)), static.hashes(directory)
     except OSError as error:
         fail(f"cannot read {directory}: {error}")
     unknown = "--config and --standalone ask no API server"
@@ -205,7 +205,7 @@ def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> 
             loaded, unknown = static.loaded(api), ""
             servers = ", ".join({each.server for each in loaded.values()}) or "without static policies"
             echo(f"asked API server {servers}: each has its own files", err=True)
-            found += static.loaded_differences(loaded, wanted)
+            found += static.loaded_differences(loaded, folders)
     except errors.Forbidden as error:
         unknown = str(error)
     if found:
