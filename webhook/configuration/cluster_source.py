@@ -179,14 +179,14 @@ def read_schemas(api: ApiClient, kinds: Iterable[WorkloadKind], seconds: float |
     """
     schemas: Schemas = {}
     began = monotonic()
-    for row in kinds:
+    for workload_kind in kinds:
         timeout = None if seconds is None else max(began + seconds - monotonic(), 0.001)
         try:
             schemas |= schemas_of(
-                msgspec.json.decode(api.get(f"{DEFINITIONS}/{row.definition}", timeout=timeout))
+                msgspec.json.decode(api.get(f"{DEFINITIONS}/{workload_kind.definition}", timeout=timeout))
             )
         except (errors.NotFound, errors.Forbidden) as error:
-            log.info("paths of %s are not checked: %s", row.kind, error)
+            log.info("paths of %s are not checked: %s", workload_kind.kind, error)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             if seconds is None:
                 raise

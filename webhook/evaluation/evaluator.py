@@ -118,7 +118,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         configuration, policy, pod = self.configuration, creation.policy, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
-        seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
+        seen, device_classes = with_accelerator_claims_only(pod, claims, mapping)
         of_claims = ClaimedClasses(mapping, gpu_classes, configuration.devices.taints)
         only = [claims.get(each.name) for each in seen.spec.resource_claims or ()]
         claim_classes = {name: of_claims.of_claim(each) for name, each in claims.items()}
@@ -128,7 +128,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             now=self.now,
             classes=gpu_classes,
             resource_mapping=mapping,
-            claimed=claimed,
+            device_classes=device_classes,
             claim_classes={name: classes for name, classes in claim_classes.items() if classes},
             claimed_gpus=of_claims.number(only[0]) if len(only) == 1 and only[0] else None,
             device_taints=configuration.devices.taints,

@@ -161,7 +161,7 @@ class Run:
         self._teams = run_quotas.teams_in(manifests)
         self._kueue = RunKueue(manifests, cache.configuration, cluster)
         kinds = cache.configuration.workload_kinds
-        scoped = {key for key, row in kinds.items() if row.cluster_scoped}
+        scoped = {key for key, workload_kind in kinds.items() if workload_kind.cluster_scoped}
         self._named = {
             (each.group_kind, "" if each.group_kind in scoped else each.namespace, each.name): each.data
             for each in manifests

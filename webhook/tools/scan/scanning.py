@@ -266,9 +266,9 @@ class Scan:
         """Return the servers by namespace."""
         kinds = evaluator.configuration.workload_kinds
         servers = defaultdict[str, list[Server]](list)
-        for (group, kind), row in kinds.items():
+        for (group, kind), workload_kind in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
-            if served is None or row.has_no_gpus:
+            if served is None or workload_kind.has_no_gpus:
                 continue
             self._progress(served.plural)
 
@@ -276,7 +276,7 @@ class Scan:
                 raw: msgspec.Raw,
                 group: str = group,
                 kind: str = kind,
-                ends: bool = row.runs_to_completion or not row.replaces_pods,
+                ends: bool = workload_kind.runs_to_completion or not workload_kind.replaces_pods,
             ) -> None:
                 metadata = decode_owned(raw).metadata
                 owner, namespace = metadata.controller, metadata.namespace or ""

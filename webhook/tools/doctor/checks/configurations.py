@@ -283,13 +283,12 @@ def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
         for group in rule.get("apiGroups") or ()
         for resource in rule.get("resources") or ()
     }
-    for name, rows in cluster.configuration.own_workload_kinds.items() if entries else ():
-        for row in rows:
-            if row.has_no_gpus or row.cluster_scoped or (row.group, row.plural) in sent:
+    for name, kinds in cluster.configuration.own_workload_kinds.items() if entries else ():
+        for each in kinds:
+            if each.has_no_gpus or each.cluster_scoped or (each.group, each.plural) in sent:
                 continue
-            message = f"names {row.kind} of {row.group or 'core'}, which no rule sends: only `check` reads such objects"
-            value = f"{{apiGroup: {row.group}, resources: [{row.plural}]}}"
-            remedy = f"add {value} to webhooks.extraWorkloads of the chart"
+            message = f"names {each.kind} of {each.group or 'core'}, which no rule sends: only `check` reads such objects"
+            remedy = f"add {{apiGroup: {each.group}, resources: [{each.plural}]}} to webhooks.extraWorkloads of the chart"
             yield warning("workload-kind-not-sent", f"GPUResourceMapping/{name}", message, remedy)
 
 
