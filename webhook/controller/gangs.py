@@ -163,7 +163,9 @@ class Gangs:
             known, now = before.get(source), monotonic()
             if known is None or known.until <= now or known.gang in smaller:
                 gang, seconds = (
-                    self._read_gang(namespace, source, known, now) if now < deadline else (_last(source, known), 0.0)
+                    self._read_gang(namespace, source, known, now)
+                    if now < deadline
+                    else (_last(source, known), 0.0)
                 )
                 known = _Known(gang, now + seconds, now if known is None else known.since, 0, seconds)
             remembered[source] = msgspec.structs.replace(known, pods=pods[source])

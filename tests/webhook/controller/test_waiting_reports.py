@@ -383,7 +383,7 @@ def test_a_denied_removal_is_an_event_a_count_and_the_reason_in_the_status(world
 
 def test_a_line_that_nobody_stands_in_shows_nothing(world: World) -> None:
     world.turn(ONE)
-    world.reports.nobody("team")
+    world.reports.nobody_waits("team")
 
     assert world.reports.shown("team", replace(LEDGER, waiting=0)) is None
     assert world.reports.shown("team", LEDGER) == WaitingPods(pods=1)  # of a count that no turn followed yet
