@@ -60,9 +60,9 @@ def listing(*problems: Problem, namespace: str = "team", **given: Any) -> Proble
     ),
     of_a_namespace=(
         listing(
-            problem(Answer.REFUSED, 3),
-            problem(Answer.REFUSED, 1, "Job/once", AT),
-            problem(Answer.REFUSED, 0, "Deployment/chat"),
+            problem(Answer.DENIED, 3),
+            problem(Answer.DENIED, 1, "Job/once", AT),
+            problem(Answer.DENIED, 0, "Deployment/chat"),
             problem(Answer.PENDING, 2, "Job/late"),
             problem(Answer.GATED, 1, "Pod/gated"),
             since=EARLIER,
@@ -123,7 +123,7 @@ def explanation(answer: Answer, summary: str, **given: Any) -> Explanation:
 
 
 REFUSED = explanation(
-    Answer.REFUSED,
+    Answer.DENIED,
     "0 of 4 pods exist: rule gpu-class denies them",
     pods_wanted=4,
     reasons=(
@@ -218,7 +218,7 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
     ),
     the_first_of_several_obstacles_is_a_question=(
         explanation(
-            Answer.REFUSED,
+            Answer.DENIED,
             "no",
             pods_wanted=1,
             reasons=(
@@ -240,7 +240,7 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
     ),
     a_change_that_was_denied=(
         explanation(
-            Answer.REFUSED,
+            Answer.DENIED,
             "it keeps its gate",
             policy="default",
             events=(
