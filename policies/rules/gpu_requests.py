@@ -244,7 +244,7 @@ def size_findings(amount: Amount, limits: AmountLimits) -> Iterator[Finding]:
     if count > 1 and limits.availability.is_time_sliced(resource):
         yield amount.finding(
             SEVERAL_SLICES,
-            "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
+            "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may reject them",
             severity=Severity.WARNING,
             amount=1,
         )
@@ -371,7 +371,7 @@ RULE = Rule(
         "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's": (
             "what a class has depends on where the pod can land, which is computed over all GPUClasses"
         ),
-        "the values of fraction annotations": "their scheduler refuses them itself; the pod gets no GPU by them",
+        "the values of fraction annotations": "their scheduler rejects them itself; the pod gets no GPU by them",
         "warnings": "about time-sliced shares and variables set by hand: the webhook gives this advice",
         "amounts finer than thousandths": "CEL compares quantities exactly, the API server rounds them up to thousandths",
         "pod templates of workloads": "their pods are checked when they are created",

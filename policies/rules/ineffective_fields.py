@@ -2,7 +2,7 @@
 
 Reads:   names of resources of every container and of the pod as a whole, annotations and labels of `gpu-admission.dev/`; of a
          workload also its kind and API group, its own metadata, and the lists of containers outside its pod template.
-Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
+Denies:  names of resources that mean GPUs and that the API server rejects (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
          of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.37.2); claims
          without a name, as manifests for API servers before 1.31 have.
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
@@ -347,12 +347,12 @@ def misplaced_containers(kind: str, data: Any) -> Iterator[Finding]:
         is_free = not value_at(data, target)
         yield _misplaced(
             path=field_path(field),
-            message=f"is not a field of a {kind}: the API server refuses or drops it",
+            message=f"is not a field of a {kind}: the API server rejects or drops it",
             choices=together(Edit(field_path(field)), moved) if is_free else (),
             remedy=f"write {'it' if is_above else 'its fields'} into {field_path(steps)}",
         )
     if not misplaced and not value_at(data, (*steps, _LISTS[0])):
-        message = f"must list containers: the API server refuses a {kind} without them"
+        message = f"must list containers: the API server rejects a {kind} without them"
         yield _misplaced(path=field_path((*steps, _LISTS[0])), message=message)
 
 
@@ -385,5 +385,5 @@ RULE = Rule(
     check_workload=check_workload,
     check_before_mutation=True,
     metadata_keys=(f"{NEARLY_OURS}*",),
-    not_exported="the API server itself refuses what this rule denies, with a less clear message; the rest is advice",
+    not_exported="the API server itself rejects what this rule denies, with a less clear message; the rest is advice",
 )

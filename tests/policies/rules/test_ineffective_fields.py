@@ -18,7 +18,7 @@ from webhook.configuration.loader import load_objects
 BUILT_IN = load_objects([]).resource_mapping
 OPTIONS = RULE.options()
 LIMIT = 'spec.containers[0].resources.limits[{}] (container "main"): '
-REFUSED = "he API server refuses this name: those of extended resources are domain/name in small letters"
+REFUSED = "he API server rejects this name: those of extended resources are domain/name in small letters"
 UNKNOWN = "No device plugin that is known has this resource: the pod stays pending unless a node has it"
 UNREAD = "o rule reads an annotation of this name"
 WHOLE_POD = (
@@ -391,12 +391,12 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     ),
     a_deployment_without_containers=(
         {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {}}}},
-        "containers: must list containers: the API server refuses a Deployment without them",
+        "containers: must list containers: the API server rejects a Deployment without them",
     ),
     init_containers_of_a_cronjob=(
         written("CronJob", spec={"jobTemplate": {"spec": {"initContainers": [{}]}}}),
         "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
-        "of a CronJob: the API server refuses or drops it",
+        "of a CronJob: the API server rejects or drops it",
     ),
     job_in_apps=(
         {"apiVersion": "apps/v1", "kind": "Job"},

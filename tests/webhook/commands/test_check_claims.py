@@ -90,7 +90,7 @@ def test_a_template_that_never_fits_is_reported_with_its_line(
     line = f"{tmp_path}/manifests.yaml:8: warning: spec.spec.devices.requests: request fewer devices; no claim of"
     assert (line in words(done)) is warns
     result = "0 ok, 1 warned about; 1 warning" if warns else "1 ok"
-    assert words(done).endswith(f"1 object: 0 refused, 0 would change, {result}")
+    assert words(done).endswith(f"1 object: 0 denied, 0 would change, {result}")
 
 
 @cases(

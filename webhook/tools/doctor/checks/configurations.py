@@ -34,7 +34,7 @@ NOT_INSTALLED = "not-installed"
 INSTALL = (
     "helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace "
     "--set image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
-    "`gpu-admission scan` first shows what would be refused"
+    "`gpu-admission scan` first shows what would be denied"
 )
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 PORT = 443
@@ -221,7 +221,7 @@ def _differences(
         actual["rules"] = [rule for rule in actual["rules"] if _comparable("rules", [rule])[0] in known]
     if entry["name"] in NEW_PODS and not actual["matchConditions"] and _chooses_by_labels(entry):
         actual["matchConditions"] = meant["matchConditions"]
-        refused = ", and are refused while it is away" if actual["failurePolicy"] == "Fail" else ""
+        refused = ", and are denied while it is away" if actual["failurePolicy"] == "Fail" else ""
         yield (
             f"{where} has no matchConditions (webhooks.matchConditions of the chart): pods without GPUs in the namespaces that "
             f"its labels choose wait for the webhook{refused}"

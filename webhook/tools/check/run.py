@@ -58,7 +58,7 @@ from webhook.workloads.unread import quota_findings, unread_gpus
 
 
 class ManifestVerdict(Enum):
-    REFUSED = "refused"
+    DENIED = "denied"
     CHANGED = "changed"
     WARNED = "warned"
     """Admitted as it is, with a warning."""
@@ -89,7 +89,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
         if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
         if any(violation.outcome is Outcome.DENIED for violation in self.findings()):
-            return ManifestVerdict.REFUSED
+            return ManifestVerdict.DENIED
         if self.placeholders or self.unknown:
             return ManifestVerdict.UNKNOWN
         if any(pod.changes for pod in self.pods):
@@ -238,7 +238,7 @@ class Run:
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
             decisions.append(advice(manifest, policy, by))
-            if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
+            if kind in VALIDATED_ITSELF:  # what the API server rejects never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
             mapping = configuration.resource_mapping
