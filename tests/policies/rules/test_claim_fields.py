@@ -3,7 +3,7 @@
 from policies.finding import Severity
 from tests.builders import JSON, container, pod
 from tests.cases import cases
-from tests.policies.rules.test_ineffective_fields import USING, findings
+from tests.policies.rules.fields import USING, findings
 
 CLAIMS = [{"name": "gpu", "resourceClaimName": "gpu"}]
 
