@@ -227,7 +227,7 @@ def test_a_workload_has_room_for_as_many_pods_as_it_has(tmp_path: Path, of_pod: 
 
     found = admitted(tmp_path, pods, kueue(workload("job", usage=usage)))
 
-    assert (found.uids, found.amounts["gpus"]) == ({"a", "b"}, 2 * demand["gpus"])
+    assert (found.uids, found.amounts["gpus"]) == (frozenset("ab"), 2 * demand["gpus"])
 
 
 def test_a_flavor_without_labels_admits_no_class(tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ def namespace(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
 
 
-def engine(operator: str = "", *, condition: str = "", **rule: list[str]) -> list[dict[str, Any]]:
+def engine(operator: str = "", **rule: list[str]) -> list[dict[str, Any]]:
     """Return the webhook of a policy engine for everything: `In`, only of our namespace; `NotIn`, of all others."""
     own = {"key": "kubernetes.io/metadata.name", "operator": operator, "values": ["gpu-admission"]}
     selector = {"namespaceSelector": {"matchExpressions": [own]}} if operator else {}
     rules = [{"resources": ["*"], "operations": ["*"], "apiGroups": ["*"], **rule}]
-    conditions = {"matchConditions": [{"name": "one", "expression": condition}]} if condition else {}
-    webhook = {"name": "x.example.com", "rules": rules, **selector, **conditions}
-    return [{"metadata": {"name": "engine"}, "webhooks": [webhook]}]
+    return [
+        {"metadata": {"name": "engine"}, "webhooks": [{"name": "x.example.com", "rules": rules, **selector}]}
+    ]

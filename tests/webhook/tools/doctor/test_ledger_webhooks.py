@@ -18,6 +18,13 @@ DENIES = [f"ledger-webhook: ValidatingWebhookConfiguration/engine {MESSAGE}"]
 LEDGERS = {"apiGroups": ["gpu-admission.dev"], "resources": ["gpuquotaledgers"], "operations": ["UPDATE"]}
 
 
+def engine_if(expression: str) -> list[JSON]:
+    """Return the webhook for everything, with a condition."""
+    [document] = engine()
+    document["webhooks"][0]["matchConditions"] = [{"name": "one", "expression": expression}]
+    return [document]
+
+
 @cases(
     ("engines", "want"),
     everything=(engine(), DENIES),
@@ -28,20 +35,20 @@ LEDGERS = {"apiGroups": ["gpu-admission.dev"], "resources": ["gpuquotaledgers"],
     other_objects_of_ours=(engine("", **{**LEDGERS, "resources": ["gpupolicies"]}), []),
     objects_of_others=(engine(apiGroups=[""]), []),
     a_condition_that_leaves_out_our_namespace=(
-        engine(condition="!(request.namespace in ['gpu-admission'])"),
+        engine_if("!(request.namespace in ['gpu-admission'])"),
         [],
     ),
     a_condition_that_leaves_out_our_account=(
-        engine(condition=f"request.userInfo.username != 'system:serviceaccount:gpu-admission:{WEBHOOK}'"),
+        engine_if(f"request.userInfo.username != 'system:serviceaccount:gpu-admission:{WEBHOOK}'"),
         [],
     ),
-    a_condition_of_other_kinds=(engine(condition="request.kind.kind == 'Pod'"), []),
-    a_condition_of_deletions=(engine(condition="request.operation == 'DELETE'"), []),
-    a_condition_of_creations=(engine(condition="request.operation == 'CREATE'"), DENIES),
-    a_condition_of_other_namespaces=(engine(condition="request.namespace != 'kube-system'"), DENIES),
-    a_condition_on_what_the_ledger_has=(engine(condition="object.metadata.name == 'x'"), DENIES),
+    a_condition_of_other_kinds=(engine_if("request.kind.kind == 'Pod'"), []),
+    a_condition_of_deletions=(engine_if("request.operation == 'DELETE'"), []),
+    a_condition_of_creations=(engine_if("request.operation == 'CREATE'"), DENIES),
+    a_condition_of_other_namespaces=(engine_if("request.namespace != 'kube-system'"), DENIES),
+    a_condition_on_what_the_ledger_has=(engine_if("object.metadata.name == 'x'"), DENIES),
     a_condition_on_what_its_author_may=(
-        engine(condition="!authorizer.group('').resource('pods').check('x').allowed()"),
+        engine_if("!authorizer.group('').resource('pods').check('x').allowed()"),
         DENIES,
     ),
 )
