@@ -143,7 +143,7 @@ def test_the_check_compares_files_and_what_is_loaded(made: Path, ago: float | No
     assert (same.exit_code, other.exit_code) == (0, 1), same.output
     assert same.stdout == f"as the configuration in force makes them: {', '.join(CHECKED)}\n"
     assert "asked API server sha256:7: each has its own files" in same.stderr
-    refused = "it refused the newest file, and will not start with it: its log says why"
+    refused = "it rejected the newest file, and will not start with it: its log says why"
     why = refused if ago == 0 else "put the folder on its control plane node, where it is read once a minute"
     assert other.stdout.splitlines() == [
         f"plugin MutatingAdmissionPolicy of API server sha256:7: has sha256:9, the folder here "

@@ -34,7 +34,7 @@ HASHES = "apiserver_manifest_admission_config_controller_last_config_info"
 RELOADS = "apiserver_manifest_admission_config_controller_automatic_reload_last_timestamp_seconds"
 CA_INJECTOR = service_account("cert-manager", "cert-manager-cainjector")
 REFUSES_FOR = 300
-"""The seconds after its last failure in which an API server refuses a file, as in deploy/chart/files/alerts.yaml."""
+"""The seconds after its last failure in which an API server rejects a file, as in deploy/chart/files/alerts.yaml."""
 _SERIES = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
 _VALUE = re.compile(r'Invalid value: ".*?(?<!\\)": ', re.DOTALL)
 """The CEL in a message of the API server, which is longer than what is said about it."""
@@ -63,7 +63,7 @@ def static_files(objects: Iterable[Object], version: str) -> dict[str, str]:
     files = {}
     for plugin, folder in PLUGINS.items():
         documents = [dump_document(each) for each in made if each["kind"].startswith(plugin)]
-        # The API server refuses a document without a kind, so the comment has none of its own.
+        # The API server rejects a document without a kind, so the comment has none of its own.
         head = f"# Of configuration {version}, by gpu-admission export --static: export again, never edit.\n"
         files[f"{folder}/{FILE}"] = head + "---\n".join(documents) if documents else ""
     files[ADMISSION] = fill((FOLDER / "static-admission.yaml").read_text("utf-8"), {"MOUNTED_AT": MOUNTED_AT})
@@ -185,7 +185,7 @@ def loaded_differences(found: Mapping[str, Loaded], folders: Mapping[str, str]) 
             yield f"plugin {plugin}: start the API server with admission.yaml; it has loaded no static policies"
         elif has.hash != written or has.is_refused:
             why = (
-                "it refused the newest file, and will not start with it: its log says why"
+                "it rejected the newest file, and will not start with it: its log says why"
                 if has.is_refused
                 else "put the folder on its control plane node, where it is read once a minute"
             )

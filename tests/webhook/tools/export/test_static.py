@@ -210,7 +210,7 @@ def test_what_is_loaded(tmp_path: Path) -> None:
     ]
     assert said({**same, mutator: Loaded("sha256:a", "sha256:b", True)}) == [
         f"plugin {mutator} of API server sha256:a: has sha256:b, the folder here {mutating}; "
-        "it refused the newest file, and will not start with it: its log says why"
+        "it rejected the newest file, and will not start with it: its log says why"
     ]
     assert said({**same, mutator: Loaded("sha256:a", "", False)}) == [
         f"plugin {mutator} of API server sha256:a: has no data, the folder here {mutating}; "
