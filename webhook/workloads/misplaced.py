@@ -103,7 +103,7 @@ def misplaced_requests(data: Any, api_version: str) -> Iterator[Finding]:
 
 
 def _moved(data: Any, at: Parts, target: Parts) -> Finding:
-    """Return a warning whose choice moves the value; with a target that is no field, one that says only where it belongs."""
+    """Return a warning whose choice moves the value; without a target, one that says only where it belongs."""
     moved = Json(msgspec.json.encode(value_at(data, at)).decode())
     is_free = bool(target) and value_at(data, target) is None
     return _misplaced(
@@ -120,7 +120,7 @@ def _unknown_here(data: Any, at: Parts, known: PodFields) -> Finding:
     is_free = bool(known.others) and value_at(data, target) is None
     return _misplaced(
         path=field_path(at),
-        message="is no field of this kind here, so that no pod gets it",
+        message="must not stand here: this kind has no such field, so that no pod gets it",
         choices=together(Edit(field_path(at)), Edit(field_path(target), value)) if is_free else (),
         remedy=f"write it into {field_path(others)}" if known.others else "remove it",
     )

@@ -151,7 +151,7 @@ def test_a_field_of_a_container_beside_several() -> None:
     assert found.choices == ()
 
 
-UNKNOWN = "is no field of this kind here, so that no pod gets it [ineffective-fields]"
+UNKNOWN = "must not stand here: this kind has no such field, so that no pod gets it [ineffective-fields]"
 PATCHED = '{runtimeClassName: "nvidia"}'
 
 
