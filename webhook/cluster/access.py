@@ -54,7 +54,7 @@ class Access:
         try:
             manager: urllib3.PoolManager = RESTClientObject(self._configuration, maxsize=size).pool_manager
         except Exception as error:  # noqa: BLE001 - as in `load_access`
-            raise AccessError(f"{self.url}: {_said(error, UNREADABLE)}") from None
+            raise AccessError(f"{self.url}: {_one_line(error, UNREADABLE)}") from None
         return manager
 
     def authorization(self) -> str | None:
@@ -67,7 +67,7 @@ class Access:
                 token = self._configuration.get_api_key_with_prefix("BearerToken")
             except Exception as error:  # noqa: BLE001 - the package raises what its readers and exec plugins raise
                 raise errors.Unauthorized(
-                    f"the credentials cannot be read: {_said(error, UNREADABLE)}"
+                    f"the credentials cannot be read: {_one_line(error, UNREADABLE)}"
                 ) from None
         text = str(token or "").strip()
         if not (text.isascii() and text.isprintable()):  # http.client would show it in its error
@@ -195,10 +195,10 @@ def _one_line(subject: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - the package reads a file as if it were a kubeconfig
         path = subject.removeprefix("kubeconfig ")
-        raise AccessError(f"{subject}: {_said(error).removeprefix(f'{path}: ')}") from None
+        raise AccessError(f"{subject}: {_one_line(error).removeprefix(f'{path}: ')}") from None
 
 
-def _said(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> str:
+def _one_line(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> str:
     """Return in one line what the package or the operating system says. What else is raised names only parts of the package."""
     from webhook.cluster.kubernetes_package import ConfigException  # noqa: PLC0415 - see `load_access`
 
