@@ -113,7 +113,7 @@ def test_a_ledger_that_does_not_decide(reason: VerdictReason, message: str, reme
 
 
 LABELS = (
-    "reserved, already reserved, nothing to reserve, refused, exceeded, budget spent, full, others wait, not stored, "
+    "reserved, already reserved, nothing to reserve, uncountable, exceeded, budget spent, full, others wait, not stored, "
     "queue full, not held, uncounted, other catalogue, unreadable"
 )
 """Of the metric gpu_admission_quota_decisions_total."""

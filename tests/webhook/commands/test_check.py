@@ -168,7 +168,7 @@ def test_of_what_is_refused_there_is_no_diff() -> None:
     result = check("-f", "-", "-o", "diff", stdin=stream(HALF, SERVICE))
 
     assert result.stdout == ""
-    assert result.stderr.startswith("refused: stdin:1 Pod default/train\n  stdin:9: spec.containers[0]")
+    assert result.stderr.startswith("denied: stdin:1 Pod default/train\n  stdin:9: spec.containers[0]")
 
 
 def test_diff_of_a_workload_says_whose_it_is() -> None:
@@ -200,7 +200,7 @@ def test_yaml_holds_what_would_be_admitted() -> None:
     assert (
         "# The pod template is shown as its pods would be; the object itself is not changed." in result.stdout
     )
-    assert result.stderr.startswith("refused: stdin:1 Pod default/train\n")
+    assert result.stderr.startswith("denied: stdin:1 Pod default/train\n")
 
 
 def test_yaml_holds_definitions_whole() -> None:

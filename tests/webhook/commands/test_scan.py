@@ -245,7 +245,7 @@ WHAT = (
         f"{WHAT}  written to proposed: gpuclasses.yaml, gpuquotas.yaml; none of the pods would be denied\n",
     ),
     written_and_not_good_enough=(
-        msgspec.structs.replace(PROPOSED, refused=3),
+        msgspec.structs.replace(PROPOSED, denied=3),
         Path("proposed"),
         f"{WHAT}  written to proposed: gpuclasses.yaml, gpuquotas.yaml; 3 of the pods would be denied\n",
     ),

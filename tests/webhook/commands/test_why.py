@@ -174,7 +174,7 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
     ("found", "want"),
     denied=(
         REFUSED,
-        "Job/train in team: refused\n"
+        "Job/train in team: denied\n"
         "  0 of 4 pods exist\n"
         "  policy     must name a class\n"
         "             fix first: set the annotation\n"
@@ -228,7 +228,7 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
                 Cause(source=Source.QUOTA, message="2 GPUs too many", remedy="request fewer"),
             ),
         ),
-        "Job/train in team: refused\n"
+        "Job/train in team: denied\n"
         "  policy     nvidia-a10 is no class\n"
         "             fix first: did you mean nvidia-a100?\n"
         "  quota      2 GPUs too many\n"
@@ -247,7 +247,7 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
                 ObservedEvent(about="Pod/train", reason="FailedUpdate", message="no", count=2, last=None),
             ),
         ),
-        "Job/train in team: refused\n"
+        "Job/train in team: denied\n"
         "  it keeps its gate\n"
         "\n"
         "what is known\n"
