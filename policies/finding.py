@@ -160,7 +160,8 @@ def in_words(choices: Iterable[Edits]) -> str:
     phrases: list[str] = []
     for text in dict.fromkeys(" and ".join(dict.fromkeys(edit.words for edit in edits)) for edits in choices):
         field, separator, value = text.rpartition(": ")
-        if phrases and separator and phrases[-1].startswith(f"{field}: "):
+        is_in_map = "}" in value  # `add {name: gpu} to …`
+        if phrases and separator and not is_in_map and phrases[-1].startswith(f"{field}: "):
             phrases[-1] += f" or {value}"
         else:
             phrases.append(text)

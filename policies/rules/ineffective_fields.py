@@ -7,8 +7,9 @@ Denies:  names of resources that mean GPUs and that the API server rejects (`gpu
          without a name, as manifests for API servers before 1.31 have.
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
          annotations that are misspelt, written as labels, on a Deployment instead of its pods, or on a pod that requests no GPU,
-         or whose rule is off; of a Job in API group apps; of a GPU pod that selects spot nodes, a grace period longer than their
-         notice, what a training saves where it is lost with the node, and on AKS a missing toleration.
+         or whose rule is off; of claims that no container uses; of a Job in API group apps; of a GPU pod that selects spot nodes,
+         a grace period longer than their notice, what a training saves where it is lost with the node, and on AKS a missing
+         toleration.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
 """
@@ -22,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Edit, Finding, Json, Reason, Severity, together, truncate, warning
+from policies.finding import Edit, Finding, Json, Reason, Severity, either, together, truncate, warning
 from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.near_names import INVALID_RESOURCE_NAME, REFUSED, UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
@@ -30,7 +31,7 @@ from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
 from policies.pods.field_paths import Parts, annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
-from policies.pods.pod import Container, ContainerPlace, Metadata, Pod, ResourceList
+from policies.pods.pod import Container, ContainerPlace, Metadata, Named, Pod, ResourceList
 from policies.pods.spot_nodes import LOST_WITH_NODE, SHORT_NOTICE, UNTOLERATED_SPOT, spot_findings
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
@@ -124,6 +125,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
                 path=f"spec.resourceClaims[{index}]",
                 message="must have resourceClaimName or resourceClaimTemplateName, and not below source since Kubernetes 1.31",
             )
+    yield from _unused_claims(pod)
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
     if context.surely_requests_gpus(pod):
@@ -134,6 +136,21 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         labels = (pod.metadata and pod.metadata.labels) or {}
         parts = (each.key for each in context.resource_mapping.fraction_annotations if each.key in labels)
         yield from (_label(key, labels[key], key, ()) for key in parts)
+
+
+def _unused_claims(pod: Pod) -> Iterator[Finding]:
+    """Warn of claims that no container uses: the scheduler allocates them, and the kubelet skips them (`prepareResources`)."""
+    resources = (place.container.resources for place in pod.places)
+    used = {each.name for one in resources if one is not None for each in one.claims or ()}
+    for index, claim in enumerate(pod.spec.resource_claims or ()):
+        if claim.name not in used:
+            using = (Edit(f"{place.path}.resources.claims[-]", Named(claim.name)) for place in pod.apps)
+            yield _misplaced(
+                path=f"spec.resourceClaims[{index}].name",
+                value=claim.name,
+                message="must be in resources.claims of a container: its devices are allocated, and no container gets them",
+                choices=either(*using),
+            )
 
 
 def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:

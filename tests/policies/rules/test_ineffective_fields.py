@@ -25,6 +25,7 @@ WHOLE_POD = (
     "write it into resources.limits of the container that uses it; must not be a resource of the pod as a whole: "
     "only cpu, memory and hugepages can be"
 )
+USING = {"claims": [{"name": "gpu"}]}
 CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 
 
@@ -132,6 +133,7 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
     assert findings(document) == [(Severity.DENIAL, f"spec.resources.limits[{name}]: {WHOLE_POD}")]
 
 
+USING = {"claims": [{"name": "gpu"}]}
 CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 OFF = "has no effect: rule {} is off in namespace ml-training"
 
@@ -183,7 +185,11 @@ def test_an_annotation_for_gpus_on_a_pod_that_requests_none(name: str, value: st
 
 @cases(
     "document",
-    a_claim=pod(container(), annotations=CLASS, resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}]),
+    a_claim=pod(
+        container(resources=USING),
+        annotations=CLASS,
+        resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}],
+    ),
     a_gpu_that_no_mapping_names=pod(gpu_container(resource="example.org/gpu"), annotations=CLASS),
 )
 def test_a_pod_that_may_request_a_gpu_keeps_its_annotations(document: JSON) -> None:
@@ -192,8 +198,10 @@ def test_a_pod_that_may_request_a_gpu_keeps_its_annotations(document: JSON) -> N
 
 def test_a_claim_without_a_name() -> None:
     named = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+    using = {"claims": [{"name": "gpu"}, {"name": "old"}]}
     document = pod(
-        container(), resourceClaims=[named, {"name": "old", "source": {"resourceClaimName": "gpu"}}]
+        container(resources=using),
+        resourceClaims=[named, {"name": "old", "source": {"resourceClaimName": "gpu"}}],
     )
     ((severity, said),) = findings(document)
     assert (severity, said) == (
@@ -201,6 +209,41 @@ def test_a_claim_without_a_name() -> None:
         "spec.resourceClaims[1]: must have resourceClaimName or resourceClaimTemplateName, and not below source "
         "since Kubernetes 1.31",
     )
+
+
+CLAIMS = [{"name": "gpu", "resourceClaimName": "gpu"}]
+
+
+@cases(
+    "document",
+    a_container=pod(container(resources=USING), container("side"), resourceClaims=CLAIMS),
+    one_request_of_it=pod(
+        container(resources={"claims": [{"name": "gpu", "request": "small"}]}), resourceClaims=CLAIMS
+    ),
+    an_init_container=pod(
+        container(), initContainers=[container("load", resources=USING)], resourceClaims=CLAIMS
+    ),
+)
+def test_a_claim_that_a_container_uses(document: JSON) -> None:
+    assert findings(document) == []
+
+
+@cases(
+    ("containers", "choices"),
+    one=([container()], "add {name: gpu} to spec.containers[0].resources.claims"),
+    two=(
+        [container(), container("side", resources={"claims": [{"name": "nic"}]})],
+        "add {name: gpu} to spec.containers[0].resources.claims, or add {name: gpu} to spec.containers[1].resources.claims",
+    ),
+)
+def test_a_claim_that_no_container_uses(containers: list[JSON], choices: str) -> None:
+    assert findings(pod(*containers, resourceClaims=CLAIMS)) == [
+        (
+            Severity.WARNING,
+            f'spec.resourceClaims[0].name = "gpu": {choices}; must be in resources.claims of a container: its devices '
+            "are allocated, and no container gets them",
+        )
+    ]
 
 
 @cases(

@@ -29,7 +29,7 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM, CLAIM_TEMPLATE, DISRUPTION_BUDGET, VALIDATED_ITSELF
+from webhook.evaluation.kinds import ADVISED, CLAIM, CLAIM_SPECS, DISRUPTION_BUDGET, VALIDATED_ITSELF
 from webhook.evaluation.workloads import (
     CompletedWorkload,
     as_workload,
@@ -53,6 +53,7 @@ from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus
 from webhook.workloads.places import workload_pods
 from webhook.workloads.references import ObjectName
+from webhook.workloads.refused_requests import refused_requests
 from webhook.workloads.unread import quota_findings, unread_gpus
 
 
@@ -243,10 +244,13 @@ class Run:
             mapping = configuration.resource_mapping
             findings = budget_findings(manifest, self._manifests, self._workloads, mapping)
             decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
+        if kind in CLAIM_SPECS:
+            findings = refused_requests(manifest.data, CLAIM_SPECS[kind])
+            decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         if kind == CLAIM and stored is None:
             decisions.append(counted_claim(manifest, policy, by))
         found = (violation for decision in decisions for violation in as_known(decision, quota).violations)
-        is_denied_itself = kind in {CLAIM, CLAIM_TEMPLATE, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
+        is_denied_itself = kind in {*CLAIM_SPECS, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
 
