@@ -373,7 +373,7 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     containers_below_the_spec_of_a_deployment=(
         {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
         "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
-        "refuses or drops it",
+        "rejects or drops it",
     ),
     containers_below_the_template_of_a_job=(
         written("Job", spec={"template": {"containers": [gpu_container()]}}),
