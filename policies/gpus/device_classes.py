@@ -145,7 +145,8 @@ def _restriction(text: str) -> frozenset[str]:
         return frozenset[str]().union(*found) if all(found) else frozenset()
     if len(all_of) > 1:
         return next(filter(None, map(_restriction, all_of)), frozenset())
-    if match := _NAMED.fullmatch(text):
+    match = _NAMED.fullmatch(text)
+    if match and not _QUOTED.sub("", match[3] or "").strip(", \n"):
         return frozenset(each[1:-1] for each in _QUOTED.findall(" ".join(match.groups(default=""))))
     is_enclosed = text.startswith("(") and [*map(bool, _parts(text, ")"))] == [True, False]
     return _restriction(text[1:-1].strip()) if is_enclosed else frozenset()

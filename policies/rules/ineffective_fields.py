@@ -7,9 +7,9 @@ Denies:  names of resources that mean GPUs and that the API server rejects (`gpu
          without a name, as manifests for API servers before 1.31 have.
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
          annotations that are misspelt, written as labels, on a Deployment instead of its pods, or on a pod that requests no GPU,
-         or whose rule is off; of claims that no container uses; of a Job in API group apps; of a GPU pod that selects spot nodes,
-         a grace period longer than their notice, what a training saves where it is lost with the node, and on AKS a missing
-         toleration.
+         or whose rule is off; of claims that no container uses, or that stand in two items; of a Job in API group apps; of a GPU
+         pod that selects spot nodes, a grace period longer than their notice, what a training saves where it is lost with the
+         node, and on AKS a missing toleration.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
 """
@@ -118,14 +118,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
                 choices=tuple((*removed, each) for each in added),
                 remedy="write it into resources.limits of the container that uses it",
             )
-    for index, claim in enumerate(pod.spec.resource_claims or ()):
-        if not (claim.resource_claim_name or claim.resource_claim_template_name):
-            yield _misplaced(
-                severity=Severity.DENIAL,
-                path=f"spec.resourceClaims[{index}]",
-                message="must have resourceClaimName or resourceClaimTemplateName, and not below source since Kubernetes 1.31",
-            )
-    yield from _unused_claims(pod)
+    yield from _claim_findings(pod)
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
     if context.surely_requests_gpus(pod):
@@ -138,15 +131,33 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         yield from (_label(key, labels[key], key, ()) for key in parts)
 
 
-def _unused_claims(pod: Pod) -> Iterator[Finding]:
-    """Warn of claims that no container uses: the scheduler allocates them, and the kubelet skips them (`prepareResources`)."""
+def _claim_findings(pod: Pod) -> Iterator[Finding]:
+    """Yield claims without a name, claims in two items, and claims that no container uses.
+
+    The scheduler allocates a claim that no container uses, and the kubelet skips it (`prepareResources`).
+    """
+    claims = pod.spec.resource_claims or ()
     resources = (place.container.resources for place in pod.places)
     used = {each.name for one in resources if one is not None for each in one.claims or ()}
-    for index, claim in enumerate(pod.spec.resource_claims or ()):
+    for index, claim in enumerate(claims):
+        path, name = f"spec.resourceClaims[{index}]", claim.resource_claim_name
+        if not (name or claim.resource_claim_template_name):
+            yield _misplaced(
+                severity=Severity.DENIAL,
+                path=path,
+                message="must have resourceClaimName or resourceClaimTemplateName, and not below source since Kubernetes 1.31",
+            )
+        if name and any(each.resource_claim_name == name for each in claims[:index]):
+            yield _misplaced(
+                path=f"{path}.resourceClaimName",
+                value=name,
+                message="must not be in two items: the scheduler cannot reserve a claim twice for a pod, which stays pending",
+                remedy="use the name of one item in all containers",
+            )
         if claim.name not in used:
             using = (Edit(f"{place.path}.resources.claims[-]", Named(claim.name)) for place in pod.apps)
             yield _misplaced(
-                path=f"spec.resourceClaims[{index}].name",
+                path=f"{path}.name",
                 value=claim.name,
                 message="must be in resources.claims of a container: its devices are allocated, and no container gets them",
                 choices=either(*using),

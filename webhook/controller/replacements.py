@@ -79,7 +79,7 @@ class Replacements:
 
     def _holder_ended(self, digest: str, holding: Holding) -> None:
         own = self._usage_cache.own_counter
-        if digest == own.digest:
+        if digest == own.digest and not holding.was_handed_over:
             self.ended(holding.record, own.pods.changed_after, has_succeeded=holding.has_succeeded)
 
     def ended(self, record: CountedRecord, after: int, *, has_succeeded: bool = False) -> None:

@@ -60,6 +60,7 @@ NVIDIA, AMD, ANY_GPU = ((Measure.DEVICES, resource) for resource in ("nvidia.com
         ),
         "no-other": (["!(device.driver == 'a.example')"], UNKNOWN),
         "not-among": (["!(device.driver in ['a.example'])"], UNKNOWN),
+        "among-parts-of-names": (["device.driver in ['a.example', 'gpu' + '.nvidia.' + 'com']"], UNKNOWN),
         "equals-false": (["(device.driver == 'a.example') == false"], UNKNOWN),
         "equals-false-without-parentheses": (["device.driver == 'a.example' == false"], UNKNOWN),
         "two-in-parentheses": (["(device.driver == 'a.example') != (device.driver == 'b.example')"], UNKNOWN),

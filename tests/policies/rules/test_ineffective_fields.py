@@ -10,13 +10,11 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import READ_BY
 from policies.pods.workload import Workload
 from policies.registry import RULES
-from policies.rules.ineffective_fields import READ, RULE, check, check_workload
+from policies.rules.ineffective_fields import READ, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from tests.cases import cases
-from webhook.configuration.loader import load_objects
+from tests.policies.rules.fields import BUILT_IN, OPTIONS, USING, findings
 
-BUILT_IN = load_objects([]).resource_mapping
-OPTIONS = RULE.options()
 LIMIT = 'spec.containers[0].resources.limits[{}] (container "main"): '
 REFUSED = "he API server rejects this name: those of extended resources are domain/name in small letters"
 UNKNOWN = "No device plugin that is known has this resource: the pod stays pending unless a node has it"
@@ -25,15 +23,7 @@ WHOLE_POD = (
     "write it into resources.limits of the container that uses it; must not be a resource of the pod as a whole: "
     "only cpu, memory and hugepages can be"
 )
-USING = {"claims": [{"name": "gpu"}]}
 CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
-
-
-def findings(document: JSON) -> list[tuple[Severity, str]]:
-    found = check(
-        view(document), OPTIONS, context(resource_mapping=BUILT_IN, options_of=lambda _rule: OPTIONS)
-    )
-    return [(finding.severity, finding.sentence()) for finding in found]
 
 
 def advice(document: JSON) -> list[str]:
@@ -133,7 +123,6 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
     assert findings(document) == [(Severity.DENIAL, f"spec.resources.limits[{name}]: {WHOLE_POD}")]
 
 
-USING = {"claims": [{"name": "gpu"}]}
 CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 OFF = "has no effect: rule {} is off in namespace ml-training"
 
@@ -194,56 +183,6 @@ def test_an_annotation_for_gpus_on_a_pod_that_requests_none(name: str, value: st
 )
 def test_a_pod_that_may_request_a_gpu_keeps_its_annotations(document: JSON) -> None:
     assert findings(document) == []
-
-
-def test_a_claim_without_a_name() -> None:
-    named = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
-    using = {"claims": [{"name": "gpu"}, {"name": "old"}]}
-    document = pod(
-        container(resources=using),
-        resourceClaims=[named, {"name": "old", "source": {"resourceClaimName": "gpu"}}],
-    )
-    ((severity, said),) = findings(document)
-    assert (severity, said) == (
-        Severity.DENIAL,
-        "spec.resourceClaims[1]: must have resourceClaimName or resourceClaimTemplateName, and not below source "
-        "since Kubernetes 1.31",
-    )
-
-
-CLAIMS = [{"name": "gpu", "resourceClaimName": "gpu"}]
-
-
-@cases(
-    "document",
-    a_container=pod(container(resources=USING), container("side"), resourceClaims=CLAIMS),
-    one_request_of_it=pod(
-        container(resources={"claims": [{"name": "gpu", "request": "small"}]}), resourceClaims=CLAIMS
-    ),
-    an_init_container=pod(
-        container(), initContainers=[container("load", resources=USING)], resourceClaims=CLAIMS
-    ),
-)
-def test_a_claim_that_a_container_uses(document: JSON) -> None:
-    assert findings(document) == []
-
-
-@cases(
-    ("containers", "choices"),
-    one=([container()], "add {name: gpu} to spec.containers[0].resources.claims"),
-    two=(
-        [container(), container("side", resources={"claims": [{"name": "nic"}]})],
-        "add {name: gpu} to spec.containers[0].resources.claims, or add {name: gpu} to spec.containers[1].resources.claims",
-    ),
-)
-def test_a_claim_that_no_container_uses(containers: list[JSON], choices: str) -> None:
-    assert findings(pod(*containers, resourceClaims=CLAIMS)) == [
-        (
-            Severity.WARNING,
-            f'spec.resourceClaims[0].name = "gpu": {choices}; must be in resources.claims of a container: its devices '
-            "are allocated, and no container gets them",
-        )
-    ]
 
 
 @cases(

@@ -1,30 +1,46 @@
 """DeviceSlices hears of ResourceSlices from the thread of a watch, while others take them over."""
 
-import threading
 from types import SimpleNamespace
 from typing import Any
 
-from webhook.cluster.collection import MergedCollection
+import pytest
+
+from tests.lock_orders import no_circle
+from webhook.cluster.informer import Informer, Resource
 from webhook.configuration.loader import load_directory
 from webhook.controller.device_slices import DeviceSlices, SliceRecord
 
 
-def test_a_change_that_comes_while_slices_are_taken_over() -> None:
-    """Each of the two threads has a lock that the other one needs, if `sync` asks the informer while it has its own."""
+def changed_and_taken_over() -> DeviceSlices:
     configuration, api = load_directory(None), SimpleNamespace()
     slices = DeviceSlices(api, lambda: configuration)  # type: ignore[arg-type]  # nothing is read
-    informer: Any = MergedCollection[SliceRecord]("resourceslices", slices._changed)
+    informer: Any = Informer[SliceRecord](
+        api,  # type: ignore[arg-type]
+        Resource("/apis", "resourceslices"),
+        slices._record,
+        slices._changed,
+    )
     informer.synced, slices._watch.informer = True, informer
+    with informer.lock:  # as during an event
+        slices._changed(None, None)
+    slices.sync()
+    return slices
 
-    def tell() -> None:
-        with informer.lock:  # as during an event
-            taking_over.start()
-            taking_over.join(0.3)
-            slices._changed(None, None)
 
-    taking_over = threading.Thread(target=slices.sync, daemon=True)
-    telling = threading.Thread(target=tell, daemon=True)
-    telling.start()
-    telling.join(10)
+def test_a_change_and_a_count_take_their_locks_in_one_order() -> None:
+    """Else the watch waits for the count, which waits for the watch, for ever."""
+    with no_circle():
+        changed_and_taken_over()
 
-    assert not telling.is_alive(), "the watch waits for the count, which waits for the watch"
+
+def test_two_orders_are_noticed() -> None:
+    def take_over_otherwise() -> None:
+        with no_circle():
+            slices = changed_and_taken_over()
+            informer = slices._watch.informer
+            assert informer is not None
+            with slices._lock:
+                informer.position()
+
+    with pytest.raises(AssertionError, match=r"cluster/informer\.py.*controller/device_slices\.py"):
+        take_over_otherwise()

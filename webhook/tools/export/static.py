@@ -117,16 +117,12 @@ def lacking(admission: Path) -> Iterator[str]:
             yield f"{admission}: add plugin {plugin} with {where}, as {README} says"
 
 
-def hashes(directory: Path, files: Mapping[str, str]) -> dict[str, str]:
-    """Return by plugin what an API server publishes of its folder with the file of `files`, "" without data. Raises OSError.
-
-    Other files of the folder are somebody else's, and the API server reads them, too.
-    """
+def hashes(directory: Path) -> dict[str, str]:
+    """Return by plugin what an API server publishes of its folder, "" without data. Raises OSError."""
     found = {}
     for plugin, folder in PLUGINS.items():
-        contents = {path.name: path.read_bytes() for path in _read(directory / folder)}
-        contents[FILE] = files[f"{folder}/{FILE}"].encode()
-        data = b"".join(contents[name] + b"\0" for name in sorted(contents) if contents[name])
+        contents = [path.read_bytes() for path in sorted(_read(directory / folder))]
+        data = b"".join(content + b"\0" for content in contents if content)
         found[plugin] = f"sha256:{sha256(data).hexdigest()}" if data else ""
     return found
 
@@ -182,21 +178,19 @@ def loaded(api: ApiClient) -> dict[str, Loaded]:
     }
 
 
-def loaded_differences(found: Mapping[str, Loaded], wanted: Mapping[str, str]) -> Iterator[str]:
-    """Yield how what an API server has loaded differs from the `hashes` that are wanted."""
-    for plugin, makes in wanted.items():
+def loaded_differences(found: Mapping[str, Loaded], folders: Mapping[str, str]) -> Iterator[str]:
+    """Yield how what an API server has loaded differs from the `hashes` of the folders."""
+    for plugin, written in folders.items():
         has = found.get(plugin)
         if has is None:
             yield f"plugin {plugin}: start the API server with admission.yaml; it has loaded no static policies"
-        elif has.hash != makes or has.is_refused:
+        elif has.hash != written or has.is_refused:
             why = (
                 "it rejected the newest file, and will not start with it: its log says why"
                 if has.is_refused
-                else "it reads the folder once a minute"
+                else "put the folder on its control plane node, where it is read once a minute"
             )
-            compared = (
-                f"has {has.hash or 'no data'}, and the configuration in force makes {makes or 'no data'}"
-            )
+            compared = f"has {has.hash or 'no data'}, the folder here {written or 'no data'}"
             yield f"plugin {plugin} of API server {has.server}: {compared}; {why}"
 
 

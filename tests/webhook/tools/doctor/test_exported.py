@@ -79,7 +79,7 @@ def test_an_exemption_that_was_not_exported(tmp_path: Path) -> None:
 
     assert (found.id, found.object, found.message, found.remedy) == (
         "exported-policies-outdated",
-        "validatingadmissionpolicies (7)",
+        "validatingadmissionpolicies (6)",
         f"not of configuration {version}, which is in force",
         "run gpu-admission export again, and apply what it writes",
     )
