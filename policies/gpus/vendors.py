@@ -45,6 +45,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
       ends with a slash is this file or directory, and what is below it.
     views: resources whose unit shows all cards of a node and reserves none. `resources` have them as nothing.
     hardware_labels: globs of node labels by which pods choose hardware (`LabelKeys`). other_labels: globs of others.
+    sharing_labels: globs of `label=value` of nodes that share cards under their own name.
     product_labels, memory_mib_labels, memory_gb_labels: node labels with the product, and the memory of one card in MiB or as
       `192G`.
     """
@@ -58,6 +59,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     views: tuple[str, ...] = ()
     hardware_labels: tuple[str, ...] = ()
     other_labels: tuple[str, ...] = ()
+    sharing_labels: tuple[str, ...] = ()
     product_labels: tuple[str, ...] = ()
     memory_mib_labels: tuple[str, ...] = ()
     memory_gb_labels: tuple[str, ...] = ()
@@ -165,6 +167,12 @@ VENDORS = (
         ),
         # GPU Feature Discovery: the versions of driver and CUDA
         other_labels=("nvidia.com/cuda.*",),
+        # The same (its README): the suffix without renameByDefault, and a strategy other than none
+        sharing_labels=(
+            "nvidia.com/gpu.product=*-SHARED",
+            "nvidia.com/gpu.sharing-strategy=mps",
+            "nvidia.com/gpu.sharing-strategy=time-slicing",
+        ),
         product_labels=("nvidia.com/gpu.product",),
         memory_mib_labels=("nvidia.com/gpu.memory",),
     ),
