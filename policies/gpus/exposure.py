@@ -7,7 +7,8 @@ process only chooses among the devices of its container.
 import re
 from fnmatch import translate
 
-from policies.gpus.vendors import HIDING, VENDORS, from_all_vendors
+from policies.gpus.vendor import HIDING
+from policies.gpus.vendors import VENDORS, from_all_vendors
 from policies.pods.names import cleaned_path
 
 VISIBLE_DEVICES = from_all_vendors(lambda vendor: vendor.visible_devices)

@@ -199,7 +199,9 @@ class Availability:
         but = f", but {alternatives_in_words(in_words)}" if on_nodes else ""
         too_few = {each for each, most in on_nodes if most and most < count}
         also = self._requested_on_nodes(resource_mapping) - {name}
-        offered = [each for each in offered if count and each not in too_few and self._has({each, *also})]
+        offered = [
+            each for each in offered if count and each not in too_few and self._one_node_has({each, *also})
+        ]
         message = f"no schedulable node has {name} now{but}: the pod stays pending"
         return Complaint(
             NO_NODE,
@@ -238,7 +240,7 @@ class Availability:
         """Return the largest amount of the resource on one node; 0 if that is not known."""
         return max((dict(state.amounts).get(name, 0) for state in self._states), default=0)
 
-    def _has(self, names: set[str]) -> bool:
+    def _one_node_has(self, names: set[str]) -> bool:
         """Whether a schedulable node has all of the resources; True if that is not known."""
         return not self._gpus_on_nodes or any(names <= state.resources for state in self._states)
 

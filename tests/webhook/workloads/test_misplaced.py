@@ -25,7 +25,7 @@ def test_a_gpu_that_stands_beside_the_resources() -> None:
 
     assert [each.sentence() for each in misplaced_gpus(data, [()], MAPPING)] == [
         "spec.containers[0][nvidia.com/gpu]: write it into resources.limits of the container; must not stand here: kubectl "
-        "refuses an unknown field, and other clients lose it [ineffective-fields]"
+        "rejects an unknown field, and other clients lose it [ineffective-fields]"
     ]
 
 
