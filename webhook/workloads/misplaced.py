@@ -85,12 +85,17 @@ def misplaced_fields(
 
 
 def misplaced_requests(data: Any, api_version: str) -> Iterator[Finding]:
-    """Yield a warning for each field of a claim's device request (DRA) that this API version has elsewhere, or no longer."""
+    """Yield a warning for each field of a claim's device request (DRA) that this API version has elsewhere, or no longer.
+
+    A request that has none where this version reads it is refused (`refused_requests`).
+    """
     is_flat = api_version.endswith("/v1beta1")
     for spec in (("spec",), ("spec", "spec")):
         for at, request in values(data, (*spec, "devices", "requests", EVERY_ITEM)):
             holder, target = ((*at, "exactly"), at) if is_flat else (at, (*at, "exactly"))
-            fields = value_at(data, holder) if isinstance(request, dict) else None
+            read = ("deviceClassName" if is_flat else "exactly", "firstAvailable")
+            is_read = isinstance(request, dict) and any(request.get(each) for each in read)
+            fields = value_at(data, holder) if is_read else None
             for field in fields if isinstance(fields, dict) else ():
                 if field in OF_EXACT_REQUESTS:
                     yield _moved(data, (*holder, field), (*target, field))

@@ -213,7 +213,7 @@ def test_fields_of_pods_that_a_kind_does_not_have(
     ("kind", "text", "at", "remedy"),
     beside_exactly=(
         "v1 ResourceClaim",
-        "spec: {devices: {requests: [{name: gpu, deviceClassName: gpu.nvidia.com}]}}",
+        "spec: {devices: {requests: [{name: gpu, deviceClassName: a, exactly: {deviceClassName: a}}]}}",
         "spec.devices.requests[0].deviceClassName",
         "write it into spec.devices.requests[0].exactly",
     ),
@@ -225,8 +225,8 @@ def test_fields_of_pods_that_a_kind_does_not_have(
     ),
     exactly_before_it_came=(
         "v1beta1 ResourceClaim",
-        "spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: a}}]}}",
-        "spec.devices.requests[0].exactly.deviceClassName",
+        "spec: {devices: {requests: [{name: gpu, deviceClassName: a, exactly: {count: 2}}]}}",
+        "spec.devices.requests[0].exactly.count",
         "write it into spec.devices.requests[0]",
     ),
 )
@@ -251,6 +251,8 @@ def test_a_class_of_resources_that_is_gone() -> None:
     alternatives=("v1", "firstAvailable: [{name: a, deviceClassName: a}]"),
     before_exactly=("v1beta1", "deviceClassName: a"),
     no_map=("v1", "exactly: []"),
+    refused_as_a_whole=("v1", "deviceClassName: a"),
+    refused_as_a_whole_in_v1beta1=("v1beta1", "exactly: {deviceClassName: a}"),
 )
 def test_device_requests_as_they_must_be(version: str, written: str) -> None:
     data = yaml.safe_load(f"spec: {{devices: {{requests: [{{name: gpu, {written}}}]}}}}")
