@@ -7,7 +7,7 @@ from policies.finding import Edit, Finding, Json, short_path
 from policies.rules.ineffective_fields import GROUPS
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus, misplaced_requests
+from webhook.workloads.misplaced import lost_fields, misplaced_fields, misplaced_gpus, misplaced_requests
 from webhook.workloads.places import PodPlace, workload_pods
 
 BUILT_IN = load_directory(None)
@@ -269,4 +269,6 @@ def misplaced(kind: str, text: str) -> list[Finding]:
     else:
         _, pods = workload_pods(KINDS, group, name, msgspec.Raw(msgspec.json.encode(data)))
         places = [place for place, _ in pods]
-    return list(misplaced_fields(data, places, (version, name), is_built_in=GROUPS.get(name) == group))
+    data |= {"apiVersion": version, "kind": name}
+    found = misplaced_fields(data, places, is_built_in=GROUPS.get(name) == group)
+    return [*found, *lost_fields(data)]
