@@ -57,12 +57,10 @@ def misplaced_gpus(
             )
 
 
-def misplaced_fields(
-    data: Any, places: Iterable[PodPlace], kind: tuple[str, str], *, is_built_in: bool
-) -> Iterator[Finding]:
+def misplaced_fields(data: Any, places: Iterable[PodPlace], *, is_built_in: bool) -> Iterator[Finding]:
     """Yield a warning for each annotation outside the annotations of a pod, and for each field of a pod or container elsewhere.
 
-    is_built_in: whether the kind is one of Kubernetes, which has none of them above its pods either. kind: API version and kind.
+    is_built_in: whether the kind is one of Kubernetes, which has none of them above its pods either.
     """
     for place in places:
         spec = place.parts_in_object(("spec",))
@@ -77,20 +75,32 @@ def misplaced_fields(
             found += _beside_containers(value_at(data, spec), spec)
         for at, target in islice(found, MAX_MISPLACED):
             yield _moved(data, at, target)
-    for path, known in POD_FIELDS.get(kind, {}).items():
+
+
+def lost_fields(data: Any) -> Iterator[Finding]:
+    """Yield a warning for each field of a pod where the kind of the object does not have it.
+
+    The API server drops some of them, and stores those of a CRD without a schema, such as Argo's smaller ones.
+    """
+    for path, known in POD_FIELDS.get((str(data.get("apiVersion")), str(data.get("kind"))), {}).items():
         for at, holder in values(data, steps(path)):
             lost = (each for each in holder if each in ONLY_OF_PODS) if isinstance(holder, dict) else ()
             for field in islice((each for each in lost if each not in known.fields), MAX_MISPLACED):
-                yield _unknown_here(data, (*at, field), known)
+                yield _lost(data, (*at, field), known)
 
 
 def misplaced_requests(data: Any, api_version: str) -> Iterator[Finding]:
-    """Yield a warning for each field of a claim's device request (DRA) that this API version has elsewhere, or no longer."""
+    """Yield a warning for each field of a claim's device request (DRA) that this API version has elsewhere, or no longer.
+
+    A request that has none where this version reads it is refused (`refused_requests`).
+    """
     is_flat = api_version.endswith("/v1beta1")
     for spec in (("spec",), ("spec", "spec")):
         for at, request in values(data, (*spec, "devices", "requests", EVERY_ITEM)):
             holder, target = ((*at, "exactly"), at) if is_flat else (at, (*at, "exactly"))
-            fields = value_at(data, holder) if isinstance(request, dict) else None
+            read = ("deviceClassName" if is_flat else "exactly", "firstAvailable")
+            is_read = isinstance(request, dict) and any(request.get(each) for each in read)
+            fields = value_at(data, holder) if is_read else None
             for field in fields if isinstance(fields, dict) else ():
                 if field in OF_EXACT_REQUESTS:
                     yield _moved(data, (*holder, field), (*target, field))
@@ -113,7 +123,7 @@ def _moved(data: Any, at: Parts, target: Parts) -> Finding:
     )
 
 
-def _unknown_here(data: Any, at: Parts, known: PodFields) -> Finding:
+def _lost(data: Any, at: Parts, known: PodFields) -> Finding:
     """Return a warning of a field of a pod that the kind does not have at the path."""
     others, moved = (*at[:-1], *known.others), Json(msgspec.json.encode(value_at(data, at)).decode())
     target, value = (others, f"{{{at[-1]}: {moved.text}}}") if known.is_patch else ((*others, at[-1]), moved)

@@ -7,7 +7,7 @@ from policies.finding import Edit, Finding, Json, short_path
 from policies.rules.ineffective_fields import GROUPS
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus, misplaced_requests
+from webhook.workloads.misplaced import lost_fields, misplaced_fields, misplaced_gpus, misplaced_requests
 from webhook.workloads.places import PodPlace, workload_pods
 
 BUILT_IN = load_directory(None)
@@ -213,7 +213,7 @@ def test_fields_of_pods_that_a_kind_does_not_have(
     ("kind", "text", "at", "remedy"),
     beside_exactly=(
         "v1 ResourceClaim",
-        "spec: {devices: {requests: [{name: gpu, deviceClassName: gpu.nvidia.com}]}}",
+        "spec: {devices: {requests: [{name: gpu, deviceClassName: a, exactly: {deviceClassName: a}}]}}",
         "spec.devices.requests[0].deviceClassName",
         "write it into spec.devices.requests[0].exactly",
     ),
@@ -225,8 +225,8 @@ def test_fields_of_pods_that_a_kind_does_not_have(
     ),
     exactly_before_it_came=(
         "v1beta1 ResourceClaim",
-        "spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: a}}]}}",
-        "spec.devices.requests[0].exactly.deviceClassName",
+        "spec: {devices: {requests: [{name: gpu, deviceClassName: a, exactly: {count: 2}}]}}",
+        "spec.devices.requests[0].exactly.count",
         "write it into spec.devices.requests[0]",
     ),
 )
@@ -251,6 +251,8 @@ def test_a_class_of_resources_that_is_gone() -> None:
     alternatives=("v1", "firstAvailable: [{name: a, deviceClassName: a}]"),
     before_exactly=("v1beta1", "deviceClassName: a"),
     no_map=("v1", "exactly: []"),
+    refused_as_a_whole=("v1", "deviceClassName: a"),
+    refused_as_a_whole_in_v1beta1=("v1beta1", "exactly: {deviceClassName: a}"),
 )
 def test_device_requests_as_they_must_be(version: str, written: str) -> None:
     data = yaml.safe_load(f"spec: {{devices: {{requests: [{{name: gpu, {written}}}]}}}}")
@@ -267,4 +269,6 @@ def misplaced(kind: str, text: str) -> list[Finding]:
     else:
         _, pods = workload_pods(KINDS, group, name, msgspec.Raw(msgspec.json.encode(data)))
         places = [place for place, _ in pods]
-    return list(misplaced_fields(data, places, (version, name), is_built_in=GROUPS.get(name) == group))
+    data |= {"apiVersion": version, "kind": name}
+    found = misplaced_fields(data, places, is_built_in=GROUPS.get(name) == group)
+    return [*found, *lost_fields(data)]

@@ -51,7 +51,7 @@ from webhook.tools.check.run_decisions import (
 )
 from webhook.tools.check.run_kueue import RunKueue
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
-from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus, misplaced_requests
+from webhook.workloads.misplaced import lost_fields, misplaced_fields, misplaced_gpus, misplaced_requests
 from webhook.workloads.places import workload_pods
 from webhook.workloads.references import ObjectName
 from webhook.workloads.refused_requests import refused_requests
@@ -202,9 +202,8 @@ class Run:
         searched = [()] if is_built_in else [place.at for place in places if () in place.origins]
         findings: Iterator[Finding] = chain(
             misplaced_gpus(manifest.data, searched, self._configuration.resource_mapping),
-            misplaced_fields(
-                manifest.data, places, (manifest.api_version, manifest.kind), is_built_in=is_built_in
-            ),
+            misplaced_fields(manifest.data, places, is_built_in=is_built_in),
+            lost_fields(manifest.data),
         )
         if manifest.group == DRA_GROUP:
             findings = misplaced_requests(manifest.data, manifest.api_version)
