@@ -207,6 +207,8 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
                 cluster = with_nodes(cluster, partial(labelled, value=asked.value))
                 if "for nodes of" in reason.remedy:
                     cluster = with_node(cluster, str(asked.value), document)
+            elif asked.kind == "Node" and asked.path == "status.allocatable":
+                cluster = with_nodes(cluster, partial(offering, asked=requested(pod_of(document))))
             elif asked.kind == "Node":
                 cluster = with_node(cluster, str(asked.value or "nvidia-h100-80gb"), document)
             else:
@@ -257,11 +259,7 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
     counted = {"nvidia.com/gpu.count": "8"}
     labels = {**counted, **demanded, **of_class, **selected, "kubernetes.io/hostname": "new"}
     room = {**ROOM, "cpu": "256", "memory": "2Ti"}
-    containers = (*spec["containers"], *spec.get("initContainers", ()))
-    each_requests = (
-        each.get("resources", {}).get(kind, {}) for each in containers for kind in ("limits", "requests")
-    )
-    has = {**room, **{resource: "64" for asked in each_requests for resource in asked if "/" in resource}}
+    has = {**room, **requested(pod)}
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -271,6 +269,23 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
     }
     nodes = (*(cluster.situation.nodes or ()), node)
     return replace(cluster, situation=replace(cluster.situation, nodes=nodes))
+
+
+def requested(pod: JSON) -> dict[str, str]:
+    """Return 64 of each device that the pod requests."""
+    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    amounts = (
+        each.get("resources", {}).get(kind, {}) for each in containers for kind in ("limits", "requests")
+    )
+    return {resource: "64" for asked in amounts for resource in asked if "/" in resource}
+
+
+def offering(node: JSON, asked: dict[str, str]) -> JSON:
+    """Return the node once its device plugin offers what is asked for, if it offers nothing now."""
+    has = node["status"]["allocatable"]
+    if any("/" in resource and int(amount) for resource, amount in has.items()):
+        return node
+    return {**node, "status": {**node["status"], "allocatable": {**has, **asked}}}
 
 
 def labelled(node: JSON, value: str | None) -> JSON:
