@@ -62,7 +62,7 @@ SAID: dict[str, frozenset[str]] = {
     "nodes with GPUs where the volume is": frozenset({ASKS}),
     "request {} or less of {}": frozenset({EDITS}),
     "set {}": frozenset({EDITS}),
-    "ask {} why the device plugins of these nodes offer none": frozenset({ASKS}),
+    "ask why the device plugin of {} offers none": frozenset({ASKS}),
 }
 
 

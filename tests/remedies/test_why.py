@@ -201,19 +201,24 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
             situation = with_quotas(cluster.situation, way.contact_edits) if asked.kind in QUOTAS else None
             if situation is not None:
                 cluster = replace(cluster, situation=situation)
-            elif asked.kind == "Node" and asked.path == "spec.unschedulable":
-                cluster = with_nodes(cluster, uncordoned)
-            elif asked.kind == "Node" and asked.path.startswith("metadata.labels"):
-                cluster = with_nodes(cluster, partial(labelled, value=asked.value))
-                if "for nodes of" in reason.remedy:
-                    cluster = with_node(cluster, str(asked.value), document)
-            elif asked.kind == "Node" and asked.path == "status.allocatable":
-                cluster = with_nodes(cluster, partial(offering, asked=requested(pod_of(document))))
             elif asked.kind == "Node":
-                cluster = with_node(cluster, str(asked.value or "nvidia-h100-80gb"), document)
+                cluster = with_changed_nodes(cluster, reason, asked, document)
             else:
                 return None
     return cluster, document
+
+
+def with_changed_nodes(cluster: Cluster, reason: Cause, asked: ContactEdit, document: JSON) -> Cluster:
+    """Return the cluster once its nodes are as is asked, or there is another node."""
+    name = str(asked.value or "nvidia-h100-80gb")
+    if asked.path == "spec.unschedulable":
+        return with_nodes(cluster, uncordoned)
+    if asked.path == "status.allocatable":
+        return with_nodes(cluster, partial(offering, asked=requested(pod_of(document))))
+    if asked.path.startswith("metadata.labels"):
+        cluster = with_nodes(cluster, partial(labelled, value=asked.value))
+        return with_node(cluster, name, document) if "for nodes of" in reason.remedy else cluster
+    return with_node(cluster, name, document)
 
 
 def come(cluster: Cluster, awaited: Awaited, document: JSON) -> Cluster:

@@ -349,8 +349,5 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         if situation.updates_beside_all and first.way == Way(awaits=(Awaited.ROOM,)):
             message += "; its update ends no old pod before a new one is ready"
             remedy, own = f"set {room_for_update(0)}", [Way(edits=each) for each in ROOM_FOR_UPDATE]
-        if not remedy and first.allocatable and not any(any(node.allocatable.values()) for node in nodes):
-            remedy = f"ask {situation.contact} why the device plugins of these nodes offer none"
-            own = [Way(contact_edits=(ContactEdit("Node", "status.allocatable"),))]
         remedy = ", or ".join(filter(None, (remedy, adds)))
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=(*own, *ways))

@@ -1,6 +1,5 @@
 """What `why` says of nodes that no pod can be placed on, and which choices of a finding it keeps."""
 
-from fractions import Fraction
 from typing import Any
 
 from msgspec.structs import replace
@@ -81,11 +80,6 @@ def deployment(updated: int = 1, **strategy: Any) -> JSON:
         {"nodes": [fits("a", "has 0 of 8 free", remedy="wait for 4")], "adds_nodes": "the autoscaler"},
         "the only node with GPUs cannot take it: Node a has 0 of 8 free",
         "wait for 4, or wait until the autoscaler adds a node, or see in its log why it does not",
-    ),
-    nodes_without_their_device_plugin=(
-        {"nodes": [replace(fits("a", "has 0 in all"), allocatable={"nvidia.com/gpu": Fraction(0)})]},
-        "the only node with GPUs cannot take it: Node a has 0 in all",
-        "ask the platform team why the device plugins of these nodes offer none",
     ),
     an_update_that_would_wait_for_its_own_pods=(
         {"nodes": [FULL], "data": deployment()},
