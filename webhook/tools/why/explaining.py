@@ -81,7 +81,7 @@ from webhook.tools.why.fit import (
     requested_gpus,
 )
 from webhook.tools.why.line import family_uids, gang_keys, kueue_cause, line_cause, place_in_line
-from webhook.tools.why.now import After, Try, helps, nearest, now
+from webhook.tools.why.now import After, Rest, Try, nearest, now, with_wait
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
 from webhook.tools.why.situation import Situation
 from webhook.tools.why.unschedulable import Unscheduled, insufficient
@@ -441,18 +441,19 @@ class _Case:
 
     def _other_kinds(
         self, nodes: Sequence[GPUNode], classes: Sequence[str], tried: Try | None
-    ) -> dict[str, Edits]:
-        """Return the other classes with nodes that take the pod, with the edits that name them."""
-        of, edits_of = self._only_pod, {}
+    ) -> dict[str, Rest]:
+        """Return the other classes with nodes that take the pod, now or else once some have room, and how to name them."""
+        of, rests = self._only_pod, dict[str, Rest]()
         for kind in (kind for kind in self._usable_kinds(nodes) if kind not in classes):
             pins = without_pins(of.submitted, self.configuration.classes) if of else ()
             path_of = of.place.path_in_object if of else str
             edits = tuple(
                 Edit(path_of(each.path), each.value) for each in (*pins, Edit(ANNOTATION_PATH, kind))
             )
-            if tried is None or helps(edits, tried):
-                edits_of[kind] = edits
-        return edits_of
+            if (rest := with_wait(edits, tried)) is not None:
+                rests[kind] = rest
+        words = min((each.words for each in rests.values()), key=bool, default="")
+        return {kind: rest for kind, rest in rests.items() if rest.words == words}
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have schedulable nodes."""

@@ -76,10 +76,12 @@ def _rest(edits: Edits, tried: Try) -> Rest | None:
     return min((*rests, *([adds] if adds else ())), key=lambda rest: rest.order, default=None)
 
 
-def helps(edits: Edits, tried: Try) -> bool:
-    """Whether the pod runs after the edits, or has only to wait."""
-    rest = _rest(edits, tried)
-    return rest is not None and not (rest.way.edits or rest.way.contact_edits)
+def with_wait(edits: Edits, tried: Try | None) -> Rest | None:
+    """Return the edits with what the pod then awaits; None if it needs more than to wait. tried: None if nothing can be tried."""
+    rest = Rest() if tried is None else _rest(edits, tried)
+    if rest is None or rest.way.edits or rest.way.contact_edits:
+        return None
+    return Rest(rest.words, Way.together((Way(edits=edits), rest.way)))
 
 
 def nearest(fits: Sequence[NodeFit], tried: Try) -> tuple[NodeFit, ...]:

@@ -332,10 +332,12 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         kinds = situation.other_kinds if classes else {}
         named = f"name a class that has nodes ({', '.join(kinds)})" if kinds else ""
+        wait = next((each.words for each in kinds.values()), "")
+        named = f"{named}, and {wait}" if wait else named
         words = situation.new_nodes.ask_contact
         remedy = ", or ".join(filter(None, (named, adds or (words and f"ask {situation.contact} {words}"))))
         others = ways or map(way_of, situation.new_nodes.contact_choices)
-        ways = (*(Way(edits=each) for each in kinds.values()), *others)
+        ways = (*(each.way for each in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
     first = nodes[0]

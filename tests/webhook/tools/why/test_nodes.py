@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.webhook.tools.why.situations import RUNNING, fits, pod, situation, unschedulable
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, NodeFit, Way
-from webhook.tools.why.now import After, nearest, now
+from webhook.tools.why.now import After, Rest, nearest, now
 from webhook.tools.why.reasons import answer_of
 from webhook.tools.why.unschedulable import Unscheduled
 
@@ -60,11 +60,16 @@ def deployment(updated: int = 1, **strategy: Any) -> JSON:
         {
             "nodes": [],
             "classes": ["nvidia-l4"],
-            "other_kinds": {"nvidia-t4": ()},
+            "other_kinds": {"nvidia-t4": Rest()},
             "new_nodes": ClassAdvice(ask_contact="for nodes"),
         },
         "there is no node of class nvidia-l4 now",
         "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
+    ),
+    no_node_of_the_class_and_no_room_on_others=(
+        {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": {"nvidia-t4": Rest("wait for 4")}},
+        "there is no node of class nvidia-l4 now",
+        "name a class that has nodes (nvidia-t4), and wait for 4",
     ),
     no_node_would_match=(
         {"nodes": [], "classes": ["nvidia-l4", "nvidia-t4"]},
