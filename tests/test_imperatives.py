@@ -3,8 +3,9 @@
 All literals are walked. Each such sentence of `why` stands in a table with the data that it has: edits, what is awaited, or what
 is asked for. The test fails for another sentence, and for a function that does not make that data. What rules and `scan` say
 has its data in the finding: tests/remedies says whether both are true. What doctor says is followed in
-tests/webhook/tools/doctor/test_followed.py, but for a table that says why not. Those of other surfaces (the
-proposal of `scan`, console, Events, canary, progress, missing rights, versions) stand in a table with the test that does what they say. tests/test_commands_named.py parses the commands.
+tests/webhook/tools/doctor/test_followed.py, but for a table that says why not. Those of other surfaces (the proposal of `scan`,
+console, Events, canary, progress, missing rights, versions) stand in a table with the test that does what they say.
+tests/test_commands_named.py parses the commands.
 """
 
 import ast
