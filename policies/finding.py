@@ -35,9 +35,9 @@ class Reason(msgspec.Struct, frozen=True):
 UNREAD_GPUS = Reason("UnreadGPUs", "the object contains GPU resources that gpu-admission does not read")
 TOO_LARGE = Reason("TooLarge", "an object has more or longer fields than are read")
 INVALID_DOCUMENT = Reason("InvalidDocument", "a document of gpu-admission.dev is invalid, or not in force")
-LIMIT_RANGE_REFUSES = Reason("LimitRangeRefuses", "a LimitRange refuses the pod")
+LIMIT_RANGE_REJECTS = Reason("LimitRangeRejects", "a LimitRange rejects the pod")
 NOT_STARTED_BY_KUEUE = Reason("NotStartedByKueue", "Kueue does not start the object by its LocalQueue")
-REASONS_OF_NO_RULE = (UNREAD_GPUS, TOO_LARGE, INVALID_DOCUMENT, LIMIT_RANGE_REFUSES, NOT_STARTED_BY_KUEUE)
+REASONS_OF_NO_RULE = (UNREAD_GPUS, TOO_LARGE, INVALID_DOCUMENT, LIMIT_RANGE_REJECTS, NOT_STARTED_BY_KUEUE)
 
 
 PLATFORM_TEAM = "the platform team"
@@ -160,7 +160,8 @@ def in_words(choices: Iterable[Edits]) -> str:
     phrases: list[str] = []
     for text in dict.fromkeys(" and ".join(dict.fromkeys(edit.words for edit in edits)) for edits in choices):
         field, separator, value = text.rpartition(": ")
-        if phrases and separator and phrases[-1].startswith(f"{field}: "):
+        is_in_map = "}" in value  # `add {name: gpu} to …`
+        if phrases and separator and not is_in_map and phrases[-1].startswith(f"{field}: "):
             phrases[-1] += f" or {value}"
         else:
             phrases.append(text)

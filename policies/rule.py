@@ -104,7 +104,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     classes: GPUClasses
     resource_mapping: ResourceMapping
-    claimed: tuple[str, ...] = ()
+    device_classes: tuple[str, ...] = ()
     """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claimed_devices` removes other claims."""
     claim_classes: Mapping[str, frozenset[str]] = {}
     """By name of a claim in the pod, the classes that its devices may be of (`policies.placement.claim_classes`), if known."""
@@ -136,7 +136,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     def surely_requests_gpus(self, pod: Pod) -> bool:
         """Whether the pod requests a GPU, and not only unknown devices."""
-        return bool(self.claimed) or self.resource_mapping.requests_gpus_without_claims(pod)
+        return bool(self.device_classes) or self.resource_mapping.requests_gpus_without_claims(pod)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):

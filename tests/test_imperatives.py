@@ -46,7 +46,7 @@ SAID: dict[str, frozenset[str]] = {
     "name a class that has nodes ({})": frozenset({EDITS}),
     "wait until Kueue admits it": frozenset({AWAITS}),
     "wait until it is None, or ask {} why it is set": frozenset({AWAITS}),
-    "set spec.active: true of Workload {}": frozenset({ASKS}),
+    "ask {} to set spec.active: true of Workload {}": frozenset({ASKS}),
     "set label {}: {}": frozenset({EDITS}),
     "ask {} for a LocalQueue of the namespace": frozenset({ASKS}),
     "wait until a node with such devices is added": frozenset({AWAITS}),

@@ -21,7 +21,7 @@ from policies.pods.pod import Container, Pod, ResourceList
 from policies.pods.quantity import Quantity, QuantityError, QuantityText, parse_quantity, readable
 from policies.pods.requests import at_one_time
 
-NOTHING, WHOLE = Fraction(0), Fraction(1)
+WHOLE = Fraction(1)
 
 MAX_RESOURCES = 16
 """GPU resources of one pod. Demand is computed for each resource on every class. Real pods name one or two."""
@@ -123,13 +123,13 @@ def requested_of_nodes(pod: Pod, resource_mapping: ResourceMapping) -> dict[str,
         totals = gpu_requests(pod, resource_mapping)
     except QuantityError:
         return {}
-    claimed = resource_mapping.extended_names.values()
+    by_device_class = resource_mapping.extended_names.values()
     return {
         each.name: ceil(amount)
         for each, amount in totals.items()
         if each.measure.is_count
         and not each.name.startswith(IMPLICIT_DEVICE_CLASS)
-        and each.name not in claimed
+        and each.name not in by_device_class
         and not resource_mapping.misspelt(each.name)
     }
 

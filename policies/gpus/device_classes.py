@@ -1,8 +1,8 @@
 """DeviceClasses (DRA) of a cluster: which of them have GPUs, and by which names pods may request those.
 
-Administrators write DeviceClasses. Their CEL selectors are read only as text. A quoted name of a GPU driver means GPUs. If the
-selectors compare `device.driver` only with other names, the class has no GPUs. So a class whose selectors have `!=` or `||` may
-count as GPUs although it has none.
+Administrators write DeviceClasses. Their CEL selectors are read only as text. A quoted name of a GPU driver means GPUs. If a
+selector holds only for other drivers by name, the class has no GPUs. So a class whose selectors have `!=` may count as GPUs
+although it has none.
 """
 
 import re
@@ -21,7 +21,11 @@ _DRIVER = r"\bdevice\s*\.\s*driver\b"
 _NAME = r"(?:\"[^\"\\]{1,253}\"|'[^'\\]{1,253}')"
 _NAMED = re.compile(rf"{_DRIVER}\s*==\s*({_NAME})|({_NAME})\s*==\s*{_DRIVER}|{_DRIVER}\s+in\s*\[([^\]]*)\]")
 """`device.driver == "x"`, the other way round, and `device.driver in ["x", 'y']`."""
-_MENTION = re.compile(_DRIVER)
+_TEXT = r"\"[^\"\\]*\"|'[^'\\]*'"
+_STEP = re.compile(rf"{_TEXT}|&&|\|\||[()\[\]{{}}]")
+_UNREAD = re.compile(rf"""(?:{_TEXT})|(//|\\|(?<![.\[])\?|['"])""")
+"""The group matches comments, strings with escapes or of several lines, and conditions: what they hold for is not read."""
+MOST_PARENTHESES = 50
 _QUOTED = re.compile(_NAME)
 
 
@@ -125,13 +129,38 @@ def _of_gpus(device_class: DeviceClass, known: ResourceMapping) -> DeviceClassPa
 
 def _drivers(device_class: DeviceClass) -> frozenset[str]:
     """Return the drivers to which the selectors restrict the class. Empty if other drivers are possible."""
-    drivers: set[str] = set()
-    for expression in device_class.expressions:
-        comparisons = [match.groups(default="") for match in _NAMED.finditer(expression)]
-        if len(comparisons) < len(_MENTION.findall(expression)):
-            return frozenset()
-        drivers.update(text[1:-1] for groups in comparisons for text in _QUOTED.findall(" ".join(groups)))
-    return frozenset(drivers)
+    return next(filter(None, map(_only_drivers, device_class.expressions)), frozenset())
+
+
+def _only_drivers(expression: str) -> frozenset[str]:
+    """Return the drivers for which alone the expression may be true. Empty if it may be for others."""
+    is_unread = any(_UNREAD.findall(expression)) or expression.count("(") > MOST_PARENTHESES
+    return frozenset() if is_unread else _restriction(expression.strip())
+
+
+def _restriction(text: str) -> frozenset[str]:
+    alternatives, all_of = _parts(text, "||"), _parts(text, "&&")
+    if len(alternatives) > 1:
+        found = [_restriction(each) for each in alternatives]
+        return frozenset[str]().union(*found) if all(found) else frozenset()
+    if len(all_of) > 1:
+        return next(filter(None, map(_restriction, all_of)), frozenset())
+    match = _NAMED.fullmatch(text)
+    if match and not _QUOTED.sub("", match[3] or "").strip(", \n"):
+        return frozenset(each[1:-1] for each in _QUOTED.findall(" ".join(match.groups(default=""))))
+    is_enclosed = text.startswith("(") and [*map(bool, _parts(text, ")"))] == [True, False]
+    return _restriction(text[1:-1].strip()) if is_enclosed else frozenset()
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    """Return the parts of the text between separators that are in no parentheses."""
+    parts, depth, start = list[str](), 0, 0
+    for step in _STEP.finditer(text):
+        depth += (step[0] in "([{") - (step[0] in ")]}")
+        if step[0] == separator and depth == 0:
+            parts.append(text[start : step.start()].strip())
+            start = step.end()
+    return [*parts, text[start:].strip()]
 
 
 def unmapped_device_classes(

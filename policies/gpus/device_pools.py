@@ -54,7 +54,7 @@ class _Devices:
         self.numbers: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
 
 
-_NOTHING = _Devices()
+_NO_DEVICES = _Devices()
 
 
 class DevicePools:
@@ -110,7 +110,7 @@ class DevicePools:
 
     def key_of(self, driver: str, pool: str, device: str) -> bytes | None:
         """Return the key of the device's kind. None if there is no such device, or its driver has no GPUs."""
-        return self._pools.get((driver, pool), ("", _NOTHING, frozenset()))[1].kinds.get(device)
+        return self._pools.get((driver, pool), ("", _NO_DEVICES, frozenset()))[1].kinds.get(device)
 
     def _devices(self, slices: tuple[PoolSlice, ...], mapping: ResourceMapping, facts: object) -> _Devices:
         layouts = frozenset(each.layout for each in slices)

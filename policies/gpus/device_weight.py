@@ -14,7 +14,7 @@ from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.device_kinds import CARD_PARTS, CapacityRange, DeviceCapacity, DeviceKind, DeviceKinds
 from policies.gpus.device_slices import qualified
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
+from policies.pods.quantity import NANO, Quantity, QuantityError, QuantityText, parse_quantity
 
 WHOLE = Fraction(1)
 NO_AMOUNTS: Mapping[str, QuantityText] = {}
@@ -124,9 +124,15 @@ def _consumed(raw: QuantityText, capacity: DeviceCapacity) -> int:
 
 
 def _in_range(amount: int, valid: CapacityRange) -> int:
-    least, step = parse_quantity(valid.min).nano, parse_quantity(valid.step).nano if valid.step else 0
-    if amount <= least or step <= 0:
-        return max(amount, least)
+    """Return the larger of what schedulers round to: before Kubernetes 1.37 by whole units, since then by thousandths of them."""
+    least, step = parse_quantity(valid.min), parse_quantity(valid.step or "0")
+    if amount <= least.nano or step.nano <= 0:
+        return max(amount, least.nano)
+    units = _rounded(Quantity(amount).value, least.value, step.value) * NANO
+    return max(units, _rounded(amount, least.nano, step.nano))
+
+
+def _rounded(amount: int, least: int, step: int) -> int:
     return least - (least - amount) // step * step
 
 

@@ -46,7 +46,7 @@ def fraction_findings(pod: Pod, mapping: ResourceMapping, *, has_scheduler: bool
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
         yield about(
             reason=FRACTION_BESIDE_GPUS,
-            message="should not stand beside whole GPUs: schedulers that know the annotation refuse such pods, the others "
+            message="should not stand beside whole GPUs: schedulers that know the annotation reject such pods, the others "
             "ignore it",
             choices=(
                 (Edit(annotation_path(key.key)),),

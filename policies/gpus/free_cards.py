@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 from policies.gpus.device_kinds import DeviceKind
 from policies.gpus.device_slices import CounterValue, DeviceShape, SliceLayout
+from policies.gpus.device_weight import WHOLE
 from policies.pods.quantity import QuantityError, parse_quantity
-
-WHOLE, NOTHING = Fraction(1), Fraction(0)
-
 
 Counters = Mapping[str, Mapping[str, int]]
 """Amounts by name of a card's counters, and of a counter, in nano units."""
@@ -97,13 +95,15 @@ def _card(
     devices = tuple(devices)
     largest = max(devices, key=lambda each: kinds[id(each.shape)].parts)
     # A device of several cards takes the same part of each.
-    taken = sum((held.get(each.name, NOTHING) / (len(each.shape.consumes) or 1) for each in devices), NOTHING)
+    taken = sum(
+        (held.get(each.name, Fraction(0)) / (len(each.shape.consumes) or 1) for each in devices), Fraction(0)
+    )
     allocated = min(taken, WHOLE)
     is_left = allocated < WHOLE and any(
         each.name not in unusable and fits(each.shape, left, is_held=each.name in held) for each in devices
     )
     return CardUse(
-        largest.node, kinds[id(largest.shape)], allocated, WHOLE - allocated if is_left else NOTHING
+        largest.node, kinds[id(largest.shape)], allocated, WHOLE - allocated if is_left else Fraction(0)
     )
 
 

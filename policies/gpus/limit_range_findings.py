@@ -7,7 +7,7 @@ from itertools import chain, product
 from msgspec.structs import replace
 
 from policies.finding import (
-    LIMIT_RANGE_REFUSES,
+    LIMIT_RANGE_REJECTS,
     ContactEdit,
     Edit,
     Edits,
@@ -196,7 +196,7 @@ def refusal_findings(
 
 
 def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Iterator[Finding]:
-    """Say which request is larger than the limit that a LimitRange gives: the API server refuses such a pod."""
+    """Say which request is larger than the limit that a LimitRange gives: the API server rejects such a pod."""
     listed = stated_defaults(pod)
     for place, (resource, given) in product(pod.places, limits.given("limits").items()):
         default = Default(place, "limits", resource, *given)
@@ -209,7 +209,7 @@ def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceM
             continue
         yield Finding(
             rule=ID,
-            reason=LIMIT_RANGE_REFUSES,
+            reason=LIMIT_RANGE_REJECTS,
             path=f"{place.path}.resources.requests[{resource}]",
             container=place.container.name,
             value=str(request),
@@ -227,7 +227,7 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     written = place.amount_paths(refusal.resource) if place and is_about_place else []
     return Finding(
         rule=ID,
-        reason=LIMIT_RANGE_REFUSES,
+        reason=LIMIT_RANGE_REJECTS,
         path=next(iter(written), missing),
         container=refusal.place.container.name if refusal.place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",

@@ -9,12 +9,12 @@ from policies.finding import Reason
 from policies.pods.names import is_resource_name
 
 INVALID_RESOURCE_NAME = Reason(
-    "InvalidResourceName", "the API server refuses the name of a GPU resource", uncovers=True
+    "InvalidResourceName", "the API server rejects the name of a GPU resource", uncovers=True
 )
 UNKNOWN_RESOURCE_NAME = Reason(
     "UnknownResourceName", "the name of a resource nearly equals that of a GPU resource", uncovers=True
 )
-REFUSED = "the API server refuses this name: those of extended resources are domain/name in small letters"
+REFUSED = "the API server rejects this name: those of extended resources are domain/name in small letters"
 
 FORMER_NAMES = {
     "alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu",

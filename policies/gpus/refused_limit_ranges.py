@@ -1,4 +1,4 @@
-"""Names and amounts of GPU resources in a LimitRange that the API server refuses.
+"""Names and amounts of GPU resources in a LimitRange that the API server rejects.
 
 The same checks as `ValidateLimitRange` in pkg/apis/core/validation/validation.go of k8s.io/kubernetes v1.37.2,
 on the items with defaults.
@@ -7,7 +7,7 @@ on the items with defaults.
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from policies.finding import LIMIT_RANGE_REFUSES, Edit, Finding, either, together
+from policies.finding import LIMIT_RANGE_REJECTS, Edit, Finding, either, together
 from policies.gpus.limit_range_findings import ID
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
 from policies.gpus.near_names import REFUSED
@@ -27,11 +27,11 @@ _AT_MOST = (
     ("defaultRequest", "max"),
 )
 """Of two fields, the first must not be larger than the second."""
-_refused = partial(Finding, rule=ID, reason=LIMIT_RANGE_REFUSES)
+_refused = partial(Finding, rule=ID, reason=LIMIT_RANGE_REJECTS)
 
 
 def refused_amounts(limit_range: LimitRange, mapping: ResourceMapping) -> Iterator[Finding]:
-    """Yield one denial for each GPU resource of an item that the API server refuses."""
+    """Yield one denial for each GPU resource of an item that the API server rejects."""
     written = (limit_range.spec and limit_range.spec.limits) or ()
     for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
         yield from _defaults_of_pod(f"spec.limits[{at}]", own, mapping)

@@ -14,7 +14,7 @@ from policies.gpus.device_pools import PoolName
 from policies.gpus.device_selectors import possible_kinds
 from policies.gpus.device_slices import DeviceTaint, PoolSlice, kinds_of_devices, newest_complete
 from policies.gpus.device_weight import device_weight
-from policies.gpus.free_cards import NOTHING, CardUse, cards_of_pool, counters_left, fits
+from policies.gpus.free_cards import CardUse, cards_of_pool, counters_left, fits
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import View
 from policies.pods.tolerations import tolerated
@@ -120,7 +120,7 @@ class StoredDevices:
                 kind = kinds.get(id(shapes.get(each.device)))
                 if kind is not None:
                     weight = device_weight(kind, gpu_classes, each.consumed_capacity or {})
-                    of_pool[each.device] = of_pool.get(each.device, NOTHING) + weight
+                    of_pool[each.device] = of_pool.get(each.device, Fraction(0)) + weight
         return held
 
     def cards_by_node(self) -> dict[str, list[CardUse]]:

@@ -121,12 +121,12 @@ def enough_in_words(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
 
 
 def model_need(
-    pod: Pod, resource_mapping: ResourceMapping, claimed: GPUNumber | None = None
+    pod: Pod, resource_mapping: ResourceMapping, claimed_gpus: GPUNumber | None = None
 ) -> ModelNeed | tuple[BadAnnotation, ...] | None:
     """Return the need of the declared model, or the invalid annotations.
 
     None if no model is declared, or if the class does not say the memory of the requested resource: shares, fractions, cores, or
-    several kinds of resource at once. claimed: the GPUs of its claim (DRA), if known.
+    several kinds of resource at once. claimed_gpus: the GPUs of its claim (DRA), if known.
     """
     shape = model_shape(pod)
     if shape is None or isinstance(shape, tuple):
@@ -135,7 +135,7 @@ def model_need(
         requests = gpu_requests(pod, resource_mapping)
     except QuantityError:
         return None  # rule gpu-requests denies the pod
-    gpus = _requested_gpus(requests) if requests else claimed
+    gpus = _requested_gpus(requests) if requests else claimed_gpus
     if gpus is None:
         return None
     key = MODEL_PARAMS if MODEL_PARAMS in pod.annotations else MODEL_FAMILY

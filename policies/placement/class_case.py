@@ -67,8 +67,8 @@ class ClassCase:
         self.refusal = chosen if isinstance(chosen, Finding) else None
 
     @property
-    def claimed(self) -> frozenset[str]:
-        """The classes that the devices of its claims may be of. Empty if not known, or if it also requests GPUs in resources."""
+    def claimed_class_names(self) -> frozenset[str]:
+        """The classes that devices of its claims may have. Empty if not known, or if it also requests GPUs in resources."""
         of_claims = self.selection.claim_classes
         names = [claim.name for claim in self.pod.spec.resource_claims or ()]
         if any(name not in of_claims for name in names) or self.selection.resources:
@@ -78,17 +78,21 @@ class ClassCase:
     @property
     def claimed_classes(self) -> tuple[GPUClass, ...]:
         """The classes of the devices of its claims. Empty if one may be of none."""
-        return () if NO_CLASS in self.claimed else self.selection.gpu_classes.named(self.claimed)
+        return (
+            ()
+            if NO_CLASS in self.claimed_class_names
+            else self.selection.gpu_classes.named(self.claimed_class_names)
+        )
 
     @property
     def claims_are_allowed(self) -> bool:
         """Whether the classes of its devices are known by its claims, and the namespace may use all of them."""
         allowed = {each.name for each in self.selection.allowed_of(self.selection.gpu_classes)}
-        return bool(self.claimed) and self.claimed <= allowed
+        return bool(self.claimed_class_names) and self.claimed_class_names <= allowed
 
     def contradicted_claims(self) -> Iterator[Finding]:
         """Warn of a pod that pins itself to other classes than its claims have devices of."""
-        pinned, claimed = self.pinned, self.claimed
+        pinned, claimed = self.pinned, self.claimed_class_names
         if pinned is None or not (pinned.classes and claimed) or claimed & {*pinned.classes, NO_CLASS}:
             return
         yield warning(

@@ -24,7 +24,7 @@ def model_too_large(case: ClassCase) -> Iterator[Finding]:
         to_name = case.advice_to_use(fitting) if fitting else ClassAdvice()
         more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
         enough, words = enough_in_words(need, classes), need.words
-        claims = [f"name a claim for {enough}"] if enough and case.claimed else []
+        claims = [f"name a claim for {enough}"] if enough and case.claimed_class_names else []
         ways = [*claims, *([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
         several = () if ways else case.edits_for_several_cards(usable)
         request = "" if ways or several else "for larger cards"

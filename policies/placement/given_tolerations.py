@@ -35,19 +35,19 @@ def given_tolerations(
     lists: TolerationLists,
     classes: Iterable[GPUClass],
     mapping: ResourceMapping,
-    claimed: Sequence[str] = (),
+    device_classes: Sequence[str] = (),
 ) -> list[Toleration]:
     """Return the tolerations that a pod of these classes should have. Empty if it requests no GPU.
 
-    claimed: the names of the DeviceClasses that its claims request.
+    device_classes: the names of the DeviceClasses that its claims request.
     """
     requested = [request.resource.name for request in mapping.requests(pod)]
     fraction = mapping.pod_fraction(pod)
-    if not requested and fraction is None and not claimed:
+    if not requested and fraction is None and not device_classes:
         return []
     taint_keys = [mapping.whole_card(name) for name in requested]
     taint_keys += [fraction[0].resource] if fraction else []
-    taint_keys += [pattern.resource for name in claimed if (pattern := mapping.device_class(name))]
+    taint_keys += [pattern.resource for name in device_classes if (pattern := mapping.device_class(name))]
     keys = dict.fromkeys(key for key in taint_keys if key is not None)
     listed = list(lists.tolerations)
     if lists.by_vendor:

@@ -407,7 +407,7 @@ class Pod(View, frozen=True, dict=True):
 
     @property
     def is_windows(self) -> bool:
-        """Whether the pod runs on Windows. Then the API server refuses most of a Linux container's securityContext."""
+        """Whether the pod runs on Windows. Then the API server rejects most of a Linux container's securityContext."""
         system = self.spec.os and self.spec.os.name
         return "windows" in (system, (self.spec.node_selector or {}).get("kubernetes.io/os"))
 

@@ -85,7 +85,7 @@ def toleration_problems(
     """
     operator = toleration.operator or "Equal"
     if operator in {"Gt", "Lt"}:
-        why = "many API servers refuse a pod with it (feature gate TaintTolerationComparisonOperators)"
+        why = "many API servers reject a pod with it (feature gate TaintTolerationComparisonOperators)"
         yield f"{path}.operator", f'must be Exists or Equal, not "{operator}": {why}'
     elif operator not in {"Exists", "Equal"}:
         yield f"{path}.operator", f'must be Exists or Equal, not "{operator}"'

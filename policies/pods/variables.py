@@ -33,5 +33,5 @@ def source_of(variable: EnvVar) -> Source | None:
         return None
     try:
         return _decode(variable.value_from)
-    except msgspec.ValidationError:  # the API server refuses it
+    except msgspec.ValidationError:  # the API server rejects it
         return Source()

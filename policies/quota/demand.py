@@ -24,7 +24,6 @@ from policies.finding import Edit, Finding, Reason, together
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.cards import (
     MAX_RESOURCES,
-    NOTHING,
     UNKNOWN_CARD,
     Card,
     amounts,
@@ -43,7 +42,7 @@ from policies.placement.pinning import CandidateClasses, candidate_classes, cand
 from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
-from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
 from policies.quota.waiting import waits
 
 UNCOUNTABLE_DEVICES = Reason("UncountableDevices", "the devices of a pod or claim cannot be counted")

@@ -159,7 +159,7 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
 
 
 def _misspelt(key: str, resource: str, name: str, hard: ResourceList) -> Finding:
-    """Return a warning of a misspelt resource, a denial where the API server refuses its name."""
+    """Return a warning of a misspelt resource, a denial where the API server rejects its name."""
     meant = REQUESTS + name
     edits = (
         Edit(f"spec.hard[{key}]"),

@@ -42,7 +42,7 @@ _UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
     VerdictReason.NOT_STORED: (
         NOT_STORED,
         "admitted some in the last 10 min that were never stored: now those in creation may take half of what is free",
-        "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota",
+        "request less, and find out what rejects pods of this namespace, such as a name that is taken, or a ResourceQuota",
         "see `gpu-admission doctor`",
     ),
 }

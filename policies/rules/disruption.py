@@ -121,7 +121,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _of(amount: int | str, pods: int) -> int:
-    """Return the amount in pods. Percentages round up; another text is 1, and the API server refuses it."""
+    """Return the amount in pods. Percentages round up; another text is 1, and the API server rejects it."""
     if isinstance(amount, int):
         return amount
     percent = _PERCENT.fullmatch(amount)

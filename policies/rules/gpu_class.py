@@ -125,7 +125,7 @@ def _given_tolerations(pod: Pod, context: Context, classes: Sequence[GPUClass]) 
     lists = context.options_of(GPU_TOLERATION)
     if lists is None or lists.mode is not Mode.ENFORCE or not isinstance(lists, TolerationLists):
         return ()
-    return given_tolerations(pod, lists, classes, context.resource_mapping, context.claimed)
+    return given_tolerations(pod, lists, classes, context.resource_mapping, context.device_classes)
 
 
 def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:

@@ -359,6 +359,7 @@ RULE = Rule(
         "accelerators that no GPUResourceMapping has": "the webhook warns of them; they keep what their image says",
         "GPUs of other schedulers": "the webhook warns that no quota counts them",
         "claims of other devices": "CEL cannot look up their devices, so each claim counts as a GPU",
+        "pods and privileged containers on GPU nodes that request no GPU": "a warning denies nothing; `check` gives it",
         "pod templates of workloads": "their pods are checked when they are created",
     },
 )

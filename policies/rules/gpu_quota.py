@@ -158,7 +158,7 @@ def check_reservation(
             yield Finding(reason=QUOTA_MISSING, message=message, ask_contact=words, contact_choices=new)
     elif outcome.request is None or verdict is None or verdict.allowed or verdict.is_spent:
         yield from reservation_findings(namespace, outcome, now)
-    elif verdict.reason is VerdictReason.REFUSED:
+    elif verdict.reason is VerdictReason.UNCOUNTABLE:
         yield from (_naming_classes(each, request.pod, context_of, helps) for each in outcome.request.denials)
     elif would_wait and verdict.must_wait:
         yield queued(namespace, outcome, now)

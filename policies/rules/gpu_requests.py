@@ -43,8 +43,8 @@ from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
 from policies.gpus.resource_mapping import GPUResource
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
+from policies.placement.amount_limits import EXCEEDS_MAX_PER_CONTAINER, EXCEEDS_MAX_PER_POD, AmountLimits
 from policies.placement.availability import EXCEEDS_NODE, NO_NODE, OTHER_VENDOR, UNKNOWN_SLICE, Availability
-from policies.placement.bounds import EXCEEDS_MAX_PER_CONTAINER, EXCEEDS_MAX_PER_POD, Bounds
 from policies.placement.kept_apart import seldom_together
 from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
@@ -125,7 +125,7 @@ class GPURequestsOptions(RuleOptions, frozen=True):
 
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     availability = Availability(pod, context.classes, class_use(context), context.nodes)
-    bounds = Bounds(
+    limits = AmountLimits(
         availability=availability,
         resource_mapping=context.resource_mapping,
         max_per_container=options.max_per_container,
@@ -147,9 +147,9 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             # Of a resource that must go, nothing else is said.
             must_go = availability.other_vendor(resource) is not None
             pair = () if must_go else pair_findings(limit, request, options, context)
-            yield from shape or [*pair, *size_findings(counted, bounds)]
+            yield from shape or [*pair, *size_findings(counted, limits)]
         yield from variable_findings(place, context)
-    yield from total_findings(pod, requests, bounds)
+    yield from total_findings(pod, requests, limits)
     yield from seldom_together(availability, requests, context.resource_mapping)
     has_scheduler = context.phase is not Phase.MUTATE
     yield from fraction_findings(pod, context.resource_mapping, has_scheduler=has_scheduler)
@@ -233,35 +233,35 @@ def pair_findings(
         yield replace(request.finding(MISSING_LIMIT, message, remedy, Severity.WARNING), choices=choices)
 
 
-def size_findings(amount: Amount, bounds: Bounds) -> Iterator[Finding]:
+def size_findings(amount: Amount, limits: AmountLimits) -> Iterator[Finding]:
     """Report amounts that are too large for one container, and resources that no class or node has."""
     resource, count = amount.resource, amount.value
     if count == 0:
         return
-    for complaint in (bounds.check_container(resource, count), bounds.check_resource(resource, count)):
+    for complaint in (limits.check_container(resource, count), limits.check_resource(resource, count)):
         if complaint is not None:
             yield amount.finding(*complaint)
-    if count > 1 and bounds.availability.is_time_sliced(resource):
+    if count > 1 and limits.availability.is_time_sliced(resource):
         yield amount.finding(
             SEVERAL_SLICES,
-            "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
+            "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may reject them",
             severity=Severity.WARNING,
             amount=1,
         )
 
 
 def total_findings(
-    pod: Pod, requests: Mapping[GPUResource, Sequence[Amount]], bounds: Bounds
+    pod: Pod, requests: Mapping[GPUResource, Sequence[Amount]], limits: AmountLimits
 ) -> Iterator[Finding]:
     """Report totals that are too large for one pod or one node, by the arithmetic of the scheduler.
 
     The finding is at the amount if only one container has one, else at the spec. `requests`: the positive amounts of containers.
     """
     sums = {resource: sum(each.value for each in amounts) for resource, amounts in requests.items()}
-    if not pod.spec.overhead and not any(bounds.may_exceed(*each) for each in sums.items()):
+    if not pod.spec.overhead and not any(limits.may_exceed(*each) for each in sums.items()):
         return  # all containers together stay below every limit
     try:
-        totals = gpu_requests(pod, bounds.resource_mapping)
+        totals = gpu_requests(pod, limits.resource_mapping)
     except QuantityError:
         return  # reported where it is written
     for resource, total in totals.items():
@@ -269,8 +269,8 @@ def total_findings(
             continue
         of_resource = requests.get(resource, [])
         single = of_resource[0] if len(of_resource) == 1 else None
-        is_reported = single is not None and bounds.check_container(resource, int(total)) is not None
-        for complaint in bounds.check_pod(resource, int(total), is_reported=is_reported):
+        is_reported = single is not None and limits.check_container(resource, int(total)) is not None
+        for complaint in limits.check_pod(resource, int(total), is_reported=is_reported):
             if single is not None:
                 yield single.finding(*complaint)
                 continue
@@ -371,7 +371,7 @@ RULE = Rule(
         "slices that no class has, more slices or cards than a node has, another vendor's resource than the class's": (
             "what a class has depends on where the pod can land, which is computed over all GPUClasses"
         ),
-        "the values of fraction annotations": "their scheduler refuses them itself; the pod gets no GPU by them",
+        "the values of fraction annotations": "their scheduler rejects them itself; the pod gets no GPU by them",
         "warnings": "about time-sliced shares and variables set by hand: the webhook gives this advice",
         "amounts finer than thousandths": "CEL compares quantities exactly, the API server rounds them up to thousandths",
         "pod templates of workloads": "their pods are checked when they are created",

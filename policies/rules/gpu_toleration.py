@@ -81,7 +81,7 @@ class GPUTolerationOptions(RuleOptions, frozen=True):
 def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> Iterator[Finding]:
     pinned = pinning(patch.pod, context.classes)
     classes = context.classes.named(pinned.classes) if pinned else ()
-    needed = given_tolerations(patch.pod, options, classes, context.resource_mapping, context.claimed)
+    needed = given_tolerations(patch.pod, options, classes, context.resource_mapping, context.device_classes)
     existing = patch.pod.spec.tolerations or ()
     if context.made_by_daemonset and context.phase is Phase.TEMPLATE:
         missing = [each for each in needed if not any(covers(other, each) for other in existing)]

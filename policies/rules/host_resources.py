@@ -25,7 +25,7 @@ from typing import Self
 import msgspec
 
 from policies.finding import Edit, Finding, Reason, Severity, together
-from policies.gpus.cards import NOTHING, annotated_cards, card_of, cards, container_amounts
+from policies.gpus.cards import annotated_cards, card_of, cards, container_amounts
 from policies.gpus.classes import GPUClass
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.placement.pinning import pinning
@@ -109,13 +109,15 @@ def _use(pod: Pod, gpu_class: GPUClass, context: Context, *, is_certain: bool) -
     requested = {id(place.container): container_amounts(place.container, mapping) for place in pod.places}
     resources = {resource for amounts in requested.values() for resource in amounts}
     card = card_of(gpu_class, resources, gpu_classes, is_certain=is_certain)
-    gpus = {key: sum(cards(amounts, card).values(), NOTHING) for key, amounts in requested.items()}
+    gpus = {key: sum(cards(amounts, card).values(), Fraction(0)) for key, amounts in requested.items()}
     shared = fraction_container(pod, mapping)
     for place in pod.apps:
         if place.container.name == shared:
-            gpus[id(place.container)] += sum(annotated_cards(pod, card, mapping).values(), NOTHING)
+            gpus[id(place.container)] += sum(annotated_cards(pod, card, mapping).values(), Fraction(0))
     of_places = tuple(gpus[id(place.container)] for place in pod.places)
-    return Use(gpu_class, of_places, at_one_time(pod, lambda each: {ID: gpus[id(each)]}, {}).get(ID, NOTHING))
+    return Use(
+        gpu_class, of_places, at_one_time(pod, lambda each: {ID: gpus[id(each)]}, {}).get(ID, Fraction(0))
+    )
 
 
 # ---- what is missing

@@ -2,13 +2,14 @@
 
 Reads:   names of resources of every container and of the pod as a whole, annotations and labels of `gpu-admission.dev/`; of a
          workload also its kind and API group, its own metadata, and the lists of containers outside its pod template.
-Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
+Denies:  names of resources that mean GPUs and that the API server rejects (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
          of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.37.2); claims
          without a name, as manifests for API servers before 1.31 have.
 Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
          annotations that are misspelt, written as labels, on a Deployment instead of its pods, or on a pod that requests no GPU,
-         or whose rule is off; of a Job in API group apps; of a GPU pod that selects spot nodes, a grace period longer than their
-         notice, what a training saves where it is lost with the node, and on AKS a missing toleration.
+         or whose rule is off; of claims that no container uses, or that stand in two items; of a Job in API group apps; of a GPU
+         pod that selects spot nodes, a grace period longer than their notice, what a training saves where it is lost with the
+         node, and on AKS a missing toleration.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
 """
@@ -22,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Edit, Finding, Json, Reason, Severity, together, truncate, warning
+from policies.finding import Edit, Finding, Json, Reason, Severity, either, together, truncate, warning
 from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.near_names import INVALID_RESOURCE_NAME, REFUSED, UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
@@ -30,7 +31,7 @@ from policies.pods import annotations
 from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
 from policies.pods.field_paths import Parts, annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
-from policies.pods.pod import Container, ContainerPlace, Metadata, Pod, ResourceList
+from policies.pods.pod import Container, ContainerPlace, Metadata, Named, Pod, ResourceList
 from policies.pods.spot_nodes import LOST_WITH_NODE, SHORT_NOTICE, UNTOLERATED_SPOT, spot_findings
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
@@ -117,13 +118,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
                 choices=tuple((*removed, each) for each in added),
                 remedy="write it into resources.limits of the container that uses it",
             )
-    for index, claim in enumerate(pod.spec.resource_claims or ()):
-        if not (claim.resource_claim_name or claim.resource_claim_template_name):
-            yield _misplaced(
-                severity=Severity.DENIAL,
-                path=f"spec.resourceClaims[{index}]",
-                message="must have resourceClaimName or resourceClaimTemplateName, and not below source since Kubernetes 1.31",
-            )
+    yield from _claim_findings(pod)
     if pod.metadata is not None:
         yield from _metadata_findings(pod.metadata)
     if context.surely_requests_gpus(pod):
@@ -134,6 +129,39 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         labels = (pod.metadata and pod.metadata.labels) or {}
         parts = (each.key for each in context.resource_mapping.fraction_annotations if each.key in labels)
         yield from (_label(key, labels[key], key, ()) for key in parts)
+
+
+def _claim_findings(pod: Pod) -> Iterator[Finding]:
+    """Yield claims without a name, claims in two items, and claims that no container uses.
+
+    The scheduler allocates a claim that no container uses, and the kubelet skips it (`prepareResources`).
+    """
+    claims = pod.spec.resource_claims or ()
+    resources = (place.container.resources for place in pod.places)
+    used = {each.name for one in resources if one is not None for each in one.claims or ()}
+    for index, claim in enumerate(claims):
+        path, name = f"spec.resourceClaims[{index}]", claim.resource_claim_name
+        if not (name or claim.resource_claim_template_name):
+            yield _misplaced(
+                severity=Severity.DENIAL,
+                path=path,
+                message="must have resourceClaimName or resourceClaimTemplateName, and not below source since Kubernetes 1.31",
+            )
+        if name and any(each.resource_claim_name == name for each in claims[:index]):
+            yield _misplaced(
+                path=f"{path}.resourceClaimName",
+                value=name,
+                message="must not be in two items: the scheduler cannot reserve a claim twice for a pod, which stays pending",
+                remedy="use the name of one item in all containers",
+            )
+        if claim.name not in used:
+            using = (Edit(f"{place.path}.resources.claims[-]", Named(claim.name)) for place in pod.apps)
+            yield _misplaced(
+                path=f"{path}.name",
+                value=claim.name,
+                message="must be in resources.claims of a container: its devices are allocated, and no container gets them",
+                choices=either(*using),
+            )
 
 
 def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -330,12 +358,12 @@ def misplaced_containers(kind: str, data: Any) -> Iterator[Finding]:
         is_free = not value_at(data, target)
         yield _misplaced(
             path=field_path(field),
-            message=f"is not a field of a {kind}: the API server refuses or drops it",
+            message=f"is not a field of a {kind}: the API server rejects or drops it",
             choices=together(Edit(field_path(field)), moved) if is_free else (),
             remedy=f"write {'it' if is_above else 'its fields'} into {field_path(steps)}",
         )
     if not misplaced and not value_at(data, (*steps, _LISTS[0])):
-        message = f"must list containers: the API server refuses a {kind} without them"
+        message = f"must list containers: the API server rejects a {kind} without them"
         yield _misplaced(path=field_path((*steps, _LISTS[0])), message=message)
 
 
@@ -368,5 +396,5 @@ RULE = Rule(
     check_workload=check_workload,
     check_before_mutation=True,
     metadata_keys=(f"{NEARLY_OURS}*",),
-    not_exported="the API server itself refuses what this rule denies, with a less clear message; the rest is advice",
+    not_exported="the API server itself rejects what this rule denies, with a less clear message; the rest is advice",
 )

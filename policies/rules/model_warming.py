@@ -83,7 +83,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
         if self.uri_variable is not None and not is_variable_name(self.uri_variable):
             yield "uriVariable", f'"{self.uri_variable}" is not a valid variable name'
         if self.run_as_user is not None and not 1 <= self.run_as_user <= LARGEST_USER:
-            known = f"is not from 1 to {LARGEST_USER}; root is refused where pods are restricted"
+            known = f"is not from 1 to {LARGEST_USER}; root is rejected where pods are restricted"
             yield "runAsUser", f"{self.run_as_user} {known}"
 
     def advice(self) -> Iterator[tuple[str, str]]:

@@ -138,7 +138,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
             path="spec.minReplicas",
             value="0",
             message=f"the first request waits until a pod is placed and has loaded its model{seconds}, and a Service "
-            "keeps no requests; Kubernetes before 1.37 refuses 0 by default",
+            "keeps no requests; Kubernetes before 1.37 rejects 0 by default",
             choices=together(Edit("spec.minReplicas", 1)),
             remedy="set minReplicas: 1, or put a queue before the server",
         )
@@ -217,7 +217,7 @@ def delay_probes(patch: PodPatch, place: ContainerPlace, delay: int, strategy: S
     if source is None or container.startup_probe is not None:
         return
     if strategy is Strategy.STARTUP_PROBE and not place.is_sidecar:
-        # The API server refuses a terminationGracePeriodSeconds on a readinessProbe, so there is none to take over.
+        # The API server rejects a terminationGracePeriodSeconds on a readinessProbe, so there is none to take over.
         patch.set_startup_probe(place, startup_probe(source, delay))
         return
     if readiness is not None and (readiness.initial_delay_seconds or 0) < delay:

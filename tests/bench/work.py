@@ -1,4 +1,4 @@
-"""CPU time of single reviews, quotas included: hostile bodies, objects at every limit and far beyond, known nodes."""
+"""CPU time of single reviews, quotas included: hostile bodies, objects at every limit and far beyond, known nodes, claims."""
 
 import tempfile
 import time
@@ -13,6 +13,7 @@ from tests.webhook.app_client import AppClient
 from tests.webhook.serving.hostile_bodies import bodies
 from tests.webhook.serving.hostile_program import POLICY, client_with_quotas
 from tests.webhook.serving.long_objects import long_reviews
+from tests.webhook.serving.reviews_of_claims import KINDS, client_with_devices, reviews_of_claims
 from tests.webhook.serving.reviews_with_nodes import client_with_nodes, reviews_with_nodes
 
 BODIES, SEED = 20_000, 7
@@ -59,6 +60,15 @@ def with_nodes(client: AppClient) -> Iterator[tuple[float, str]]:
     yield from ((took, title) for title, took in least.items())
 
 
+def of_claims(client: AppClient) -> Iterator[tuple[float, str]]:
+    """Yield the reviews of claims. Each is the best of several turns, whose claims have selectors that no turn before had."""
+    least: dict[str, float] = defaultdict(lambda: inf)
+    for turn in range(20):
+        for name, body in reviews_of_claims(f"{turn}gb"):
+            least[name] = min(least[name], milliseconds(client, "/validate", body, 1))
+    yield from ((took, name) for name, took in least.items())
+
+
 def compare(progress: Progress) -> Iterator[str]:
     """Yield the slowest reviews of each kind, the slowest first."""
     with tempfile.TemporaryDirectory() as folder:
@@ -66,12 +76,15 @@ def compare(progress: Progress) -> Iterator[str]:
         client, _ = client_with_quotas(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         on_nodes = client_with_nodes(Path(folder), nodes=NODES, values=VALUES)
+    with tempfile.TemporaryDirectory() as folder:
+        with_devices = client_with_devices(Path(folder))
     yield f"Milliseconds of the processor for one review; at most {MAX_MILLISECONDS} on an idle machine"
     for title, reviews in (
         (f"{BODIES} hostile bodies", hostile(client)),
         ("objects at and above limits", long(client)),
         (f"pods and templates where {NODES} nodes are known", with_nodes(on_nodes)),
+        (f"claims where {KINDS} kinds of devices are known", of_claims(with_devices)),
     ):
         progress(f"work: {title}")
         yield f"  {title}, the slowest:"
-        yield from (f"    {took:6.1f}  {name}" for took, name in sorted(reviews, reverse=True)[:SHOWN])
+        yield from (f"    {took:7.2f}  {name}" for took, name in sorted(reviews, reverse=True)[:SHOWN])

@@ -85,7 +85,7 @@ def served(started: Served) -> Iterator[Served]:
     for plural in KINDS.values():
         started.client.delete(f"/apis/{API_VERSION}/{plural}")
     assert eventually(lambda: not started.refuses_two_gpus())
-    assert eventually(lambda: not started.configuration()["refused"])
+    assert eventually(lambda: not started.configuration()["rejected"])
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     assert eventually(lambda: served.ready()[0] == 200)
     assert eventually(served.refuses_two_gpus)
     assert served.configuration()["version"] == version
-    assert "spec.rules.gpu-class.default" in served.configuration()["refused"][0]
+    assert "spec.rules.gpu-class.default" in served.configuration()["rejected"][0]
     assert "gpu_admission_config_valid 0.0" in served.webhook.metrics()
     assert f'gpu_admission_config_info{{from="cluster",version="{version}"}} 1.0' in served.webhook.metrics()
     assert f'version="{version}"' in controller.metric("gpu_admission_config_info{")[0]

@@ -127,7 +127,7 @@ def with_claims(spec: JSON, document: Document) -> JSON:
 
 
 def create_what_they_name(client: Client, pods: list[Document]) -> None:
-    """Create the priority and runtime classes that pods name, without which the API server refuses them."""
+    """Create the priority and runtime classes that pods name, without which the API server rejects them."""
     for name in {pod.data["spec"].get("priorityClassName") for pod in pods} - {None}:
         client.post("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": 1000})
     for name in {pod.data["spec"].get("runtimeClassName") for pod in pods} - {None}:

@@ -114,7 +114,7 @@ def client(plane: ControlPlane) -> Iterator[Client]:
         created(client.post("/api/v1/namespaces", {"metadata": {"name": namespace(number)}}))
         path = f"/api/v1/namespaces/{namespace(number)}/resourcequotas"
         quota = created(client.post(path, {"metadata": {"name": QUOTA}, "spec": {"hard": hard}}))
-        # No controller runs here that would do it, and without a status the API server refuses every pod.
+        # No controller runs here that would do it, and without a status the API server rejects every pod.
         quota["status"] = {"hard": hard, "used": dict.fromkeys(hard, "0")}
         created(client.put(f"{path}/{QUOTA}/status", quota))
     yield client

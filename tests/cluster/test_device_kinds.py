@@ -14,6 +14,7 @@ from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Counting, counting, eventually
 from tests.cluster.versions import since
 from tests.controlplane import CLAIMS_API, ControlPlane, accepted
+from tests.lock_orders import no_circle
 from tests.resource_slices import DRIVER, H100, node_slices
 from webhook.cluster.objects import DEVICES
 from webhook.configuration.published_devices import PublishedDevices, decode
@@ -26,7 +27,7 @@ H200 = ("NVIDIA H200", 132, 143771)
 @pytest.fixture(scope="module")
 def counted(quotas: ControlPlane) -> Iterator[Counting]:
     install_configuration_kinds(quotas)
-    with counting(quotas, host=61) as running:
+    with no_circle(), counting(quotas, host=61) as running:
         yield running
     for each in quotas.client().get(SLICES)[1]["items"]:
         quotas.client().delete(f"{SLICES}/{each['metadata']['name']}")

@@ -238,7 +238,7 @@ def test_of_most_pods_no_finding_is_looked_for(exported: ControlPlane, document:
     accepted(create(exported.client(), document, TEAM))
 
     excluded = exclusions(exported) - before
-    validating = ("gpu-isolation.exposed", "gpu-isolation.advice", "gpu-requests")
+    validating = ("gpu-isolation.exposed", "gpu-requests")
     assert {f"gpu-admission.team.{part}" for part in validating} | {"gpu-admission.limits"} <= set(excluded)
     assert "gpu-admission.team.gpu-isolation.void" not in excluded
 

@@ -1,4 +1,4 @@
-"""ineffective-fields denies what the API server refuses by itself, and nothing else."""
+"""ineffective-fields denies what the API server rejects by itself, and nothing else."""
 
 import json
 

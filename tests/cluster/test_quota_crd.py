@@ -1,4 +1,4 @@
-"""What the API server itself refuses of a GPUQuota, and what kubectl shows of one."""
+"""What the API server itself rejects of a GPUQuota, and what kubectl shows of one."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

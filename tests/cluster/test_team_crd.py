@@ -1,4 +1,4 @@
-"""What the API server itself refuses of a ClusterGPUQuota, and what kubectl shows of one."""
+"""What the API server itself rejects of a ClusterGPUQuota, and what kubectl shows of one."""
 
 from fractions import Fraction
 

@@ -16,7 +16,7 @@ Time is order. A request ends when nothing of it can be stored any more (it fail
 entry matures in a controller that saw it only after that. A pause is a step not taken, and a crash one that is never taken:
 a restarted controller knows no more than one that looks for the first time.
 
-Not modelled, because they only refuse: VerdictReason.FULL, VerdictReason.REFUSED, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
+Not modelled, because they only refuse: VerdictReason.FULL, VerdictReason.UNCOUNTABLE, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
 before a ledger names it as its catalogue version: a serve that does not know a catalogue version refuses.
 */
 

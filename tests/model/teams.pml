@@ -564,7 +564,7 @@ inline print_after(t) { print_team(t); print_own(); printf("\n") }
 mtype = { RESERVED, EXCEEDED, TEAM_EXCEEDED, UNCOUNTED_LEDGER, NOT_HELD, OTHERS_WAIT };
 
 #if CLOSING
-/* policies/quota/ledger/decide.py: _Batch._passes_others */
+/* policies/quota/ledger/decide.py: _Batch._others_go_first */
 /* webhook/quota/enforcer.py: ReviewQuota.reserve */
 #define IS_CLOSED(m) ((m) == B && (closes || (joining && !IN_FLIGHT_CLOSES_NOBODY)) && (alive || !ONLY_WITH_A_CONTROLLER))
 #else

@@ -19,7 +19,7 @@ GPU, AMD, TPU = "gpu.nvidia.com", "gpu.amd.com", "tpu.google.com"
 
 
 class Selected(msgspec.Struct):
-    """`error`: why the API server refuses the expression, or "". `selected`: None where the scheduler stops with an error."""
+    """`error`: why the API server rejects the expression, or "". `selected`: None where the scheduler stops with an error."""
 
     error: str
     selected: list[bool | None]

@@ -153,10 +153,10 @@ class Subject:
     def _of_kubernetes(
         self, violation: Violation, situation: Situation, document: JSON, after: Evaluation
     ) -> str:
-        """Return why the API server refuses the pod, or the scheduler finds no node for it."""
+        """Return why the API server rejects the pod, or the scheduler finds no node for it."""
         answer, before = situation.answer(document, after), self.answer
         if answer.code != 201:
-            return "" if before.code != 201 else f"the API server refuses it: {answer.message}"
+            return "" if before.code != 201 else f"the API server rejects it: {answer.message}"
         # What lifts a gate also says where the pod runs.
         is_placed = document["kind"] == "DaemonSet" or not template_of(document)["spec"].keys().isdisjoint(
             PLACED

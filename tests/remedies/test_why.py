@@ -85,7 +85,7 @@ def failures(case: Case) -> Iterator[Failure]:
     for reason in reasons:
         if IMPERATIVE.search(reason.remedy) and not reason.ways:
             yield Failure("words without data", reason.reason, f"{reason.message}\n    {reason.remedy}")
-    wrong = wrong_of_denied if case.said.answer is Answer.REFUSED else wrong_of_pending
+    wrong = wrong_of_denied if case.said.answer is Answer.DENIED else wrong_of_pending
     for reason in reasons:
         for way in reason.ways:
             if why := wrong(case, reason, way):
@@ -184,7 +184,7 @@ def wrong_once(case: Case, ways: list[tuple[Cause, Way]]) -> str:
         return f"is denied: {[*denied]}"
     answer = cluster.placed(document)
     if answer.code != 201:
-        return f"the API server refuses it: {answer.message}"
+        return f"the API server rejects it: {answer.message}"
     return "" if answer.room() else f"no node takes it: {answer.nodes}"
 
 

@@ -37,7 +37,7 @@ REMEDIES = {
     "api-server": "check whether the API server answers: kubectl get --raw /readyz",
     "namespace": "kubectl create namespace {namespace}",
     "forbidden": "allow it to create pods in namespace {namespace}: apply the RBAC of deploy/ again",
-    "refused": "remove what rejects the pod in namespace {namespace}, or name another --canary-namespace",
+    "rejected": "remove what rejects the pod in namespace {namespace}, or name another --canary-namespace",
     "call-failed": "kubectl -n gpu-admission get pods,endpointslices",
     "not-called": f"{FAILS_OPEN}; else apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again; "
     "its namespaceSelector must not exclude {namespace}",
@@ -46,7 +46,7 @@ REMEDIES = {
     "not-patched": "find the mutating webhook that runs after zz-gpu-admission and removes annotations: "
     "kubectl get mutatingwebhookconfigurations",
     "undone": "find the mutating webhook that runs after zz-gpu-admission: kubectl get mutatingwebhookconfigurations",
-    "not-refused": "see which version answers, and its log: kubectl -n gpu-admission logs -l "
+    "not-rejected": "see which version answers, and its log: kubectl -n gpu-admission logs -l "
     "app.kubernetes.io/component=webhook",
 }
 """The remedy for each reason of a failure. There are no other reasons."""
@@ -214,7 +214,7 @@ class _Canary:
         if isinstance(error, errors.Unavailable | errors.Unauthorized):
             raise _Failed("api-server", text)
         is_access = isinstance(error, errors.Forbidden) and "cannot create resource" in text
-        raise _Failed("forbidden" if is_access else "refused", text)
+        raise _Failed("forbidden" if is_access else "rejected", text)
 
     def _admitted(self, attempt: Attempt, traces: list[CanaryTrace]) -> None:
         injected = {rule for trace in traces for rule in trace.injects}
@@ -235,4 +235,4 @@ class _Canary:
             return
         if CALL_FAILED in text:
             self._explain(attempt)
-        raise _Failed("not-refused", f"{MUTATING} did not reject half a GPU: {text or 'it was admitted'}")
+        raise _Failed("not-rejected", f"{MUTATING} did not reject half a GPU: {text or 'it was admitted'}")

@@ -13,9 +13,9 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.cards import amounts, domain, is_limit, weight
+from policies.gpus.cards import WHOLE, amounts, domain, is_limit, weight
 from policies.gpus.classes import GPUClass, GPUClasses, HostShare
-from policies.gpus.free_cards import WHOLE, CardUse
+from policies.gpus.free_cards import CardUse
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
 from policies.placement.named_nodes import HOSTNAME, NamedNode

@@ -52,7 +52,7 @@ from webhook.threads import thread
 log = logging.getLogger("gpu_admission.cluster")
 
 AWAY_SECONDS = 1.0
-"""The longest pause while the API server does not answer. A starting API server refuses calls for a moment, so pauses then grow
+"""The longest pause while the API server does not answer. A starting API server rejects calls for a moment, so pauses then grow
 beyond this by a tenth of the time since the last call without an answer."""
 SINGLE_READS, ONE_IN = 32, 20
 """Bodies are read one by one up to this number, or up to one in so many objects of the namespace. Otherwise the whole namespace

@@ -44,14 +44,14 @@ from webhook.tools.check import fixing
 from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
-from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
+from webhook.tools.check.run import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.run_context import devices_in, wrong_paths
 from webhook.tools.check.run_quotas import is_quota
 from webhook.tools.check.sources import read_stdin, sentences
 
 STYLES = {
-    ManifestVerdict.REFUSED: "bold red",
+    ManifestVerdict.DENIED: "bold red",
     ManifestVerdict.CHANGED: "bold cyan",
     ManifestVerdict.WARNED: "yellow",
     ManifestVerdict.ACCEPTED: "green",
@@ -64,11 +64,11 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 """Groups of workloads of Kubernetes itself: the kind itself says where their pods are, and how many."""
 SUMMARY = {
-    ManifestVerdict.REFUSED: "refused",
+    ManifestVerdict.DENIED: "denied",
     ManifestVerdict.CHANGED: "would change",
     ManifestVerdict.ACCEPTED: "ok",
 }
-NOT_PRINTED = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
+NOT_PRINTED = (ManifestVerdict.DENIED, ManifestVerdict.UNKNOWN)
 """Verdicts of objects that `-o yaml` and `-o diff` do not print, but list on stderr."""
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
@@ -170,7 +170,7 @@ def check(
     is_warned = strict and (manifests.warnings or any(result.number_of_warnings for result in results))
     if manifests.problems or any(result.unknown for result in results):
         sys.exit(BAD_INPUT)
-    if is_warned or any(result.verdict is ManifestVerdict.REFUSED for result in results):
+    if is_warned or any(result.verdict is ManifestVerdict.DENIED for result in results):
         sys.exit(FAILED)
 
 
@@ -319,7 +319,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
     for outcome, path, sentence in result.remarks():
         line = f"{_place(manifest, path)}: {PREFIXES[outcome]}{sentence}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[outcome])
-    if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
+    if verdict is ManifestVerdict.DENIED and not manifest.is_pod:
         screen.paragraph(_what_becomes_of(result), indent=COLUMN)
     for pod in result.pods:
         if manifest.group not in BUILT_IN_GROUPS:
@@ -328,7 +328,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
             screen.line(" " * COLUMN + f"{count} at {pod.place.path}", "dim")
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
-        if pod.changes and not pod.is_refused and verdict is not ManifestVerdict.UNKNOWN:
+        if pod.changes and not pod.is_denied and verdict is not ManifestVerdict.UNKNOWN:
             if not manifest.is_pod:
                 screen.line(" " * COLUMN + f"pods of {pod.place.path} would get:")
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
@@ -337,25 +337,25 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
 
 
 def _what_becomes_of(result: ManifestResult) -> str:
-    """Return what happens to a refused object itself when it is applied."""
+    """Return what happens to a denied object itself when it is applied."""
     kind = result.manifest.kind
     if is_quota(result.manifest):
         return f"the API server rejects the {kind}: by its schema, or because the webhook denies it"
     if result.manifest.group_kind in {CLAIM, CLAIM_TEMPLATE}:
         return f"the {kind} itself is denied"
     if any(violation.finding.path == "apiVersion" for violation in result.warnings):
-        return f"the API server refuses the {kind} itself: {result.manifest.api_version} has no such kind"
-    if any(pod.is_refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
+        return f"the API server rejects the {kind} itself: {result.manifest.api_version} has no such kind"
+    if any(pod.is_denied and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
         return f"the {kind} itself is denied (policy: templates: enforce)"
     reasons = {violation.finding.reason for pod in result.pods for violation in pod.violations}
     is_validated = result.manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED)
     if is_validated or result.manifest.group_kind in VALIDATED_ITSELF:
-        return f"the API server refuses the {kind} itself, in its own words"
+        return f"the API server rejects the {kind} itself, in its own words"
     return f"the {kind} itself is admitted with a warning; its pods are denied"
 
 
 def _summary(results: Sequence[ManifestResult], manifests: Manifests) -> str:
-    """Return the last line, e.g. `12 objects: 2 refused, 5 would change, 4 ok, 1 skipped (…: Service); 3 warnings`."""
+    """Return the last line, e.g. `12 objects: 2 denied, 5 would change, 4 ok, 1 skipped (…: Service); 3 warnings`."""
     number = Counter(result.verdict for result in results)
     parts = [f"{number[verdict]} {word}" for verdict, word in SUMMARY.items()]
     if number[ManifestVerdict.WARNED]:

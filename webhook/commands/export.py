@@ -34,26 +34,13 @@ from webhook.tools.export.admission_policies import as_text, export_policies, su
 from webhook.tools.export.objects import ExportOptions, Object
 from webhook.tools.installed_cluster import InstalledCluster
 
-OLDEST = (1, 35)
-"""The oldest version with which the exported policies are tested."""
-
 MUTATIONS_SINCE = (1, 36)
 """The version with MutatingAdmissionPolicy v1; older ones have v1beta1."""
-
 STATIC_SINCE = (1, 37)
 """The version since which API servers read policies from files by default."""
 
 EXCLUDED = ("kube-system", "kube-node-lease")
 """The namespaces that the webhook of the chart excludes, beside its own."""
-
-
-def kubernetes_version(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", text)
-    if match is None:
-        raise ValueError(f'"{text}" must be a version of Kubernetes such as 1.37')
-    if (numbers := (int(match[1]), int(match[2]))) < OLDEST:
-        raise ValueError(f"must be {OLDEST[0]}.{OLDEST[1]} or newer: older ones are not tested")
-    return numbers
 
 
 def _not_empty(text: str) -> str:
@@ -75,12 +62,6 @@ def _directory(text: str) -> Path:
 @click.command()
 @config_option("the cluster's documents")
 @optional_cluster_options
-@click.option(
-    "--kubernetes",
-    type=Parsed("VERSION", kubernetes_version),
-    default="1.37",
-    help="The version of the API server.",
-)
 @click.option(
     "--exclude-namespace",
     "excluded",
@@ -125,7 +106,6 @@ def export(
     *,
     config: Path | None,
     cluster: ClusterChoice | None,
-    kubernetes: tuple[int, int],
     excluded: tuple[str, ...],
     target: Path | None,
     checked: Path | None,
@@ -145,30 +125,38 @@ def export(
     Exit codes: 0; 1 if --check found a difference; 2 if the documents are invalid, the cluster cannot be used, or its API server
     refuses what --static would write.
     """
-    _refuse_contradictions(config, cluster, kubernetes, target or checked, accounts, group)
-    if target and checked:
-        raise click.UsageError("--check compares with what --static would write: omit one of them")
+    files_of = target or checked
+    for is_wrong, said in (
+        (config and cluster and cluster.is_named, "--config needs no cluster: omit either it or --kubeconfig and --context"),
+        (target and checked, "--check compares with what --static would write: omit one of them"),
+        ((accounts or group) and not files_of, "--release-account and --break-glass-group belong to --static and --check"),
+        (accounts and not group, "--release-account names who may change what the guard protects: add --break-glass-group"),
+    ):  # fmt: skip
+        if is_wrong:
+            raise click.UsageError(said)
     if as_queues:
         print_queues(config, cluster, install_namespace, now)
         return
-    mutations = "v1" if kubernetes >= MUTATIONS_SINCE else "v1beta1"
     guard = static.guard_objects(accounts, group, install_namespace) if group else []
+    selector = _without(LabelSelector(), (*EXCLUDED, install_namespace, *excluded))
     with cluster.client() if config is None and cluster is not None else nullcontext() as api:
+        version = STATIC_SINCE if api is None else _version(api)
+        if files_of and version < STATIC_SINCE:
+            old = ".".join(map(str, version))
+            fail(f"the API server has version {old}: it must be 1.37 or newer to read policies from files")
         if api is None:
             configuration = load_directory(config)
-            selector = _without(LabelSelector(), (*EXCLUDED, install_namespace, *excluded))
         else:
-            installed = InstalledCluster(
-                api, InstallationNames(namespace=install_namespace), config=None, now=now
-            )
-            configuration, selector = _of_cluster(installed, excluded)
-        exported = export_policies(
-            configuration, ExportOptions(now=now, mutations=mutations, selector=selector)
-        )
+            names = InstallationNames(namespace=install_namespace)
+            installed = InstalledCluster(api, names, config=None, now=now)
+            configuration, selector = _of_cluster(installed, selector, excluded)
+        mutations = "v1" if version >= MUTATIONS_SINCE else "v1beta1"
+        options = ExportOptions(now=now, mutations=mutations, selector=selector)
+        exported = export_policies(configuration, options)
         objects = [*guard, *exported.objects]
         files = static.static_files(objects, exported.version)
         if target:
-            _compile(api, objects, kubernetes)
+            _compile(api, objects)
             _write(target, files)
         elif checked:
             _check(api, checked, files)
@@ -178,50 +166,20 @@ def export(
         echo("\n".join(summary(exported)), err=True)
 
 
-def _refuse_contradictions(
-    config: Path | None,
-    cluster: ClusterChoice | None,
-    kubernetes: tuple[int, int],
-    files: Path | None,
-    accounts: tuple[str, ...],
-    group: str | None,
-) -> None:
-    """Raise UsageError for options that do not belong together. `files`: of --static or --check."""
-    if config is not None and cluster is not None and cluster.is_named:
-        raise click.UsageError("--config needs no cluster: omit either it or --kubeconfig and --context")
-    if files and kubernetes < STATIC_SINCE:
-        raise click.UsageError(
-            "--static and --check need --kubernetes 1.37 or newer: 1.36 reads no files by default"
-        )
-    if (accounts or group) and not files:
-        raise click.UsageError("--release-account and --break-glass-group belong to --static and --check")
-    if accounts and group is None:
-        raise click.UsageError(
-            "--release-account names who may change what the guard protects: add --break-glass-group"
-        )
+def _version(api: ApiClient) -> tuple[int, ...]:
+    """Return the major and the minor version of the API server."""
+    return tuple(map(int, re.findall(r"\d+", decode_version(api.get("/version")).git_version)[:2]))
 
 
-def _compile(api: ApiClient | None, objects: Sequence[Object], kubernetes: tuple[int, int]) -> None:
-    """Have the API server compile the objects, which are stored nowhere; the command ends if it is too old or refuses one."""
-    if api is None:
-        echo("warning: not compiled: --config and --standalone ask no API server", err=True)
-        return
-    running = kubernetes_version(decode_version(api.get("/version")).git_version)
-    if running < STATIC_SINCE:
-        fail(
-            f"the API server has version {_dotted(running)}: it must be 1.37 or newer to read policies from files"
-        )
-    if running != kubernetes:
-        echo(f"warning: compiled by version {_dotted(running)}, not {_dotted(kubernetes)}", err=True)
+def _compile(api: ApiClient | None, objects: Sequence[Object]) -> None:
+    """Have the API server compile the objects, which are stored nowhere; the command ends if it refuses one."""
     try:
-        if refused := list(static.refusals(api, objects)):
+        if api is None:
+            echo("warning: not compiled: --config and --standalone ask no API server", err=True)
+        elif refused := list(static.refusals(api, objects)):
             end_with(refused, "; nothing is written")
     except errors.Forbidden as error:
         echo(f"warning: not compiled: {error}", err=True)
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
@@ -238,18 +196,16 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
 def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> None:
     """Say what the directory and the API server have; the command ends if that differs from the files."""
     try:
-        found, wanted = list(static.differences(directory, files)), static.hashes(directory, files)
+        found, folders = list(static.differences(directory, files)), static.hashes(directory)
     except OSError as error:
         fail(f"cannot read {directory}: {error}")
-    unknown = ""
+    unknown = "--config and --standalone ask no API server"
     try:
-        if api is None:
-            unknown = "--config and --standalone ask no API server"
-        else:
-            loaded = static.loaded(api)
+        if api is not None:
+            loaded, unknown = static.loaded(api), ""
             servers = ", ".join({each.server for each in loaded.values()}) or "without static policies"
             echo(f"asked API server {servers}: each has its own files", err=True)
-            found += static.loaded_differences(loaded, wanted)
+            found += static.loaded_differences(loaded, folders)
     except errors.Forbidden as error:
         unknown = str(error)
     if found:
@@ -262,12 +218,14 @@ def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> 
 
 
 def _of_cluster(
-    installed: InstalledCluster, excluded: tuple[str, ...]
+    installed: InstalledCluster, selector: LabelSelector, excluded: tuple[str, ...]
 ) -> tuple[Configuration, LabelSelector]:
-    """Return the configuration in force and the webhook's namespaceSelector without `excluded`; warn of what would be denied."""
+    """Return the configuration in force and the webhook's namespaceSelector without `excluded`, or the one that is given.
+
+    Warn of what would be denied.
+    """
     for problem in installed.documents.problems:
         echo(f"warning: not in force, so not exported: {problem}", err=True)
-    selector = _without(LabelSelector(), (*EXCLUDED, installed.names.namespace, *excluded))
     try:
         if of_webhook := pod_selector(installed):
             selector = _without(msgspec.convert(of_webhook, LabelSelector), excluded)

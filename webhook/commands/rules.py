@@ -39,7 +39,7 @@ TYPE_NAMES: dict[Any, str] = {
 
 OF_NO_RULE = {
     LIMITS: "lists and texts of an object are no longer than a review can read; no policy changes that",
-    LIMIT_RANGE: "a LimitRange of the namespace gives the pod GPUs, or refuses it; those who may write it can change that",
+    LIMIT_RANGE: "a LimitRange of the namespace gives the pod GPUs, or rejects it; those who may write it can change that",
     RESOURCE_QUOTA: "a key of a ResourceQuota limits no GPU, or counts pods that wait in line",
     WORKLOADS: "an object names GPUs where gpu-admission finds no pods",
     CONFIGURATION: "an object of gpu-admission.dev is valid and in force",

@@ -47,7 +47,7 @@ def scan(
 ) -> None:
     """Evaluate a cluster's pods and workloads as if created now.
 
-    Nothing needs to be installed, and nothing in the cluster is changed. Shows what would be refused, changed and warned about,
+    Nothing needs to be installed, and nothing in the cluster is changed. Shows what would be denied, changed and warned about,
     who holds which GPUs, and which resources and devices no rule or quota knows; it proposes GPUClasses, GPUQuotas,
     ClusterGPUQuotas and exemptions.
 

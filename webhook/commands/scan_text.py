@@ -31,13 +31,13 @@ MORE_HINT = "see -o html or -o json"
 MAX_NAMESPACES = 20
 MAX_QUOTAS = 8
 MAX_SIZES = 5
-STYLES = {Effect.REFUSED: "red", Effect.CHANGED: "", Effect.WARNED: "yellow", Effect.LOGGED: "dim"}
+STYLES = {Effect.DENIED: "red", Effect.CHANGED: "", Effect.WARNED: "yellow", Effect.LOGGED: "dim"}
 TITLES = {
-    Effect.REFUSED: "Would be refused",
+    Effect.DENIED: "Would be denied",
     Effect.WARNED: "Would be warned about",
     Effect.LOGGED: "Would only be logged",
 }
-SHOWN_EFFECTS = (Effect.REFUSED, Effect.CHANGED, Effect.WARNED)
+SHOWN_EFFECTS = (Effect.DENIED, Effect.CHANGED, Effect.WARNED)
 """Columns of namespaces."""
 
 
@@ -45,7 +45,7 @@ def print_text(screen: Screen, report: ScanReport, directory: Path | None) -> No
     _overview(screen, report)
     for effect in TITLES:
         _problems(screen, effect, [problem for problem in report.problems if problem.effect is effect])
-        if effect is Effect.REFUSED:
+        if effect is Effect.DENIED:
             _changes(screen, report.changes)
     _namespaces(screen, report)
     _classes(screen, report)
@@ -168,7 +168,7 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
         paragraph(f"{directory} is not written: nothing is missing in policy, classes and quotas")
         return
     for rule in proposal.relaxed:
-        paragraph(f"rule {rule} in mode warn: it would refuse pods of the cluster")
+        paragraph(f"rule {rule} in mode warn: it would deny pods of the cluster")
     for namespace, rules in proposal.exemptions.items():
         paragraph(f"exemption of {namespace} from {', '.join(rules)}: device plugins or exporters run there")
     if proposal.classes:
@@ -184,8 +184,8 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
     if directory is None:
         paragraph("--propose DIRECTORY writes these documents, once they were tried on the pods")
         return
-    tried = f"{proposal.refused or 'none'} of the pods would be refused"
-    style = "red" if proposal.refused else "green"
+    tried = f"{proposal.denied or 'none'} of the pods would be denied"
+    style = "red" if proposal.denied else "green"
     paragraph(f"written to {directory}: {', '.join(proposal.files)}; {tried}", style=style)
 
 

@@ -268,8 +268,8 @@ def _audited(screen: Screen, audited: AuditedPods) -> None:
     rules = ", ".join(f"{rule} ({pods})" for rule, pods in audited.by_rule.items())
     by_rule = f", by rule {rules}" if rules else ""
     _heading(screen, "only audited")
-    text = f"in {time} {audited.refused or 'none'} of {counted(audited.pods, 'pod')} would have been refused{by_rule}"
-    screen.paragraph(text, indent=2, hanging=0, style="yellow" if audited.refused else "")
+    text = f"in {time} {audited.denied or 'none'} of {counted(audited.pods, 'pod')} would have been denied{by_rule}"
+    screen.paragraph(text, indent=2, hanging=0, style="yellow" if audited.denied else "")
 
 
 def _findings(screen: Screen, status: ClusterStatus) -> None:

@@ -29,7 +29,7 @@ from webhook.tools.why.problems import Problem, Problems, read_problems
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
 """Answers for which the command exits with 0."""
 STYLES = {
-    Answer.REFUSED: "red",
+    Answer.DENIED: "red",
     **dict.fromkeys((Answer.PENDING, Answer.GATED, Answer.WAITING, Answer.UNKNOWN), "yellow"),
 }
 OBSTACLES = frozenset({Source.POLICY, Source.QUOTA, Source.NODES})
@@ -126,7 +126,7 @@ def show_problems(screen: Screen, listing: Problems) -> None:
 
 
 def _extent(problem: Problem, now: datetime) -> str:
-    if problem.answer is not Answer.REFUSED:
+    if problem.answer is not Answer.DENIED:
         return f"{counted(problem.count, 'pod')} {problem.answer.value} since {utc(problem.first, now)}"
     if not problem.count:
         return f"denied since {utc(problem.first, now)}"

@@ -179,14 +179,14 @@ def read_schemas(api: ApiClient, kinds: Iterable[WorkloadKind], seconds: float |
     """
     schemas: Schemas = {}
     began = monotonic()
-    for row in kinds:
+    for workload_kind in kinds:
         timeout = None if seconds is None else max(began + seconds - monotonic(), 0.001)
         try:
             schemas |= schemas_of(
-                msgspec.json.decode(api.get(f"{DEFINITIONS}/{row.definition}", timeout=timeout))
+                msgspec.json.decode(api.get(f"{DEFINITIONS}/{workload_kind.definition}", timeout=timeout))
             )
         except (errors.NotFound, errors.Forbidden) as error:
-            log.info("paths of %s are not checked: %s", row.kind, error)
+            log.info("paths of %s are not checked: %s", workload_kind.kind, error)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             if seconds is None:
                 raise
@@ -296,15 +296,15 @@ class ClusterSource(ConfigurationSource):
         last_good = self.evaluated.documents if self.evaluated else None
         chosen = choose(self._records(), last_good, self.devices)
         before, version = self.state, chosen.configuration.version
-        refused = tuple(map(str, chosen.problems))
+        rejected = tuple(map(str, chosen.problems))
         if version != before.version or self.configuration.devices != chosen.configuration.devices:
             self.configuration = chosen.configuration  # taints of devices are of no version
         if version != before.version:
             log.info("configuration version %s is in force", version)
         loaded_at = before.loaded_at if version == before.version else time()
-        self.state = ConfigurationState(version, loaded_at, refused)
-        if refused != before.refused:
-            self.state.log_refused()
+        self.state = ConfigurationState(version, loaded_at, rejected)
+        if rejected != before.rejected:
+            self.state.log_rejected()
         self.evaluated = chosen
         if not self._read.is_set() or self.state != before:
             self._read.set()

@@ -37,18 +37,18 @@ def schemas_of(definition: Any) -> Schemas:
 
 def kind_problems(kinds: Iterable[WorkloadKind], schemas: Schemas) -> Iterator[tuple[str, str]]:
     """Yield (path in their document, sentence) for every path that no version has, with the nearest field of the last one."""
-    for index, row in enumerate(kinds):
-        for field, way in _paths(row):
-            wrong = [_wrong(version, way) for version in schemas.get(row.key, ())]
+    for index, workload_kind in enumerate(kinds):
+        for field, way in _paths(workload_kind):
+            wrong = [_wrong(version, way) for version in schemas.get(workload_kind.key, ())]
             if wrong and all(wrong):
                 sentence = f"must be a path of the CustomResourceDefinition: {wrong[-1]}"
                 yield f"spec.workloadKinds[{index}].{field}", sentence
 
 
-def _paths(row: WorkloadKind) -> Iterator[tuple[str, Steps]]:
-    """Yield each field of the row that has a path into the object, and the steps of that path."""
-    yield from ((field, steps(path)) for field, path in row.own_paths.items())
-    for index, pods in enumerate(row.pods):
+def _paths(workload_kind: WorkloadKind) -> Iterator[tuple[str, Steps]]:
+    """Yield each field of the workload_kind that has a path into the object, and the steps of that path."""
+    yield from ((field, steps(path)) for field, path in workload_kind.own_paths.items())
+    for index, pods in enumerate(workload_kind.pods):
         for field, path in ("path", pods.path), *pods.other_paths.items():
             yield f"pods[{index}].{field}", steps(path, pods.path)
         for field, text in pods.factor_texts.items():

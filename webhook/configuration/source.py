@@ -34,13 +34,13 @@ class ConfigurationState(msgspec.Struct, frozen=True):
 
     version: str
     loaded_at: float
-    refused: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
     read: bool = True
     """False while the built-in documents are in force because no others could be read yet."""
 
-    def log_refused(self) -> None:
-        if self.refused:
-            problems = "; ".join(self.refused)
+    def log_rejected(self) -> None:
+        if self.rejected:
+            problems = "; ".join(self.rejected)
             log.error("new configuration rejected, version %s stays in force: %s", self.version, problems)
 
 
@@ -108,7 +108,7 @@ def readiness_details(source: ConfigurationSource) -> dict[str, Any]:
         "from": source.origin,
         "version": state.version,
         "loadedAt": datetime.fromtimestamp(state.loaded_at, UTC).isoformat(timespec="seconds"),
-        "refused": list(state.refused),
+        "rejected": list(state.rejected),
     }
     if unconfirmed is not None:
         detail["unconfirmedSeconds"] = round(unconfirmed, 1)
@@ -130,7 +130,7 @@ class ConfigurationCollector(Collector):
         yield GaugeMetricFamily(
             "gpu_admission_config_valid",
             "1 if the newest configuration is in force; 0 if it was rejected or could not be read, and an older one is.",
-            value=float(state.read and not state.refused),
+            value=float(state.read and not state.rejected),
         )
         info = GaugeMetricFamily(
             "gpu_admission_config_info", "Version of the configuration in force.", labels=["version", "from"]
@@ -190,8 +190,8 @@ class DirectorySource(ConfigurationSource):
             try:
                 self._load()
             except ConfigurationError as error:
-                self.state = msgspec.structs.replace(self.state, refused=tuple(map(str, error.problems)))
-                self.state.log_refused()
+                self.state = msgspec.structs.replace(self.state, rejected=tuple(map(str, error.problems)))
+                self.state.log_rejected()
             else:
                 log.info("configuration version %s is in force", self.state.version)
         if is_read:

@@ -4,7 +4,7 @@ The built-in rows are such a document, too (`builtin/workload-kinds.yaml`); a ro
 kind. Kinds do not change the demand of pods, nor the digest of the mapping.
 
 A path starts at the object. `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
-Where another path of the row begins with the same steps as that of the pods, it means the same keys and items. With a point in
+Where another path of the kind begins with the same steps as that of the pods, it means the same keys and items. With a point in
 front, it starts beside the last step of the pods' path: `.replicas` beside `spec.tasks[].template` is `spec.tasks[].replicas`.
 """
 
@@ -167,7 +167,7 @@ class PodPath(_Row, frozen=True):
         return {f"{field}[{index}]": text for field in texts for index, text in enumerate(texts[field])}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the row, sentence) for every invalid value."""
+        """Yield (path below it, sentence) for every invalid value."""
         if not _PATH.fullmatch(self.path) or self.path.startswith("."):
             yield "path", "must be a path such as spec.workers[].template, with * for every key"
         if self.form is PodForm.AMOUNTS and not self.gpus:
@@ -294,7 +294,7 @@ class WorkloadKind(_Row, frozen=True):
         return {field: path for field, path in paths.items() if path}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the row, sentence) for every invalid value."""
+        """Yield (path below it, sentence) for every invalid value."""
         if self.group and not is_dns_subdomain(self.group):
             yield "group", "must be an API group such as example.com"
         if not _KIND.fullmatch(self.kind):
@@ -303,8 +303,8 @@ class WorkloadKind(_Row, frozen=True):
             yield "resource", "must be the plural in the API's paths, such as trainingjobs"
         if len(self.pods) > MAX_PATHS:
             yield "pods", f"must have at most {MAX_PATHS} items"
-        for index, row in enumerate(self.pods):
-            yield from ((f"pods[{index}].{field}", text) for field, text in row.problems())
+        for index, pods in enumerate(self.pods):
+            yield from ((f"pods[{index}].{field}", text) for field, text in pods.problems())
         for index, reference in enumerate(self.refers):
             yield from ((f"refers[{index}].{field}", text) for field, text in reference.problems())
         for field, path in self.own_paths.items():
@@ -324,18 +324,21 @@ class WorkloadKindsSpec(_Row, frozen=True):
         if len(self.workload_kinds) > MAX_WORKLOAD_KINDS:
             yield "workloadKinds", f"must have at most {MAX_WORKLOAD_KINDS} items"
         known: set[tuple[str, str]] = set()
-        for index, row in enumerate(self.workload_kinds):
-            if row.key in known:
-                yield f"workloadKinds[{index}].kind", f"Duplicate value: {row.kind} of {row.group or 'core'}"
-            known.add(row.key)
-            yield from ((f"workloadKinds[{index}].{field}", text) for field, text in row.problems())
+        for index, workload_kind in enumerate(self.workload_kinds):
+            if workload_kind.key in known:
+                yield (
+                    f"workloadKinds[{index}].kind",
+                    f"Duplicate value: {workload_kind.kind} of {workload_kind.group or 'core'}",
+                )
+            known.add(workload_kind.key)
+            yield from ((f"workloadKinds[{index}].{field}", text) for field, text in workload_kind.problems())
 
 
-def workload_kinds(rows: Iterable[WorkloadKind]) -> WorkloadKinds:
-    """Return the rows by kind; the first row of a kind counts."""
+def workload_kinds(workload_kinds: Iterable[WorkloadKind]) -> WorkloadKinds:
+    """Return the workload_kinds by kind; the first workload_kind of a kind counts."""
     by_kind: dict[tuple[str, str], WorkloadKind] = {}
-    for row in rows:
-        by_kind.setdefault(row.key, row)
+    for workload_kind in workload_kinds:
+        by_kind.setdefault(workload_kind.key, workload_kind)
     return by_kind
 
 

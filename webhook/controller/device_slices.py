@@ -123,8 +123,9 @@ class DeviceSlices:
         if informer is None or not informer.synced:
             return
         mapping = self._configuration().resource_mapping
+        # First the revision: the watch has the informer's lock while it tells of a change.
+        revision = informer.position().revision
         with self._lock:
-            revision = informer.position().revision
             differs = self._pools.count(mapping)
         if differs:
             self._numbers = {}

@@ -1,6 +1,6 @@
 """The status of every GPUPolicy, GPUClass and GPUResourceMapping: in force, invalid with every problem, or held back by another.
 
-The leader writes it, and an Event when a document is refused, paused or resumed. No decision depends on them.
+The leader writes it, and an Event when a document is rejected, paused or resumed. No decision depends on them.
 """
 
 import logging
@@ -29,7 +29,7 @@ from webhook.configuration.documents import API_VERSION, PAUSE, is_pause
 
 LOOK_SECONDS = 0.5
 FAILED_SECONDS = 10.0
-REFUSED, PAUSED, RESUMED = "Refused", "Paused", "Resumed"
+REJECTED, PAUSED, RESUMED = "Rejected", "Paused", "Resumed"
 """Reasons of Events."""
 
 log = logging.getLogger("gpu_admission.configuration")
@@ -90,11 +90,11 @@ def status_patch(before: DocumentStatus, after: DocumentStatus) -> list[dict[str
 
 
 def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[EventRecord]:
-    """Yield an Event if the new status says that the document was refused, paused or resumed."""
+    """Yield an Event if the new status says that the document was rejected, paused or resumed."""
     [condition] = status.conditions
     known = {each.message for each in record.status.conditions}
     if condition.reason == INVALID and condition.message not in known:
-        yield _event_record(record, REFUSED, condition.message.replace("\n", " "), now)
+        yield _event_record(record, REJECTED, condition.message.replace("\n", " "), now)
     before, after = (_paused_until(spec, now) for spec in (record.status.accepted, status.accepted))
     if after is not None and after != before:
         only_log = f"until {utc(after)} its rules only log what they would deny or change"

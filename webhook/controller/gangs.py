@@ -155,7 +155,7 @@ class Gangs:
         before, kinds = self._known.pop(namespace, {}), self._configuration().workload_kinds
         remembered: dict[GangSource, _Known] = {}
         gangs: dict[GangSource, KnownGang] = {}
-        late, pods = monotonic() + READING_SECONDS, Counter(sources)
+        deadline, pods = monotonic() + READING_SECONDS, Counter(sources)
         smaller = _smaller(before, pods)
         for source in pods:
             if not source.is_group and not may_lead_to_gang(source, kinds):
@@ -163,7 +163,9 @@ class Gangs:
             known, now = before.get(source), monotonic()
             if known is None or known.until <= now or known.gang in smaller:
                 gang, seconds = (
-                    self._found(namespace, source, known, now) if now < late else (_last(source, known), 0.0)
+                    self._read_gang(namespace, source, known, now)
+                    if now < deadline
+                    else (_last(source, known), 0.0)
                 )
                 known = _Known(gang, now + seconds, now if known is None else known.since, 0, seconds)
             remembered[source] = msgspec.structs.replace(known, pods=pods[source])
@@ -182,7 +184,7 @@ class Gangs:
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
 
-    def _found(
+    def _read_gang(
         self, namespace: str, source: GangSource, known: _Known | None, now: float
     ) -> tuple[KnownGang | None, float]:
         """Return the gang, and for how many seconds that counts."""
@@ -304,5 +306,7 @@ def _key(source: GangSource) -> str:
 def object_path(kinds: WorkloadKinds, namespace: str, api_version: str, kind: str, name: str) -> str:
     """Return the path of an object by its apiVersion. The API server takes any text as that of an owner: `v1?watch=true&`."""
     group, _, version = api_version.rpartition("/")
-    above, row = ("/apis", group, version) if group else ("/api", version), kinds.get((group, kind))
-    return api_path(*above, "namespaces", namespace, row.plural if row else plural(kind), name)
+    above, workload_kind = ("/apis", group, version) if group else ("/api", version), kinds.get((group, kind))
+    return api_path(
+        *above, "namespaces", namespace, workload_kind.plural if workload_kind else plural(kind), name
+    )

@@ -80,7 +80,7 @@ class _Result(msgspec.Struct, frozen=True):
     pods: dict[Activity, int] = {}
 
 
-_NOTHING = _Result(float("-inf"), datetime.min.replace(tzinfo=UTC))
+_NO_RESULT = _Result(float("-inf"), datetime.min.replace(tzinfo=UTC))
 
 
 @dataclass(eq=False)
@@ -96,7 +96,7 @@ class GPUUse(Collector):
     def __post_init__(self) -> None:
         self.holders_changed = Subscribers[[str]]("idle GPUs")
         self.outage_changed = Subscribers[[]]("idle GPUs")
-        self._result = self._published = _NOTHING
+        self._result = self._published = _NO_RESULT
         self._problem = NOT_YET
         self._idle: dict[str, _Idle] = {}
         """By uid of the pod."""
@@ -105,7 +105,7 @@ class GPUUse(Collector):
 
     def forget(self) -> None:
         """Forget what was measured: another process leads."""
-        self._result = self._published = _NOTHING
+        self._result = self._published = _NO_RESULT
         self._problem, self._measured_at = NOT_YET, None
         self._idle.clear()
 
@@ -119,7 +119,7 @@ class GPUUse(Collector):
             self.metrics.use_failures.inc()
             problem = str(error)
         else:
-            self._result = self._found(largest, now) if largest else _NOTHING
+            self._result = self._evaluate(largest, now) if largest else _NO_RESULT
             if largest:
                 self._measured_at = monotonic()
             else:
@@ -129,7 +129,7 @@ class GPUUse(Collector):
             level = logging.WARNING if problem else logging.INFO
             log.log(level, "%s", problem or "the use of GPUs is measured")
         former, self._published = self._published, self._current
-        if problem != before or (former is _NOTHING) is not (self._published is _NOTHING):
+        if problem != before or (former is _NO_RESULT) is not (self._published is _NO_RESULT):
             self.outage_changed()
         for namespace in former.holders.keys() | self._published.holders.keys():
             if former.holders.get(namespace) != self._published.holders.get(namespace):
@@ -144,7 +144,7 @@ class GPUUse(Collector):
         result = self._current
         if self._problem == NOT_YET and (stored := self._stored(namespace)) is not None:
             return stored  # a former leader wrote it, and the first result continues it
-        if result is _NOTHING:
+        if result is _NO_RESULT:
             return IdleGPUs(measured=self._problem)
         holders = result.holders.get(namespace, ())
         step = self.measuring.idle_after.total_seconds() / 2
@@ -177,7 +177,7 @@ class GPUUse(Collector):
     def _current(self) -> _Result:
         """The last result, none if it is too old."""
         valid = VALID_ROUNDS * self.measuring.every.total_seconds()
-        return self._result if monotonic() - self._result.at <= valid else _NOTHING
+        return self._result if monotonic() - self._result.at <= valid else _NO_RESULT
 
     def _stored(self, namespace: str) -> IdleGPUs | None:
         """Return what the status of a quota says, perhaps by a former leader."""
@@ -191,7 +191,7 @@ class GPUUse(Collector):
             largest[sample.labels.get(NAMESPACE, ""), sample.labels.get(POD, "")].append(sample.value)
         return largest
 
-    def _found(self, largest: Mapping[tuple[str, str], list[float]], now: datetime) -> _Result:
+    def _evaluate(self, largest: Mapping[tuple[str, str], list[float]], now: datetime) -> _Result:
         own = self.usage_cache.own_counter
         activities = dict.fromkeys(Activity, 0)
         holders = defaultdict[tuple[str, str], list[tuple[CountedRecord, Vector]]](list)

@@ -41,19 +41,19 @@ class Keepers:
         self._gangs, self._configuration, self._gpus_of = gangs, configuration, gpus_of
         self._known: dict[tuple[str, GangSource], tuple[Keeper | None, float]] = {}
 
-    def of(self, namespace: str, reference: GangSource | None, late: float) -> Keeper | None:
+    def of(self, namespace: str, reference: GangSource | None, deadline: float) -> Keeper | None:
         """Return the object that keeps quota for the pods of a controller, or the controller, which keeps nothing.
 
-        None if it does not exist, or was not read before `late` (monotonic).
+        None if it does not exist, or was not read before `deadline` (monotonic).
         """
         if reference is None or not reference.uid:
             return None
         key, now = (namespace, reference), monotonic()
         keeper, until = self._known.get(key, (None, 0.0))
         if until <= now:
-            if now >= late:
+            if now >= deadline:
                 return None
-            keeper, until = self._found(namespace, reference), now + UNREAD_SECONDS
+            keeper, until = self._follow(namespace, reference), now + UNREAD_SECONDS
         if len(self._known) >= REMEMBERED:
             self._known = {}
         self._known[key] = keeper, now + REMEMBERED_SECONDS if keeper and keeper.through else until
@@ -76,7 +76,7 @@ class Keepers:
         wanted = sum(number * self._gpus_of(pod) for number, pod in asked)
         return Room(sum(number for number, _ in asked) - pods, wanted - gpus)
 
-    def _found(self, namespace: str, reference: GangSource) -> Keeper | None:
+    def _follow(self, namespace: str, reference: GangSource) -> Keeper | None:
         """Follow the controllers up. What was read stays, if one above it cannot be read."""
         found: tuple[GangSource, Workload] | None = None
         at, exists = reference, False
@@ -121,11 +121,11 @@ def _is_gang(workload: Workload) -> bool:
 
 def _keeps_instead(above: Workload, below: Workload) -> bool:
     """Whether an object keeps quota instead of one below it: it makes the same pods, or the gang."""
-    row, other = above.workload_kind, below.workload_kind
-    if row is None or other is None:
+    upper, lower = above.workload_kind, below.workload_kind
+    if upper is None or lower is None:
         return False
-    is_same = row.key != other.key and row.pods == other.pods
-    return is_same or row.starts_together or (_is_gang(above) and not _is_gang(below))
+    is_same = upper.key != lower.key and upper.pods == lower.pods
+    return is_same or upper.starts_together or (_is_gang(above) and not _is_gang(below))
 
 
 def _is_over(workload: Workload) -> bool:

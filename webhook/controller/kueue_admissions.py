@@ -16,11 +16,20 @@ from time import monotonic
 import msgspec
 
 from policies.pods.pod import Container, Pod, PodSpec, Resources
+from policies.pods.quantity import QuantityError
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.kueue import GROUP, VERSIONS, Flavor, Workload, decode_flavor, decode_workload
+from webhook.cluster.kueue import (
+    GROUP,
+    VERSIONS,
+    Flavor,
+    Workload,
+    amount_of,
+    decode_flavor,
+    decode_workload,
+)
 from webhook.controller.gangs import READING_SECONDS
 from webhook.controller.keepers import Keepers
 from webhook.controller.usage_cache import UsageCache
@@ -135,16 +144,18 @@ class KueueAdmissions:
         """Return what Kueue has admitted in the namespace; nothing if that cannot be read."""
         try:
             workloads, flavors = self._listed(namespace)
-        except (errors.ApiError, msgspec.MsgspecError) as error:
+            demand = cache(partial(_demand, self._usage_cache.own_catalogue(), flavors))  # many are equal
+            in_total = partial(demand, UnclassifiedPods.TOTAL_ONLY)
+            of_each_class = partial(demand, UnclassifiedPods.MOST_EXPENSIVE)  # that the flavor leaves open
+            admitted = {each.metadata.name or "": each for each in workloads if each.is_admitted_here}
+            amounts = total(_amounts(each, in_total) for each in admitted.values())
+            rooms = {name: _amounts(each, of_each_class) for name, each in admitted.items()}
+        except (errors.ApiError, msgspec.MsgspecError, QuantityError) as error:
             log.warning("%s: what Kueue has admitted: %s", namespace, error)
-            workloads, flavors = [], {}
-        admitted = {each.metadata.name or "": each for each in workloads if each.is_admitted_here}
-        demand = cache(partial(_demand, self._usage_cache.own_catalogue(), flavors))  # many are equal
-        in_total = partial(demand, UnclassifiedPods.TOTAL_ONLY)
-        of_each_class = partial(demand, UnclassifiedPods.MOST_EXPENSIVE)  # that the flavor leaves open
+            workloads, admitted, amounts, rooms = [], {}, {}, {}
         return _Read(
-            amounts=total(_amounts(each, in_total) for each in admitted.values()),
-            rooms={name: _amounts(each, of_each_class) for name, each in admitted.items()},
+            amounts=amounts,
+            rooms=rooms,
             workload_of={uid: name for name, each in admitted.items() for uid in each.owners},
             until=monotonic() + max(READ_AGAIN_SECONDS, len(workloads) / WORKLOADS_A_SECOND),
         )
@@ -160,16 +171,16 @@ class KueueAdmissions:
         return workloads, {each.metadata.name or "": each for each in flavors}
 
 
-def _amounts(workload: Workload, demand_of: Callable[[str, str, str | int], Vector]) -> Vector:
+def _amounts(workload: Workload, demand_of: Callable[[str, frozenset[tuple[str, int]]], Vector]) -> Vector:
     """Return what Kueue has admitted of a Workload for pods that have not succeeded, and the number of those with GPUs."""
     amounts: list[Vector] = []
     for assigned, left in workload.assignments:
-        demands = [
-            demand_of(assigned.flavors.get(resource, ""), resource, amount)
-            for resource, amount in assigned.resource_usage.items()
-        ]
-        part = Fraction(left, assigned.count)
-        of_pods = {key: amount * part for key, amount in total(demands).items()}
+        on_flavors: dict[str, set[tuple[str, int]]] = {}
+        for resource, amount in assigned.resource_usage.items():
+            of_pod = int(amount_of(amount) / assigned.count)
+            on_flavors.setdefault(assigned.flavors.get(resource, ""), set()).add((resource, of_pod))
+        demand = total(demand_of(flavor, frozenset(each)) for flavor, each in on_flavors.items())
+        of_pods = {key: amount * left for key, amount in demand.items()}
         amounts.append({PODS: Fraction(left), **of_pods} if of_pods else {})
     return total(amounts)
 
@@ -179,11 +190,10 @@ def _demand(
     flavors: Mapping[str, Flavor],
     unclassified_pods: UnclassifiedPods,
     flavor: str,
-    resource: str,
-    amount: str | int,
+    requested: Iterable[tuple[str, int]],
 ) -> Vector:
-    """Return the demand of an amount on a flavor, as that of one pod."""
-    one = Container(name="main", resources=Resources(limits={resource: amount}))
+    """Return the demand of a pod that requests so much on a flavor."""
+    one = Container(name="main", resources=Resources(limits=dict(requested)))
     selector = flavors[flavor].spec.node_labels if flavor in flavors else None
     pod = Pod(given_spec=PodSpec(containers=(one,), node_selector=selector))
     return pod_demand(pod, catalogue, unclassified_pods).vector

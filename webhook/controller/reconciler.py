@@ -81,7 +81,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     ledger: QuotaLedger
     counter: UsageCounter
-    by: CatalogueVersion
+    version: CatalogueVersion
     needs_full_count: bool
 
 
@@ -136,12 +136,12 @@ class QuotaReconciler:
                 if isinstance(counting, float):
                     return counting
                 if isinstance(counting.result, Refused):
-                    former = self.refused(namespace, counting, former, started)
+                    former = self.list_again(namespace, counting, former, started)
                     continue
                 counted = self.line.credited(namespace, ledger_object.ledger, counting.result.ledger)
                 turn = self._take_turn(namespace, counted)
                 in_force = self._write(namespace, ledger_object, turn.ledger)
-                self.written(namespace, ledger_object.ledger, counting)
+                self.report_written(namespace, ledger_object.ledger, counting)
                 self.start(namespace, turn.ungate_uids)
             except LedgerConflict:
                 # Others write this ledger faster than the watch shows it. Read it first, also in the next call.
@@ -159,7 +159,7 @@ class QuotaReconciler:
             return wait
         return Counting(plan, self._reconciled(namespace, plan, self._count(namespace, plan, begun)))
 
-    def refused(
+    def list_again(
         self, namespace: str, counting: Counting, former: Revisions | None, started: float
     ) -> Revisions:
         """List again after a refused count, and return its revisions. `former` are those of the one before. Raises as `count`."""
@@ -276,7 +276,7 @@ class QuotaReconciler:
     def _counted(self, namespace: str, plan: _Plan) -> Counted:
         deleted = self.usage_cache.deleted(namespace)
         idle = self.gpu_use.idle(namespace) if self.gpu_use else {}
-        return plan.counter.count(namespace, plan.ledger, plan.by.unclassified_pods, deleted, idle)
+        return plan.counter.count(namespace, plan.ledger, plan.version.unclassified_pods, deleted, idle)
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list that starts now may expire a reservation that the present lists cannot expire."""
@@ -302,7 +302,7 @@ class QuotaReconciler:
             return versioned.ledger
         return self.swap(namespace, versioned, ledger).ledger
 
-    def written(self, namespace: str, before: QuotaLedger, counting: Counting) -> None:
+    def report_written(self, namespace: str, before: QuotaLedger, counting: Counting) -> None:
         """Report a count that was written, or was no news."""
         plan, reconciled = counting.plan, counting.result
         if isinstance(reconciled, Refused):
@@ -311,7 +311,7 @@ class QuotaReconciler:
         if ledger.class_catalogue not in {None, before.class_catalogue}:
             self.metrics.recount_time.labels(namespace).set(time())
             what = f"quota {ledger.quota_uid}" if ledger.quota_uid else "the quota of its team"
-            log.info("%s: counted by %s; %s is in force", namespace, plan.by, what)
+            log.info("%s: counted by %s; %s is in force", namespace, plan.version, what)
         self.metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
         if reconciled.expired:
             self.metrics.expired.labels(namespace).inc(len(reconciled.expired))

@@ -79,7 +79,7 @@ class Replacements:
 
     def _holder_ended(self, digest: str, holding: Holding) -> None:
         own = self._usage_cache.own_counter
-        if digest == own.digest:
+        if digest == own.digest and not holding.was_handed_over:
             self.ended(holding.record, own.pods.changed_after, has_succeeded=holding.has_succeeded)
 
     def ended(self, record: CountedRecord, after: int, *, has_succeeded: bool = False) -> None:
@@ -110,9 +110,9 @@ class Replacements:
         demand_of = demand_reader(self._usage_cache, counted)
         if demand_of is None:
             return with_keeps(counted, (), {}, now_ms())
-        late, left, added = monotonic() + READING_SECONDS, list[Ended](), list[Credit]()
+        deadline, left, added = monotonic() + READING_SECONDS, list[Ended](), list[Credit]()
         for each in ended:
-            owner = self._keepers.of(namespace, each.pod.owner, late)
+            owner = self._keepers.of(namespace, each.pod.owner, deadline)
             keeps = owner is not None and owner.through and not each.pod.never_waits
             if owner is not None and keeps and not each.has_succeeded:
                 left.append(Ended(each.pod.uid, demand_of(each.pod), owner))
@@ -131,7 +131,7 @@ class Replacements:
 
     def _learn(self, namespace: str) -> None:
         """Read which objects keep quota for the pods that run, while their owners exist."""
-        late = monotonic() + LEARNING_SECONDS
+        deadline = monotonic() + LEARNING_SECONDS
         with self._lock:
             is_first = namespace not in self._unlearned
             unlearned = self._unlearned.pop(namespace, set())
@@ -139,8 +139,8 @@ class Replacements:
         if is_first:
             pods = self._usage_cache.own_counter.sums.pods(namespace)
             unlearned = {pod.owner for pod in pods if pod.owner and pod.holds_quota}
-        while unlearned and monotonic() < late:
-            self._keepers.of(namespace, unlearned.pop(), late)
+        while unlearned and monotonic() < deadline:
+            self._keepers.of(namespace, unlearned.pop(), deadline)
         if unlearned:
             with self._lock:
                 self._unlearned[namespace] |= unlearned
@@ -159,9 +159,9 @@ class Replacements:
             if pod.holds_quota or pod.uid in ledger.reservations.lifts:
                 live.setdefault(keeper_of(pod), []).append(demand_of(pod).get(GPUS, NOTHING))
         rooms: dict[str, Room | None] = {}
-        late = monotonic() + READING_SECONDS
+        deadline = monotonic() + READING_SECONDS
         for uid, keeper in keepers.items():
-            if monotonic() >= late:
+            if monotonic() >= deadline:
                 break
             try:
                 rooms[uid] = self._keepers.room(namespace, keeper, live.get(uid, ()))
@@ -171,24 +171,24 @@ class Replacements:
 
     def keeper_of(self, namespace: str, keepers: Iterable[Keeper]) -> Callable[[PodRecord], str]:
         """Return a function: pod → uid of the one of these objects that keeps quota for it, "" if none does."""
-        late, by_uid = monotonic() + READING_SECONDS, {each.uid: each for each in keepers}
+        deadline, by_uid = monotonic() + READING_SECONDS, {each.uid: each for each in keepers}
         kinds = {each.through for each in by_uid.values()}
 
         def keeper_of(pod: PodRecord) -> str:
             may_have = pod.owner is not None and pod.owner.kind in kinds
-            keeper = self._keepers.of(namespace, pod.owner, late) if may_have else None
+            keeper = self._keepers.of(namespace, pod.owner, deadline) if may_have else None
             return keeper.uid if keeper is not None and keeper.uid in by_uid else ""
 
         return keeper_of
 
     def _ended_between(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> list[_Ended]:
         """Return the pods that ended since `former` was counted. What ended before is forgotten."""
-        counted_before, late = former.revisions.pods, now_ms() - REPLACED_MS
+        counted_before, oldest = former.revisions.pods, now_ms() - REPLACED_MS
         with self._lock:
             ended = [
                 each
                 for each in self._ended.pop(namespace, ())
-                if each.after >= counted_before and each.at > late
+                if each.after >= counted_before and each.at > oldest
             ]
             if ended:
                 self._ended[namespace] = deque(ended, MAX_ENDED)
@@ -197,11 +197,11 @@ class Replacements:
     def credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[PodRecord], str]:
         """Return a function: pod → owner of its credits, "" without one. Other owners are not read."""
         holders = {each.holder for each in ledger.credits}
-        late = monotonic() + READING_SECONDS
+        deadline = monotonic() + READING_SECONDS
 
         def credited_owner(pod: PodRecord) -> str:
             may_have = bool(holders) and holder_key(pod.holder) in holders
-            owner = self._keepers.of(namespace, pod.owner, late) if may_have else None
+            owner = self._keepers.of(namespace, pod.owner, deadline) if may_have else None
             return owner_key(pod.holder, owner.uid) if owner else ""
 
         return credited_owner

@@ -39,7 +39,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 Outcome = float | LedgerError | errors.ApiError | None
 """The outcome for one name: the seconds until it is reconciled again, None if only a change requires that, or the error."""
-_Known = tuple[QuotaLedger, Counting]
+_CountedLedger = tuple[QuotaLedger, Counting]
 """A ledger as it stands in the object, and its count."""
 
 
@@ -122,7 +122,7 @@ class TeamReconciler:
 
     def _count(self, team_object: str, due: list[str], outcomes: dict[str, Outcome]) -> None:
         begun = monotonic()
-        known: dict[str, _Known] = {}
+        counts: dict[str, _CountedLedger] = {}
         former: dict[str, Revisions] = {}
         spec: Team | None = None
         while monotonic() < begun + CONTEND_SECONDS:
@@ -135,13 +135,13 @@ class TeamReconciler:
                         # It left already: this finds where its ledger is now.
                         self._leave(team_object, namespace, outcomes)
                 due = [name for name in due if outcomes[name] is None]
-                known = {name: known[name] for name in due if name in known}
+                counts = {name: counts[name] for name in due if name in counts}
                 if stored is None:
                     return
                 if stored.team_ledgers.team != spec:  # it may have other dimensions
-                    known, spec = {}, stored.team_ledgers.team
-                again = self._counted(stored.team_ledgers, due, known, former, outcomes, begun)
-                self._write(stored, known, outcomes, has_turns=not again)
+                    counts, spec = {}, stored.team_ledgers.team
+                again = self._counted(stored.team_ledgers, due, counts, former, outcomes, begun)
+                self._write(stored, counts, outcomes, has_turns=not again)
                 self._contended.discard(team_object)
             except LedgerConflict:
                 # Others write this object faster than the watch shows it, so read it. Counts of unchanged ledgers stay valid.
@@ -157,18 +157,18 @@ class TeamReconciler:
         self,
         ledgers: TeamLedgers,
         due: Sequence[str],
-        known: dict[str, _Known],
+        counts: dict[str, _CountedLedger],
         former: dict[str, Revisions],
         outcomes: dict[str, Outcome],
         begun: float,
     ) -> list[str]:
-        """Count the ledgers that changed since they were counted, into `known`. Return those that must be counted again."""
+        """Count the ledgers that changed since they were counted, into `counts`. Return those that must be counted again."""
         again = []
         for namespace in due:
             ledger, started = ledgers.ledgers[namespace], monotonic()
-            if namespace in known and known[namespace][0] == ledger:
+            if namespace in counts and counts[namespace][0] == ledger:
                 continue
-            known.pop(namespace, None)
+            counts.pop(namespace, None)
             if started > begun + CONTEND_SECONDS:
                 outcomes[namespace] = CONTENDED_RETRY_SECONDS
                 continue
@@ -179,10 +179,10 @@ class TeamReconciler:
                     outcomes[namespace] = counting
                 elif isinstance(counting.result, Refused):
                     before = former.get(namespace)
-                    former[namespace] = self._quotas.refused(namespace, counting, before, started)
+                    former[namespace] = self._quotas.list_again(namespace, counting, before, started)
                     again.append(namespace)
                 else:
-                    known[namespace] = ledger, counting
+                    counts[namespace] = ledger, counting
             except (LedgerError, errors.ApiError) as error:
                 outcomes[namespace] = error
         return again
@@ -190,7 +190,7 @@ class TeamReconciler:
     def _write(
         self,
         stored: VersionedTeamLedgers,
-        known: Mapping[str, _Known],
+        counts: Mapping[str, _CountedLedger],
         outcomes: dict[str, Outcome],
         *,
         has_turns: bool,
@@ -200,18 +200,18 @@ class TeamReconciler:
         `has_turns`: every due namespace is counted, so pods may start. Otherwise they would pass the pods of one that is not.
         """
         before = counted = after = stored.team_ledgers
-        for namespace, (former, counting) in known.items():
+        for namespace, (former, counting) in counts.items():
             if not isinstance(counting.result, Refused):
                 ledger = self._line.credited(namespace, former, counting.result.ledger)
                 counted = counted.with_ledger(namespace, ledger)
-        turn = self._line.take_team_turn(counted, known if has_turns else ())
-        for namespace, (former, _) in known.items():
+        turn = self._line.take_team_turn(counted, counts if has_turns else ())
+        for namespace, (former, _) in counts.items():
             if is_news(former, turn.team_ledgers.ledgers[namespace]):
                 after = after.with_ledger(namespace, turn.team_ledgers.ledgers[namespace])
         if after is not before:
             self._observed.observe_team(self._store.swap_team(stored.version, after, CALL_SECONDS))
-        for namespace, (former, counting) in known.items():
-            self._quotas.written(namespace, former, counting)
+        for namespace, (former, counting) in counts.items():
+            self._quotas.report_written(namespace, former, counting)
             self._quotas.start(namespace, turn.ungate_uids(namespace))
             if has_turns:
                 outcomes[namespace] = self._quotas.seconds_until_next(namespace, after.ledgers[namespace])

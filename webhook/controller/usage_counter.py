@@ -47,13 +47,14 @@ _Change = Callable[[Any, Any], frozenset[str]]
 class Holding(msgspec.Struct, frozen=True):
     """A pod or claim with demand. `counted` has the fields `demand` and `class` of its line.
 
-    `has_succeeded`: it ended so, and nobody deleted it.
+    `has_succeeded`: it ended so, and nobody deleted it. `was_handed_over`: its owner was another one before.
     """
 
     kind: str
     record: CountedRecord
     counted: dict[str, Any]
     has_succeeded: bool = False
+    was_handed_over: bool = False
 
 
 class UsageEvents:
@@ -98,6 +99,8 @@ class UsageCounter:
         self._events = events
         self._history = history or ClaimHistory()
         self._stopping = threading.Event()
+        self._handed_over = set[str]()
+        """The uids of stored pods whose owner was another one before."""
         self._slices = slices
         kinds = catalogue.resource_mapping.device_kinds
         kind_of = partial(slices.kind_of, kinds) if slices else unknown_kind
@@ -312,9 +315,19 @@ class UsageCounter:
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and ends else None
         namespaces = self._summed(change, before, after)
+        if (
+            isinstance(before, PodRecord)
+            and isinstance(after, PodRecord)
+            and before.owner not in {None, after.owner}
+        ):
+            self._handed_over.add(after.uid)
         if held is not None:
             succeeded = isinstance(after, PodRecord) and after.has_succeeded and not after.is_deleted
-            self._events.ended(self.digest, msgspec.structs.replace(held, has_succeeded=succeeded))
+            handed_over = held.record.uid in self._handed_over
+            ended = msgspec.structs.replace(held, has_succeeded=succeeded, was_handed_over=handed_over)
+            self._events.ended(self.digest, ended)
+        if before is not None and after is None:
+            self._handed_over.discard(before.uid)
         # The first list is not news: the log has a line for everything that is held, in portions.
         begins = self.synced and _is_counted(after) and not _is_counted(before)
         if after is not None and begins and (new := self._holding(after)) is not None:

@@ -132,7 +132,7 @@ class WaitingLine:
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
         is_needed = pods or ledger.marks or ledger.credits or ledger.reservations.lifts
         if ledger.class_catalogue is None or not is_needed:
-            self._reports.nobody(namespace)
+            self._reports.nobody_waits(namespace)
             self._gangs.forget(namespace)
             self._kueue.forget(namespace)
             self._lifted.pop(namespace, None)
@@ -282,8 +282,8 @@ class WaitingLine:
         before, now = self._aside.get(pod.uid), monotonic()
         pause = min(max(FIRST_PAUSE, 2 * before.pause), LONGEST_PAUSE) if before else FIRST_PAUSE
         with self._lock:
-            late = [uid for uid, each in self._aside.items() if each.until + LONGEST_PAUSE < now]
-            for uid in late:
+            stale = [uid for uid, each in self._aside.items() if each.until + LONGEST_PAUSE < now]
+            for uid in stale:
                 del self._aside[uid]
             self._aside[pod.uid] = _Aside(version, pause, now + pause)
         self._reports.denied(pod, problem)

@@ -71,7 +71,7 @@ class WaitingReports:
         self.changed = Subscribers[[str]]("waiting pods")
         self.gate_removed = Subscribers[[PodRecord]]("waiting pods")
         self._lock = threading.Lock()
-        self._said: dict[str, dict[str, tuple[Standing, float]]] = {}
+        self._last_reasons: dict[str, dict[str, tuple[Standing, float]]] = {}
         """By namespace and uid: why a pod waits, and when its next Event is due (monotonic)."""
         self._denials: dict[str, str] = {}
         """By uid: why the gate of a pod could not be removed."""
@@ -130,10 +130,10 @@ class WaitingReports:
             why = self._message(uid, members, turn, turn.ledger, where="in line")
             self._event(pods[uid], QUEUED, f"waiting for quota: {why}")
 
-    def nobody(self, namespace: str) -> None:
+    def nobody_waits(self, namespace: str) -> None:
         """Forget a namespace in which nobody waits."""
         with self._lock:
-            self._forget_denials(self._said.pop(namespace, {}))
+            self._forget_denials(self._last_reasons.pop(namespace, {}))
         self._shown.pop(namespace, None)
 
     def started(self, pod: PodRecord) -> None:
@@ -152,7 +152,7 @@ class WaitingReports:
         """Report that the gate of a pod could not be removed."""
         self._metrics.lifts_denied.labels(pod.namespace).inc()
         with self._lock:
-            if pod.uid in self._said.get(pod.namespace, ()):  # else nothing would forget it
+            if pod.uid in self._last_reasons.get(pod.namespace, ()):  # else nothing would forget it
                 self._denials[pod.uid] = truncate(problem, LONGEST_DENIAL)
         message = f"it is its turn, but its scheduling gate could not be removed: {problem}"
         self._event(pod, NOT_STARTED, message)
@@ -160,8 +160,8 @@ class WaitingReports:
     def _due(self, namespace: str, places: Mapping[str, Place]) -> list[str]:
         now = monotonic()
         with self._lock:
-            before = self._said.get(namespace, {})
-            noted: dict[str, tuple[Standing, float]] = {}
+            before = self._last_reasons.get(namespace, {})
+            reasons: dict[str, tuple[Standing, float]] = {}
             due = []
             for uid, place in places.items():
                 known = before.get(uid)
@@ -173,9 +173,9 @@ class WaitingReports:
                 elif (is_new or (known and known[1] <= now)) and place.standing is not Standing.STARTING:
                     due.append(uid)
                     known = place.standing, now + REPEAT_SECONDS
-                noted[uid] = known or (place.standing, now + REPEAT_SECONDS)
-            self._said[namespace] = noted
-            self._forget_denials(before.keys() - noted.keys())
+                reasons[uid] = known or (place.standing, now + REPEAT_SECONDS)
+            self._last_reasons[namespace] = reasons
+            self._forget_denials(before.keys() - reasons.keys())
         return due
 
     def _forget_denials(self, uids: Iterable[str]) -> None:

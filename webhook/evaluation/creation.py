@@ -39,8 +39,8 @@ def evaluate_creation(
         nodes = by.facts.named_nodes()
         demand = quota_request_for_pod("review", final, None, by.configuration, nodes, line=line)
         validated = by.reserve(validated, demand)
-    refused = by.tried(by.refused(policy, final), creation, pod)
-    validated = validated.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
+    by_limits = by.with_helpful_choices(by.by_limit_ranges(policy, final), creation, pod)
+    validated = validated.with_findings(by_limits.findings(Outcome.DENIED), Mode.ENFORCE)
     rest = not_repeated(validated.violations, mutated.violations)
     return [mutated, replace(validated, violations=tuple(rest))]
 
@@ -62,9 +62,9 @@ def evaluate_template(
         return too_long
     creation = Creation(Phase.TEMPLATE, policy, kind == "DaemonSet", owner)
     decision = by.evaluate(creation, pod)
-    refused = by.refused(policy, decision.pod or pod, is_partial=is_partial)
-    refused = by.tried(refused, creation, pod)
-    return decision.with_findings(refused.findings(Outcome.DENIED), Mode.ENFORCE)
+    by_limits = by.by_limit_ranges(policy, decision.pod or pod, is_partial=is_partial)
+    by_limits = by.with_helpful_choices(by_limits, creation, pod)
+    return decision.with_findings(by_limits.findings(Outcome.DENIED), Mode.ENFORCE)
 
 
 def is_reviewed(pod: Pod, resource_mapping: ResourceMapping) -> bool:

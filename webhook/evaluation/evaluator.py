@@ -104,7 +104,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         findings = tuple(borrowed_claims(pod, policy.namespace, self.facts.is_made_for_pod))[:MAX_FINDINGS]
         return Decision.of_findings(policy, findings, Mode.ENFORCE) if findings else None
 
-    def _rules(
+    def _rule_pass(
         self,
         creation: Creation,
         pod: Pod | None = None,
@@ -118,7 +118,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         configuration, policy, pod = self.configuration, creation.policy, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
-        seen, claimed = with_accelerator_claims_only(pod, claims, mapping)
+        seen, device_classes = with_accelerator_claims_only(pod, claims, mapping)
         of_claims = ClaimedClasses(mapping, gpu_classes, configuration.devices.taints)
         only = [claims.get(each.name) for each in seen.spec.resource_claims or ()]
         claim_classes = {name: of_claims.of_claim(each) for name, each in claims.items()}
@@ -128,7 +128,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             now=self.now,
             classes=gpu_classes,
             resource_mapping=mapping,
-            claimed=claimed,
+            device_classes=device_classes,
             claim_classes={name: classes for name, classes in claim_classes.items() if classes},
             claimed_gpus=of_claims.number(only[0]) if len(only) == 1 and only[0] else None,
             device_taints=configuration.devices.taints,
@@ -168,7 +168,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             and (known := self.cache.cached_decision(key, policy, self.facts.nodes())) is not None
         ):
             return known if is_update else within_quota(known)
-        rules = self._rules(creation, pod, is_update=is_update, limits=limits)
+        rules = self._rule_pass(creation, pod, is_update=is_update, limits=limits)
         match phase:
             case Phase.MUTATE:
                 rules.mutate_pod()
@@ -186,7 +186,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             if not is_update:
                 by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
                 others = partial(ways_of, by_author, rules.context)
-                decision = self.tried(decision, creation, by_author, others)
+                decision = self.with_helpful_choices(decision, creation, by_author, others)
         if phase is Phase.MUTATE:
             decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
         if is_cacheable:
@@ -220,7 +220,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return what tries choices, in at most half of the time that is left."""
         return replace(self, tries_choices=False, deadline=(monotonic() + self.deadline) / 2)
 
-    def tried(
+    def with_helpful_choices(
         self,
         decision: Decision,
         creation: Creation,
@@ -257,7 +257,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         is_template = phase is Phase.TEMPLATE
         first = by.evaluate(creation if is_template else replace(creation, phase=Phase.MUTATE), pod)
         yield first.violations
-        yield by.refused(policy, first.pod or pod).violations
+        yield by.by_limit_ranges(policy, first.pod or pod).violations
         if is_template:
             return
         admitted = first.pod or pod
@@ -281,7 +281,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         limits = self.facts.limits_of(policy.namespace)
         return as_admitted(pod, limits) if limits is not None else pod
 
-    def refused(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
+    def by_limit_ranges(self, policy: EffectivePolicy, pod: Pod, *, is_partial: bool = False) -> Decision:
         """Return the decision of LimitRanges on the final pod."""
         limits, mapping = self.facts.limits_of(policy.namespace), self.configuration.resource_mapping
         findings = refusal_findings(pod, limits, mapping, is_partial=is_partial) if limits is not None else ()
@@ -299,7 +299,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         ledger = self._ledger(policy) if Need.LEDGER in needs else None
         budgets = self.facts.budgets(policy.namespace) if Need.BUDGETS in needs else None
         advised = Creation(Phase.TEMPLATE, policy)
-        rules = self._rules(advised, is_update=is_update, ledger=ledger, budgets=budgets)
+        rules = self._rule_pass(advised, is_update=is_update, ledger=ledger, budgets=budgets)
         rules.check_workload(workload)
         return rules.decision()
 
@@ -324,7 +324,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
         In every mode it warns of claims that can never fit.
         """
-        rules = self._rules(Creation(Phase.TEMPLATE, policy), ledger=self._ledger(policy))
+        rules = self._rule_pass(Creation(Phase.TEMPLATE, policy), ledger=self._ledger(policy))
         rules.check_claim(template.spec.spec if template.spec else None, "spec.spec")
         rules.check_claim_template(template)
         return rules.decision()
@@ -336,7 +336,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
         by_cluster: Kubernetes made it for a pod. Then the pod and the template, if there is one, were checked.
         """
-        rules = self._rules(Creation(Phase.VALIDATE, policy))
+        rules = self._rule_pass(Creation(Phase.VALIDATE, policy))
         if not by_cluster:
             rules.check_claim(claim.spec, "spec")
         return self.reserve(rules.decision(), request)
@@ -413,7 +413,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return partial(self.trial().findings_by_phase, creation, quota=quota)
 
     def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
-        return self._rules(Creation(Phase.VALIDATE, policy), pod).context
+        return self._rule_pass(Creation(Phase.VALIDATE, policy), pod).context
 
     def _needs(self, policy: EffectivePolicy, workload: Workload) -> frozenset[Need]:
         """Return what the rules in force need for their advice on an object."""

@@ -6,7 +6,9 @@ LIMIT_RANGE = ("", "LimitRange")
 DISRUPTION_BUDGET = ("policy", "PodDisruptionBudget")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
+CLAIM_SPECS = {CLAIM: ("spec",), CLAIM_TEMPLATE: ("spec", "spec")}
+"""Where they have the spec of a claim."""
 ADVISED = frozenset({RESOURCE_QUOTA, LIMIT_RANGE, CLAIM_TEMPLATE})
 """Kinds, with their API groups, that may get a warning: their author would not see the effect. Rules may deny templates."""
 VALIDATED_ITSELF = frozenset({RESOURCE_QUOTA, LIMIT_RANGE})
-"""Kinds of which we say what the API server refuses."""
+"""Kinds of which we say what the API server rejects."""

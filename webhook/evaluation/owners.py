@@ -22,20 +22,20 @@ def owner_of(
     if reference is None:
         return NO_OWNER
     group, kind = reference.api_version.rpartition("/")[0], reference.kind
-    row = configuration.workload_kinds.get((group, kind))
+    workload_kind = configuration.workload_kinds.get((group, kind))
     owner = Owner(
         kind=kind if is_proven and len(kind) <= LONGEST_NAME else "",
-        completes=row is not None and row.runs_to_completion,
+        completes=workload_kind is not None and workload_kind.runs_to_completion,
     )
-    if row is None or not row.ends_pods or pod.spec.active_deadline_seconds is not None:
+    if workload_kind is None or not workload_kind.ends_pods or pod.spec.active_deadline_seconds is not None:
         return owner
     if facts.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
         return replace(owner, deadline_is_known=False)
     name = f"{kind}/{reference.name}"
     try:
-        deadline = facts.owner_deadline(policy.namespace, reference, row)
+        deadline = facts.owner_deadline(policy.namespace, reference, workload_kind)
     except OwnerUnread as unread:
         return replace(owner, name=name, deadline_is_known=False, problem=str(unread))
     if deadline is None:
         return owner  # without its name, which would keep equal pods from one decision
-    return replace(owner, name=name, deadline=deadline, deadline_path=row.deadline)
+    return replace(owner, name=name, deadline=deadline, deadline_path=workload_kind.deadline)

@@ -10,7 +10,7 @@ from policies.finding import Finding, truncate
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.facts import Facts
 from webhook.workloads.places import workload_pods
-from webhook.workloads.references import IN_ITS_PODS, ObjectName, Referred, referred, unread
+from webhook.workloads.references import GPUS_READ_IN_PODS, ObjectName, Referred, referred, unread
 from webhook.workloads.unread import unread_gpus
 
 MAX_READ = 16
@@ -41,7 +41,7 @@ class ReferredObjects:
         for name in names:
             missing: list[Referred] = []
             if self._leads_to_gpus(name, missing):
-                yield unread(path=name.path, message=IN_ITS_PODS(truncate(name.name)))
+                yield unread(path=name.path, message=GPUS_READ_IN_PODS(truncate(name.name)))
             elif missing:
                 unknown.append((name, missing[0]))
         if unknown:

@@ -76,7 +76,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True, dict=True):
         return self.decisions[0].pod or self.submitted
 
     @property
-    def is_refused(self) -> bool:
+    def is_denied(self) -> bool:
         return any(violation.outcome is Outcome.DENIED for violation in self.violations)
 
 
@@ -211,7 +211,7 @@ def _templates(
         decision = decision.located(place.path_in_object, place.path_of_edit)
         pods.append(EvaluatedPod(place, pod, (decision,)))
         findings += len(decision.violations)
-        is_enough = is_enough or pods[-1].is_refused
+        is_enough = is_enough or pods[-1].is_denied
         if findings >= TEMPLATE_FINDINGS and is_enough:
             break
     return pods
@@ -265,5 +265,5 @@ def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
         if admitted is not None:
             count, owner = place.count, place.owner
             yield WorkloadPods(
-                place.path, pod.submitted, count, admitted, pod.is_refused, owner, place.path_of_edit
+                place.path, pod.submitted, count, admitted, pod.is_denied, owner, place.path_of_edit
             )

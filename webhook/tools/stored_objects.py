@@ -29,7 +29,7 @@ from webhook.workloads.places import PodPlace
 class StoredObjectVerdict(Enum):
     """The result for a stored object, if it were created now."""
 
-    REFUSED = "refused"
+    DENIED = "denied"
     """It, or the pods that it makes, would be denied."""
     CHANGED = "changed"
     ACCEPTED = "accepted"
@@ -57,8 +57,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def verdict(self) -> StoredObjectVerdict:
         if self.unreadable:
             return StoredObjectVerdict.UNREADABLE
-        if any(pod.is_refused for pod in self.pods):
-            return StoredObjectVerdict.REFUSED
+        if any(pod.is_denied for pod in self.pods):
+            return StoredObjectVerdict.DENIED
         return (
             StoredObjectVerdict.CHANGED
             if any(pod.changes for pod in self.pods)

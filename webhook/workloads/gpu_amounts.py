@@ -236,8 +236,8 @@ def _has_no_gpus(value: dict[str, Any], kinds: WorkloadKinds) -> bool:
     version, kind = value.get("apiVersion"), value.get("kind")
     if not (isinstance(version, str) and isinstance(kind, str)):
         return False
-    row = kinds.get((version.rpartition("/")[0], kind))
-    return row is not None and row.has_no_gpus
+    workload_kind = kinds.get((version.rpartition("/")[0], kind))
+    return workload_kind is not None and workload_kind.has_no_gpus
 
 
 def _items(at: Parts, value: Any) -> Iterator[tuple[Parts, Any]]:

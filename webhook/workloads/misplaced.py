@@ -29,7 +29,7 @@ _misplaced = partial(
     warning,
     rule=INEFFECTIVE_FIELDS,
     reason=MISPLACED_FIELD,
-    message="must not stand here: kubectl refuses an unknown field, and other clients lose it",
+    message="must not stand here: kubectl rejects an unknown field, and other clients lose it",
 )
 
 

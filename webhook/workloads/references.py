@@ -23,7 +23,7 @@ ID = "workloads"
 MAX_NAMES = 100
 """Maximum number of objects that are read for one reference, as many as the pods that are checked."""
 
-IN_ITS_PODS = "the GPUs of {} are read only in the pods that the controller creates".format
+GPUS_READ_IN_PODS = "the GPUs of {} are read only in the pods that the controller creates".format
 unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
 
 
@@ -56,8 +56,8 @@ class Referred(msgspec.Struct, frozen=True):
 
 def referred(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: Any) -> Iterator[Referred]:
     """Yield the fields that name other objects, of an object with that API group and kind (`key`)."""
-    row = kinds.get(key)
-    for reference in row.refers if row else ():
+    workload_kind = kinds.get(key)
+    for reference in workload_kind.refers if workload_kind else ():
         found = chain.from_iterable(values(data, steps(field)) for field in reference.fields)
         for at, name in islice(found, MAX_NAMES):
             if isinstance(name, str) and name:
@@ -74,11 +74,11 @@ def referred(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: A
 
 
 def referred_kinds(kinds: WorkloadKinds) -> set[tuple[str, str]]:
-    """Return API group and resource of the kinds that the rows refer to."""
+    """Return API group and resource of the kinds that objects of these kinds refer to."""
     found = (
-        _object_name(kinds, text, f"{row.group}/", "", "")
-        for row in kinds.values()
-        for reference in row.refers
+        _object_name(kinds, text, f"{workload_kind.group}/", "", "")
+        for workload_kind in kinds.values()
+        for reference in workload_kind.refers
         for text in reference.kinds
     )
     return {(each.group, each.plural) for each in found}
@@ -88,9 +88,16 @@ def _object_name(kinds: WorkloadKinds, text: str, own_version: str, namespace: s
     """`text`: one of `kinds` of a Reference. `own_version`: the API version of the object that has it."""
     api_version, _, kind = text.rpartition("/")
     group, _, version = (api_version or own_version).rpartition("/")
-    row = kinds.get((group, kind))
-    resource = row.plural if row else plural(kind)
-    return ObjectName(group, version, kind, resource, "" if row and row.cluster_scoped else namespace, name)
+    workload_kind = kinds.get((group, kind))
+    resource = workload_kind.plural if workload_kind else plural(kind)
+    return ObjectName(
+        group,
+        version,
+        kind,
+        resource,
+        "" if workload_kind and workload_kind.cluster_scoped else namespace,
+        name,
+    )
 
 
 def with_given_values(reference: Reference, data: Any, other: Any) -> Any:

@@ -26,7 +26,7 @@ from webhook.workloads.counts import values
 from webhook.workloads.gpu_amounts import Form, gpu_amounts
 from webhook.workloads.misplaced import CONTAINER_LISTS, MAX_MISPLACED
 from webhook.workloads.places import PodPlace
-from webhook.workloads.references import IN_ITS_PODS, unread
+from webhook.workloads.references import GPUS_READ_IN_PODS, unread
 
 MAX_NAMED = 3
 """Paths of one object that a sentence names."""
@@ -65,18 +65,22 @@ def unread_gpus(
 
     Kinds of Kubernetes (GROUPS) have rule ineffective-fields, which says more; claims, and their classes and devices, are read.
     """
-    row = kinds.get((group, kind))
+    workload_kind = kinds.get((group, kind))
     # A quota object of another system requests no GPUs.
-    is_other_quota = row is None and kind.endswith("Quota")
-    is_read = GROUPS.get(kind) == group or group == DRA_GROUP or (row is not None and row.has_no_gpus)
-    if is_read or is_other_quota or (row is None and group.endswith(_OF_A_CLOUD)):
+    is_other_quota = workload_kind is None and kind.endswith("Quota")
+    is_read = (
+        GROUPS.get(kind) == group
+        or group == DRA_GROUP
+        or (workload_kind is not None and workload_kind.has_no_gpus)
+    )
+    if is_read or is_other_quota or (workload_kind is None and group.endswith(_OF_A_CLOUD)):
         return []
-    found = list(_unread(data, pods, resource_mapping, kinds, row))
+    found = list(_unread(data, pods, resource_mapping, kinds, workload_kind))
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
     lowered = kind.lower()[:LONGEST_NAME]
-    near = [] if row else get_close_matches(lowered, alike, n=1, cutoff=_ALIKE)
+    near = [] if workload_kind else get_close_matches(lowered, alike, n=1, cutoff=_ALIKE)
     # With a word more it is another kind: DynamoGraphDeploymentRequest.
     if near and not (lowered.startswith(near[0]) and len(lowered) - len(near[0]) >= _SHORTEST_WORD):
         message, meant = "no kind of this name is read, and the object contains GPU resources", alike[near[0]]
@@ -87,15 +91,21 @@ def unread_gpus(
     rest = len(found) - MAX_NAMED
     message = f"GPUs in {named}{f' and {rest} more' if rest > 0 else ''} are not read"
     of_first = partial(unread, path=field_path(found[0]))
-    if row is None and kind in _CHART_KINDS:
+    if workload_kind is None and kind in _CHART_KINDS:
         return [of_first(message=message, remedy="render the chart, and check what it makes")]
-    if row is not None and any(found[0] == at for path in row.unread for at, _ in values(data, steps(path))):
+    if workload_kind is not None and any(
+        found[0] == at for path in workload_kind.unread for at, _ in values(data, steps(path))
+    ):
         value = value_at(data, found[0])
         named = truncate(value) if isinstance(value, str) else short_path(field_path(found[0]))
-        return [of_first(message=IN_ITS_PODS(named))]
+        return [of_first(message=GPUS_READ_IN_PODS(named))]
     # A text of lines may be an object itself, whose pods are not those of this one.
     is_text = "\n" in str(value_at(data, found[0]))
-    forms = [each for each in row.pods if each.form is not PodForm.PATCH] if row and not is_text else []
+    forms = (
+        [each for each in workload_kind.pods if each.form is not PodForm.PATCH]
+        if workload_kind and not is_text
+        else []
+    )
     words = str(found[0][-1]).split(".")  # spark.executor.resource.gpu.amount is one of spec.executor
     nearest = max(
         forms,
@@ -117,7 +127,7 @@ def _unread(
     pods: Sequence[tuple[PodPlace, Pod]],
     resource_mapping: ResourceMapping,
     kinds: WorkloadKinds,
-    row: WorkloadKind | None,
+    workload_kind: WorkloadKind | None,
 ) -> Iterator[Parts]:
     """Yield the paths of the GPUs in the object that no pod requests."""
     whole: set[Parts] = set()  # pods that the object has entirely
@@ -140,15 +150,15 @@ def _unread(
         if claims := place.path_of_edit("spec.resourceClaims"):
             read.add(path_parts(claims))
         read |= {at for inner, at in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}}
-    for path in (*row.quotas, *row.repeats) if row else ():
+    for path in (*workload_kind.quotas, *workload_kind.repeats) if workload_kind else ():
         read |= {at for at, _ in values(data, steps(path))}
     requesting = [(place.at, resource_mapping.pod_requests_gpus(pod)) for place, pod in pods]
     lengths = sorted({len(each) for each in (*read, *containers)})
-    yield from _without_amount(data, row.unread if row else (), requesting)
+    yield from _without_amount(data, workload_kind.unread if workload_kind else (), requesting)
     for amount in gpu_amounts(data, resource_mapping, kinds, whole):
         # What a container runs may be a text that says anything.
         known = containers if amount.in_text else read
-        at, is_name = amount.at, row is not None and amount.form is Form.NAME
+        at, is_name = amount.at, workload_kind is not None and amount.form is Form.NAME
         if is_name or any(at[:length] in known for length in lengths):
             continue
         if amount.form is Form.RESOURCE or not _repeats(at, requesting):
@@ -184,9 +194,11 @@ def _shared_steps(path: Parts, other: Parts) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False)))
 
 
-def quota_findings(row: WorkloadKind, data: Any, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+def quota_findings(
+    workload_kind: WorkloadKind, data: Any, resource_mapping: ResourceMapping
+) -> Iterator[Finding]:
     """Yield what is wrong with the ResourceQuotas that a controller makes of the object."""
-    for at, hard in chain.from_iterable(values(data, steps(path)) for path in row.quotas):
+    for at, hard in chain.from_iterable(values(data, steps(path)) for path in workload_kind.quotas):
         members = hard.items() if isinstance(hard, dict) else ()
         amounts: ResourceList = {key: each for key, each in members if isinstance(each, str | int | float)}
         hard_at = field_path(at)

@@ -75,7 +75,8 @@ class VerdictReason(Enum):
     RESERVED = "reserved"
     ALREADY_RESERVED = "already reserved"
     NOTHING_TO_RESERVE = "nothing to reserve"
-    REFUSED = "refused"
+    UNCOUNTABLE = "uncountable"
+    """Its demand cannot be counted: `denials` says why."""
     EXCEEDED = "exceeded"
     BUDGET_SPENT = "budget spent"
     """The budget of a key of its demand is spent in this period, so waiting for free quota does not help."""
@@ -209,8 +210,8 @@ class _Batch:
             elif request.line is Line.NEVER_WAITS:
                 reason, shortfalls = self._reserve_without_gate(reservation, request)
             else:
-                passes_others = request.line is Line.BEHIND and self._passes_others(reservation, request)
-                reason, shortfalls = self._reserve(reservation, request.line, passes_others=passes_others)
+                others_go_first = request.line is Line.BEHIND and self._others_go_first(reservation, request)
+                reason, shortfalls = self._reserve(reservation, request.line, others_go_first=others_go_first)
         return ReservationVerdict(reason, shortfalls, self._reserved)
 
     def _early_reason(self, request: ReservationRequest) -> VerdictReason | None:
@@ -219,7 +220,7 @@ class _Batch:
         reservation = request.reservation
         is_counted = ledger.catalogue_versions <= request.catalogue_versions
         if request.denials:
-            return VerdictReason.REFUSED
+            return VerdictReason.UNCOUNTABLE
         if is_counted and not reservation.demand and request.line is not Line.JOINS:
             return VerdictReason.NOTHING_TO_RESERVE
         if reservation.id in reservations or reservation.id in self.added:
@@ -240,20 +241,20 @@ class _Batch:
         held = {lifts[key].id} - self.lifted if key in lifts else set[str]()
         if held:
             self._reserved = positive_difference(reserved, lifts[key].demand)
-        passes_others = not held and self._passes_others(reservation, request)
-        reason, shortfalls = self._reserve(reservation, Line.NEVER_WAITS, passes_others=passes_others)
+        others_go_first = not held and self._others_go_first(reservation, request)
+        reason, shortfalls = self._reserve(reservation, Line.NEVER_WAITS, others_go_first=others_go_first)
         if reason is VerdictReason.RESERVED:
             self.lifted |= held
             self.marks = {each: mark for each, mark in self.marks.items() if each != key}
             return reason, shortfalls
         self._reserved = reserved
-        is_late = request.owner is not None and (passes_others or key in self.marks)
+        is_late = request.owner is not None and (others_go_first or key in self.marks)
         if is_late and not any(shortfall.can_never_fit for shortfall in shortfalls):
             self.marks = marked(self.marks, key, needed, self._now, self._space)
         return reason, shortfalls
 
     def _reserve(
-        self, reservation: Reservation, line: Line, *, passes_others: bool
+        self, reservation: Reservation, line: Line, *, others_go_first: bool
     ) -> tuple[VerdictReason, tuple[Shortfall, ...]]:
         name = reservation.name or reservation.id
         joins = line is Line.JOINS and name not in self._joining and name not in self._ledger.stored_names
@@ -261,7 +262,7 @@ class _Batch:
             return VerdictReason.QUEUE_FULL, ()
         if shortfalls := self._shortfalls(reservation, self._growth(reservation)):
             return VerdictReason.EXCEEDED, shortfalls
-        if (reason := self._why_not_free(reservation, passes_others=passes_others)) is not None:
+        if (reason := self._why_not_free(reservation, others_go_first=others_go_first)) is not None:
             return reason, ()
         if self._ledger.reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             return VerdictReason.FULL, ()
@@ -274,11 +275,11 @@ class _Batch:
         """The pods that wait, with those that are being created."""
         return self._ledger.waiting + len(self._joining)
 
-    def _why_not_free(self, reservation: Reservation, *, passes_others: bool) -> VerdictReason | None:
+    def _why_not_free(self, reservation: Reservation, *, others_go_first: bool) -> VerdictReason | None:
         """Return why it may not use free quota."""
         if self._has_uncounted(reservation):
             return VerdictReason.UNCOUNTED
-        if passes_others:
+        if others_go_first:
             return VerdictReason.OTHERS_WAIT
         return VerdictReason.NOT_STORED if self._leaves_too_little(reservation) else None
 
@@ -309,7 +310,7 @@ class _Batch:
         self.added[reservation.id] = taken_over
         return VerdictReason.RESERVED, ()
 
-    def _passes_others(self, reservation: Reservation, request: ReservationRequest) -> bool:
+    def _others_go_first(self, reservation: Reservation, request: ReservationRequest) -> bool:
         """Whether others go first: in its namespace, or in its team for demand beyond the guarantee of the namespace."""
         own, demand, is_served = self._ledger, reservation.demand, request.is_served
         state = own.team_state if is_served else None

@@ -241,7 +241,7 @@ GONE = [
     Finding(
         deleted(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission"), "service-missing", SERVICE, APPLY
     ),
-    Finding(documents(policy(rules={"gpu-clas": {}})), "document-refused", "configuration of", "correct it"),
+    Finding(documents(policy(rules={"gpu-clas": {}})), "document-rejected", "configuration of", "correct it"),
 ]
 CONTROLLER = "gpu-admission-controller in gpu-admission"
 LOGS = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"

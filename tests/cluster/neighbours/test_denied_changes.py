@@ -69,11 +69,11 @@ def test_what_a_controller_may_not_change_is_said_on_the_pod_and_its_owner(insta
     assert said == {("Pod/bare", True), ("ConfigMap/set", True)}
     problems = read_problems(api, team.name, now).problems
     assert {(each.owner, each.answer) for each in problems} == {
-        ("Pod/bare", Answer.REFUSED),
-        ("ConfigMap/set", Answer.REFUSED),
+        ("Pod/bare", Answer.DENIED),
+        ("ConfigMap/set", Answer.DENIED),
     }
     explained = explain(api, "pod", "bare", team.name, now)
-    assert explained.answer is Answer.REFUSED
+    assert explained.answer is Answer.DENIED
     cause = explained.reasons[0]
     keeps = f"Pod bare keeps its scheduling gate kueue.x-k8s.io/admission, since the {by} was denied: "
     assert cause.message == keeps + events()["bare"].partition(denial)[2]

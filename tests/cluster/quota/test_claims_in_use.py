@@ -162,7 +162,7 @@ def test_a_tenant_cannot_have_a_claim_vanish_that_a_pod_uses(
         options = {"propagationPolicy": policy, "gracePeriodSeconds": 0}
         assert tenant.delete(claims(team, "taken"), options)[0] == 200
     assert tenant.delete(claims(team))[0] == 200
-    # The API server refuses new finalizers on an object that is being deleted.
+    # The API server rejects new finalizers on an object that is being deleted.
     refuses_all(team, tenant, but=BESIDE)
 
     assert FINALIZER in stored(team, "taken")["metadata"]["finalizers"]

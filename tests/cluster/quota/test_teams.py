@@ -298,7 +298,7 @@ def test_manifests_in_several_namespaces_count_together(team: Team, tmp_path: Pa
     assert create(prod, "first", 6) == ""
     assert eventually(lambda: team.uses(6))
     assert eventually(lambda: (share := cv.status().team) and share.free == {GPUS: 4})
-    wanted = ((cv, 2, "changed"), (prod, 1, "changed"), (cv, 2, "refused"), (prod, 1, "changed"))
+    wanted = ((cv, 2, "changed"), (prod, 1, "changed"), (cv, 2, "denied"), (prod, 1, "changed"))
     documents = [
         {
             **gpu_pod("", gpus),

@@ -51,7 +51,7 @@ def found(plane: ControlPlane, *arguments: str) -> Any:
 TEXT = """\
 43 pods (28 with GPUs) and 7 workloads, evaluated by the built-in defaults
 
-                            refused  changed   warned   logged
+                            denied   changed   warned   logged
   pods                            2       28        2       15
   workloads                       ·        4        ·        3
 
@@ -61,7 +61,7 @@ Pods by rule
   gpu-toleration                  ·       28        ·        ·
   ineffective-fields              ·        ·        2        ·
 
-Would be refused
+Would be denied
 """
 NODES_TEXT = """\
 GPU nodes by class
@@ -71,7 +71,7 @@ GPU nodes by class
 """
 PROPOSED_TEXT = """\
 To begin with
-  rule gpu-class in mode warn: it would refuse pods of the cluster
+  rule gpu-class in mode warn: it would deny pods of the cluster
   exemption of gpu-operator from gpu-isolation: device plugins or exporters run
     there
   1 GPUClass: nvidia-x900
@@ -91,16 +91,16 @@ def test_what_is_printed_of_a_cluster(cluster: ControlPlane) -> None:
 
 
 def test_the_proposal_is_valid_and_refuses_nothing_that_runs(cluster: ControlPlane, tmp_path: Path) -> None:
-    before = found(cluster)["podEffects"]["refused"]
+    before = found(cluster)["podEffects"]["denied"]
     result = run(cluster, "--propose", str(tmp_path / "proposal"))
 
     assert before == 2
     assert result.exit_code == 0
-    assert " ".join(result.output.split()).endswith("none of the pods would be refused")
+    assert " ".join(result.output.split()).endswith("none of the pods would be denied")
     checked = CliRunner().invoke(config, [str(tmp_path / "proposal")])
     assert checked.exit_code == 0, checked.output
     after = found(cluster, "--config", str(tmp_path / "proposal"))
-    assert "refused" not in after["podEffects"]
+    assert "denied" not in after["podEffects"]
     assert after["classes"]["nvidia-x900"]["nodes"] == 1
     configuration = load_directory(tmp_path / "proposal")
     assert {name: spec.hard.gpus for name, spec in configuration.quotas.items()} == {
@@ -137,7 +137,7 @@ def test_whether_the_author_or_the_scheduler_chose_the_node(cluster: ControlPlan
 
     report = found(cluster, "--config", str(tmp_path), "-n", "nodes")
 
-    refused = {each["owner"] for each in report["problems"] if each["effect"] == "refused"}
+    refused = {each["owner"] for each in report["problems"] if each["effect"] == "denied"}
     changed = {each["owner"] for each in report["changes"] if each["rule"] == "gpu-class"}
     assert (refused, changed) == ({"Pod/placed"}, {"Pod/bound"})
 

@@ -72,4 +72,4 @@ def test_what_was_injected_would_be_injected_again(
         lines.setdefault(each.rule, []).append(each.what)
     again = "\n".join(f"{rule}: {', '.join(whats)}" for rule, whats in lines.items())
     assert again == stored["metadata"]["annotations"][INJECTED]
-    assert not found.is_refused
+    assert not found.is_denied

@@ -1,4 +1,4 @@
-"""Files that an API server refuses: it keeps the last good ones and counts a failure, and does not start with broken ones."""
+"""Files that an API server rejects: it keeps the last good ones and counts a failure, and does not start with broken ones."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

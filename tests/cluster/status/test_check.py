@@ -77,9 +77,9 @@ def workload(document: JSON, namespace: str = TRAINING) -> JSON:
 @cases(
     ("document", "verdict", "reasons"),
     fits=(pod("2"), "changed", []),
-    does_not_fit_beside_what_is_held=(pod("4"), "refused", ["QuotaExceeded"]),
-    could_never_fit=(pod("16"), "refused", ["QuotaCanNeverFit"]),
-    half_a_card=(pod("0.5"), "refused", ["FractionalGPU"]),
+    does_not_fit_beside_what_is_held=(pod("4"), "denied", ["QuotaExceeded"]),
+    could_never_fit=(pod("16"), "denied", ["QuotaCanNeverFit"]),
+    half_a_card=(pod("0.5"), "denied", ["FractionalGPU"]),
 )
 def test_a_tenant_is_told_what_the_webhook_answers(
     tenant: ControlPlane, document: JSON, verdict: str, reasons: list[str]

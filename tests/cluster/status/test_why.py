@@ -47,7 +47,7 @@ def _denied(name: str) -> tuple[str, str, str]:
     over_quota_for_now=(
         "statefulsets.apps/over",
         TRAINING,
-        "refused",
+        "denied",
         [
             (
                 "quota",
@@ -109,7 +109,7 @@ def test_a_workload_is_refused_by_the_policy(cluster: ControlPlane) -> None:
     assert eventually(denied, seconds=30)
     found = explained(cluster, "deploy/sliced", TRAINING)
     policy, event = reasons(found)
-    assert (found["answer"], found["policy"], found["podsWanted"]) == ("refused", "built-in", 2)
+    assert (found["answer"], found["policy"], found["podsWanted"]) == ("denied", "built-in", 2)
     assert NO_SLICE in policy[1]
     assert policy[2] == "request whole GPUs (nvidia.com/gpu)"
     assert event[1] == "Deployment/sliced was denied pods N times, last at T"
@@ -145,7 +145,7 @@ def test_a_pod_on_its_node_and_then_running(cluster: ControlPlane) -> None:
 def test_a_tenant_gets_the_same_less_what_he_may_not_read(cluster: ControlPlane) -> None:
     found = explained(cluster, "sts/over", TRAINING, user=TENANT)
     assert (found["answer"], found["reasons"][0]["source"], found["policy"], found["nodes"]) == (
-        "refused",
+        "denied",
         "quota",
         "",
         None,

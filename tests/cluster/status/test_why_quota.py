@@ -148,7 +148,7 @@ def test_why_says_what_apply_said(
 
     found = explained(full, namespace, name)
     assert quota_cause(found) == want
-    assert (found["answer"], found["summary"].partition(":")[0]) == ("refused", summary)
+    assert (found["answer"], found["summary"].partition(":")[0]) == ("denied", summary)
 
 
 def test_an_update_waits_for_an_old_pod_that_is_being_deleted(full: ControlPlane) -> None:
@@ -172,7 +172,7 @@ def test_an_update_waits_for_an_old_pod_that_is_being_deleted(full: ControlPlane
 
 
 def test_what_others_denied_to_a_replica_set_without_pods(full: ControlPlane) -> None:
-    assert eventually(lambda: explained(full, GANGS, "deploy/orphan")["answer"] == "refused", seconds=30)
+    assert eventually(lambda: explained(full, GANGS, "deploy/orphan")["answer"] == "denied", seconds=30)
 
     reasons = explained(full, GANGS, "deploy/orphan")["reasons"]
     (cause,) = (each for each in reasons if each["source"] == "event")
@@ -181,7 +181,7 @@ def test_what_others_denied_to_a_replica_set_without_pods(full: ControlPlane) ->
 
 
 def test_a_rule_and_a_full_quota_are_named_both(full: ControlPlane) -> None:
-    assert eventually(lambda: explained(full, JOBS, "deploy/sliced")["answer"] == "refused", seconds=30)
+    assert eventually(lambda: explained(full, JOBS, "deploy/sliced")["answer"] == "denied", seconds=30)
 
     shown = why(full, "deploy/sliced", "-n", JOBS).output
     policy, quota, *_ = explained(full, JOBS, "deploy/sliced")["reasons"]
@@ -207,7 +207,7 @@ def test_without_a_name_what_is_denied_or_pending_is_listed(full: ControlPlane) 
 
     assert eventually(lambda: listed(UPDATES)["problems"] and listed(JOBS)["problems"], seconds=30)
     (problem,) = listed(UPDATES)["problems"]
-    assert (problem["answer"], problem["owner"]) == ("refused", "Deployment/chat")
+    assert (problem["answer"], problem["owner"]) == ("denied", "Deployment/chat")
     assert "maxUnavailable: 1" in problem["message"]
     assert listed(UPDATES)["since"] == problem["first"] <= problem["last"]
 

@@ -8,7 +8,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.quota.quotas import in_force
-from tests.cluster.waiting.gangs import TEMPLATE, create, made, reference
+from tests.cluster.waiting.gangs import TEMPLATE, create, made, member, reference
 from tests.cluster.waiting.line import Line
 from tests.cluster.waiting.operators import Operator, mpijob, other_waits, pytorchjob, ray_cluster
 from tests.controlplane import ControlPlane
@@ -104,6 +104,24 @@ def test_the_quota_goes_to_the_next_one_if(
     operator = Operator(line, plane, ray_cluster())
     other_waits(line)
     end(operator)
+    assert line.starts("other", seconds=SOON)
+
+
+def test_a_pod_that_is_handed_over_to_another_object_leaves_it_nothing(
+    line: Line, plane: ControlPlane
+) -> None:
+    """Otherwise pods that run for a second hold quota for ever, each for an object that kept none yet."""
+    in_force(line, {"gpus": "8"})
+    operator = Operator(line, plane, ray_cluster())
+    second = ray_cluster()
+    second["metadata"]["name"] = "second"
+    reference = member(create(plane, line, second))["ownerReferences"]
+    other_waits(line)
+    patch = {"metadata": {"ownerReferences": reference}}
+    path = line.path("pods", operator.names[0])
+    accepted(line.client.patch(path, patch))
+    assert line.is_counted()
+    line.delete_pod(operator.names[0])
     assert line.starts("other", seconds=SOON)
 
 

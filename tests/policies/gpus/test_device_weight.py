@@ -33,6 +33,7 @@ CLASSES = GPUClasses(
     }.items()
 )
 FREE = {"validRange": {"min": "0", "step": "1Mi"}, "default": "0"}
+HALF_STEPS = {"validRange": {"min": "0", "step": "1500m"}, "default": "0"}
 STEPS = {"validRange": {"min": "4Gi", "max": "40Gi", "step": "4Gi"}, "default": "8Gi"}
 
 
@@ -105,6 +106,18 @@ def test_a_device_weighs_what_its_class_says_or_else_its_part_of_the_card(
             {"memory": "9Gi"},
             Fraction(3, 10),
             id="whole-steps-above-the-minimum",
+        ),
+        pytest.param(
+            shared(memory={"value": "10", "requestPolicy": HALF_STEPS}),
+            {"memory": "2100m"},
+            Fraction(4, 10),
+            id="in-whole-units-before-1.37",
+        ),
+        pytest.param(
+            shared(memory={"value": "10", "requestPolicy": HALF_STEPS}),
+            {"memory": "1600m"},
+            Fraction(3, 10),
+            id="in-thousandths-since-1.37",
         ),
         pytest.param(
             shared(memory={"value": "40Gi", "requestPolicy": {"validValues": ["5Gi", "20Gi"]}}),

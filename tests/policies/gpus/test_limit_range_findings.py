@@ -356,4 +356,4 @@ def test_what_they_tell_people_to_write_works() -> None:
                 assert answer.code == (403 if is_refused else 201), (said, answer.message, edits)
                 followed[finding.reason.name] += 1
 
-    assert min(followed["GPUsByDefault"], followed["LimitRangeRefuses"]) > 20, followed
+    assert min(followed["GPUsByDefault"], followed["LimitRangeRejects"]) > 20, followed

@@ -1,4 +1,4 @@
-"""What of a LimitRange the API server refuses, as far as it is about GPUs, and what its author can write."""
+"""What of a LimitRange the API server rejects, as far as it is about GPUs, and what its author can write."""
 
 import msgspec
 
@@ -122,7 +122,7 @@ def test_defaults_of_a_pod(field: str) -> None:
 def test_a_name_that_it_refuses() -> None:
     (found,) = refused_amounts(limit_range({"max": 2, "default": 1}, resource="gpu"), MAPPING)
 
-    refused = "The API server refuses this name: those of extended resources are domain/name in small letters"
+    refused = "The API server rejects this name: those of extended resources are domain/name in small letters"
     assert found.sentence() == f"spec.limits[0].max[gpu]: did you mean {GPU}? {refused} [limit-range]"
     at = "spec.limits[0].{}[{}]".format
     removed = Edit(at("max", "gpu")), Edit(at("default", "gpu"))

@@ -50,7 +50,7 @@ def mapping(*unknown: UnknownDeviceClasses | None) -> ResourceMapping:
 
 
 @cases(
-    ("unknown", "counted", "refused"),
+    ("unknown", "counted", "denied"),
     counted_by_default=((), True, False),
     counted=((UnknownDeviceClasses.COUNT,), True, False),
     ignored=((UnknownDeviceClasses.IGNORE, None), False, False),

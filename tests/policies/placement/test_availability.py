@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 from policies.gpus.classes import GPUClasses
+from policies.placement.amount_limits import AmountLimits
 from policies.placement.availability import Availability
-from policies.placement.bounds import Bounds
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
 from policies.placement.named_nodes import Labels
@@ -150,7 +150,7 @@ def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
     mapping = load_objects([]).resource_mapping
     known = mapping.resource(name)
     assert known is not None
-    bounds = Bounds(
+    limits = AmountLimits(
         availability=Availability(view(pod()), CLASSES, nodes=SHARING),
         resource_mapping=mapping,
         max_per_container=None,
@@ -158,7 +158,7 @@ def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
         gpus_per_node=8,
         known_profiles_only=False,
     )
-    assert (bounds.check_resource(known, 1) is not None) is is_said
+    assert (limits.check_resource(known, 1) is not None) is is_said
 
 
 @cases(

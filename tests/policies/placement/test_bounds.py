@@ -271,7 +271,7 @@ def test_percent_are_of_several_cards_where_no_resource_counts_them(
 
 QUARTERS = gpu_class("quarters", "a100", 40, equivalents={"nvidia.com/gpu": "1/4"})
 SEVERAL_SHARES = (
-    "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them"
+    "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may reject them"
 )
 WHOLE = gpu_class("whole", "a100", 40)
 PARTITIONS = gpu_class(

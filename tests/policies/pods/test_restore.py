@@ -181,7 +181,7 @@ def test_an_update_that_lacks_nothing_stays_as_it_is(edit: Callable[[JSON], Any]
     },
 )
 def test_what_the_author_changed_stays_so(edit: Callable[[JSON], Any], still: Callable[[JSON], bool]) -> None:
-    """So the API server refuses it, as it would without us."""
+    """So the API server rejects it, as it would without us."""
     completed, _ = put_back(stored(), edited(edit))
 
     assert still(completed["spec"])

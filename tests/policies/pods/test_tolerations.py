@@ -125,7 +125,7 @@ def test_describe_toleration(toleration: Toleration, want: str) -> None:
         (Toleration(key="a", operator="Exist"), 'operator: must be Exists or Equal, not "Exist"'),
         (
             Toleration(key="a", operator="Gt", value="900"),
-            'operator: must be Exists or Equal, not "Gt": many API servers refuse a pod with it '
+            'operator: must be Exists or Equal, not "Gt": many API servers reject a pod with it '
             "(feature gate TaintTolerationComparisonOperators)",
         ),
         (Toleration(value="x"), "key: is required unless operator is Exists"),

@@ -145,7 +145,7 @@ def test_without_a_mark_it_never_starts(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_if_nothing_is_closed_the_head_never_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions._Batch, "_passes_others", lambda *_: False)
+    monkeypatch.setattr(decisions._Batch, "_others_go_first", lambda *_: False)
 
     found = [rounds_until_the_head_starts(World(seed)) for seed in range(10)]
     assert max(found) >= ROUNDS

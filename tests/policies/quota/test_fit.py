@@ -196,7 +196,7 @@ def test_each_choice_for_a_rolling_update_without_room_works() -> None:
         made: JSON = with_edits({"spec": spec}, [(path_parts(edit.path), edit.value) for edit in edits])
         replicas = made["spec"]["replicas"]
         assert said(workload(pods(4, running=replicas), spec=made["spec"]), ledger) == []
-        # The API server refuses Recreate beside rollingUpdate.
+        # The API server rejects Recreate beside rollingUpdate.
         assert (
             made["spec"]["strategy"]["type"] != "Recreate" or "rollingUpdate" not in made["spec"]["strategy"]
         )

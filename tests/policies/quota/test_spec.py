@@ -74,7 +74,7 @@ def test_keys_that_limit_nothing(hard: ResourceList, want: list[str], fixed: lis
 
 
 UNKNOWN = "as no effect: no device plugin that is known has this resource"
-REFUSED = "he API server refuses this name: those of extended resources are domain/name in small letters"
+REFUSED = "he API server rejects this name: those of extended resources are domain/name in small letters"
 
 
 @cases(

@@ -225,7 +225,7 @@ IF_IT_PERSISTS = "if it persists, see its conditions and the log of `gpu-admissi
         team_ledger(USED),
         VerdictReason.NOT_STORED,
         OnExceeded.DENY,
-        "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota; "
+        "request less, and find out what rejects pods of this namespace, such as a name that is taken, or a ResourceQuota; "
         "ClusterGPUQuota team-vision admitted some in the last 10 min that were never stored: now those in creation may take "
         "half of what is free; if it persists, see `gpu-admission doctor`",
     ),

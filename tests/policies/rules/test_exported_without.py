@@ -12,6 +12,7 @@ EXPORTED_WITHOUT = {
         "accelerators that no GPUResourceMapping has": "the webhook warns of them; they keep what their image says",
         "GPUs of other schedulers": "the webhook warns that no quota counts them",
         "claims of other devices": "CEL cannot look up their devices, so each claim counts as a GPU",
+        "pods and privileged containers on GPU nodes that request no GPU": "a warning denies nothing; `check` gives it",
         "pod templates of workloads": "their pods are checked when they are created",
     },
     "gpu-requests": {
@@ -19,7 +20,7 @@ EXPORTED_WITHOUT = {
             "slices that no class has, more slices or cards than a node has, another vendor's resource "
             "than the class's"
         ): "what a class has depends on where the pod can land, which is computed over all GPUClasses",
-        "the values of fraction annotations": "their scheduler refuses them itself; the pod gets no GPU by them",
+        "the values of fraction annotations": "their scheduler rejects them itself; the pod gets no GPU by them",
         "warnings": "about time-sliced shares and variables set by hand: the webhook gives this advice",
         "amounts finer than thousandths": "CEL compares quantities exactly, the API server rounds them up to thousandths",
         "pod templates of workloads": "their pods are checked when they are created",

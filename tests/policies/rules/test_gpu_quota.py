@@ -95,7 +95,7 @@ CONTROLLER_LOG = "; if it persists, see its conditions and the log of `gpu-admis
         VerdictReason.NOT_STORED,
         "quota team/default admitted some in the last 10 min that were never stored: now those in creation may take half of "
         "what is free",
-        "request less, and find out what refuses pods of this namespace, such as a name that is taken, or a ResourceQuota",
+        "request less, and find out what rejects pods of this namespace, such as a name that is taken, or a ResourceQuota",
         "; if it persists, see `gpu-admission doctor`",
     ),
     too_little_is_held_for_a_pod_whose_turn_it_is=(
@@ -113,7 +113,7 @@ def test_a_ledger_that_does_not_decide(reason: VerdictReason, message: str, reme
 
 
 LABELS = (
-    "reserved, already reserved, nothing to reserve, refused, exceeded, budget spent, full, others wait, not stored, "
+    "reserved, already reserved, nothing to reserve, uncountable, exceeded, budget spent, full, others wait, not stored, "
     "queue full, not held, uncounted, other catalogue, unreadable"
 )
 """Of the metric gpu_admission_quota_decisions_total."""

@@ -130,7 +130,7 @@ def test_which_of_several_containers_gets_less_is_for_their_author() -> None:
     several_shares=(
         "nvidia.com/gpu.shared",
         "3",
-        "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
+        "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may reject them",
         "1",
     ),
 )
@@ -368,7 +368,7 @@ def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         'metadata.annotations[gpu-fraction] = "0.5": remove it, or the whole GPUs of container "main"; should not '
-        "stand beside whole GPUs: schedulers that know the annotation refuse such pods, the others ignore it"
+        "stand beside whole GPUs: schedulers that know the annotation reject such pods, the others ignore it"
     )
 
 

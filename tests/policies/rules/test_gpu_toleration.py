@@ -158,7 +158,7 @@ CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "
 def test_devices_by_dra(document: JSON, claimed: tuple[str, ...], want: list[JSON] | None) -> None:
     options = GPUTolerationOptions(tolerations=SEED.tolerations[1:])
 
-    once = run(document, options, context(resource_mapping=DRA, claimed=claimed))
+    once = run(document, options, context(resource_mapping=DRA, device_classes=claimed))
 
     assert once["spec"].get("tolerations") == want
 

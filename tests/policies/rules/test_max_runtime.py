@@ -122,7 +122,7 @@ CLAIMING = pod(restartPolicy="Never", resourceClaims=[{"name": "it", "resourceCl
     of_unknown_devices=((), None),
 )
 def test_a_claim(claimed: tuple[str, ...], want: int | None) -> None:
-    assert bounded(CLAIMING, BOTH, claimed=claimed) == (want, [])
+    assert bounded(CLAIMING, BOTH, device_classes=claimed) == (want, [])
 
 
 @cases(

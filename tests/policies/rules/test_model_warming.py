@@ -193,7 +193,7 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
     assert changes == [f"initContainer {FETCHER}", "main: volumeMount /model-cache"]
 
 
-NO_USER = "is not from 1 to 2147483647; root is refused where pods are restricted"
+NO_USER = "is not from 1 to 2147483647; root is rejected where pods are restricted"
 BROKEN = {"image": "", "endpoint": "ftp://host", "credentialsSecret": "My Secret"}
 
 

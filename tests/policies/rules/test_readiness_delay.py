@@ -309,7 +309,7 @@ def test_a_server_that_is_scaled_to_zero(
     assert [(each.message, each.remedy) for each in found] == [
         (
             f"the first request waits until a pod is placed and has loaded its model, some {load}, and a Service keeps no "
-            "requests; Kubernetes before 1.37 refuses 0 by default",
+            "requests; Kubernetes before 1.37 rejects 0 by default",
             "set minReplicas: 1, or put a queue before the server",
         )
         for load in want
@@ -364,7 +364,7 @@ def from_one(field: str, seconds: int) -> list[str]:
         pod(gpu_container(ports=[{"containerPort": 8000}])),
         [
             'spec.minReplicas = "0": set minReplicas: 1, or put a queue before the server; the first request waits until a pod '
-            "is placed and has loaded its model, and a Service keeps no requests; Kubernetes before 1.37 refuses 0 by default"
+            "is placed and has loaded its model, and a Service keeps no requests; Kubernetes before 1.37 rejects 0 by default"
         ],
     ),
     a_worker_of_a_queue_to_zero=("HorizontalPodAutoscaler", {"minReplicas": 0}, pod(gpu_container()), []),

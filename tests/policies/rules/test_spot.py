@@ -84,7 +84,7 @@ CLAIMING = pod(restartPolicy="Never", resourceClaims=[{"name": "it", "resourceCl
 
 
 def test_a_claim_of_gpus_is_moved() -> None:
-    assert moved(CLAIMING, ALL, claimed=("gpu.nvidia.com",)) == MOVED
+    assert moved(CLAIMING, ALL, device_classes=("gpu.nvidia.com",)) == MOVED
 
 
 NO_POOL = NodeFacts(keys=frozenset({KEY}), label_sets=frozenset({()}))
@@ -98,7 +98,7 @@ NO_ROOM = NodeFacts(
     not_annotated=(job(None), ANNOTATED, {}),
     annotated_false=(job("false"), ANNOTATED, {}),
     no_gpu=(pod(container(), annotations={SPOT: "true"}), ALL, {}),
-    a_claim_that_nobody_knows=(CLAIMING, ALL, {"claimed": ()}),
+    a_claim_that_nobody_knows=(CLAIMING, ALL, {"device_classes": ()}),
     server=(pod(gpu_container(), restartPolicy="Always"), ALL, {}),
     restart_policy_left_out_is_always=(pod(gpu_container()), ALL, {}),
     phase_that_is_not_valid=(pod(gpu_container(), annotations={PHASE: "dreaming"}), ALL, {}),

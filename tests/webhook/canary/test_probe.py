@@ -107,7 +107,7 @@ FAILED = f"failed calling webhook {MUTATING}"
     another_webhook=(
         errors.Forbidden("another webhook denied"),
         (),
-        "refused",
+        "rejected",
         "another webhook denied",
         "remove what rejects the pod in namespace team, or name another --canary-namespace",
     ),
@@ -196,12 +196,12 @@ SEE_LOG = "see which version answers, and its log: kubectl -n gpu-admission logs
 
 @cases(
     ("enforces", "half", "want"),
-    admitted=(True, None, ("not-refused", f"{NOT_REFUSED}it was admitted", SEE_LOG)),
-    rejected_by_others=(True, errors.Forbidden(OTHERS), ("not-refused", NOT_REFUSED + OTHERS, SEE_LOG)),
+    admitted=(True, None, ("not-rejected", f"{NOT_REFUSED}it was admitted", SEE_LOG)),
+    rejected_by_others=(True, errors.Forbidden(OTHERS), ("not-rejected", NOT_REFUSED + OTHERS, SEE_LOG)),
     by_another_rule=(
         True,
         errors.ApiError(f"{DENIED}[x]"),
-        ("not-refused", f"{NOT_REFUSED}{DENIED}[x]", SEE_LOG),
+        ("not-rejected", f"{NOT_REFUSED}{DENIED}[x]", SEE_LOG),
     ),
     a_failed_call=(True, errors.ApiError(f"{FAILED}: 42"), ("call-failed",)),
     not_enforced=(False, None, ("", "", "")),

@@ -35,6 +35,7 @@ def cluster(**objects: Any) -> dict[str, Any]:
         "/api/v1/namespaces/ml": {"metadata": {"name": "ml", "labels": {"team": "a"}}},
         "/api": POD_KINDS,
         "/apis": {"items": []},
+        "/version": {"gitVersion": "v1.37.2"},
         **{path.replace("__", "/"): found for path, found in objects.items()},
     }
 

@@ -28,20 +28,20 @@ SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: front}\n"
 
 @cases(
     ("text", "want", "summary"),
-    ok=(TOLERANT, 0, "1 object: 0 refused, 0 would change, 1 ok"),
-    changed=(GOOD, 0, "1 object: 0 refused, 1 would change, 0 ok"),
-    refused=(HALF, 1, "1 object: 1 refused, 0 would change, 0 ok"),
-    only_warned_about=(MISSPELT, 0, "1 object: 0 refused, 0 would change, 0 ok, 1 warned about; 1 warning"),
+    ok=(TOLERANT, 0, "1 object: 0 denied, 0 would change, 1 ok"),
+    changed=(GOOD, 0, "1 object: 0 denied, 1 would change, 0 ok"),
+    refused=(HALF, 1, "1 object: 1 denied, 0 would change, 0 ok"),
+    only_warned_about=(MISSPELT, 0, "1 object: 0 denied, 0 would change, 0 ok, 1 warned about; 1 warning"),
     changed_and_warned_about=(MISSPELT.replace("{nvidia/gpu: 1}", "{nvidia.com/gpu: 1, nvidia/gpu: 1}"),
         0,
-        "1 object: 0 refused, 1 would change, 0 ok; 1 warning"),
+        "1 object: 0 denied, 1 would change, 0 ok; 1 warning"),
     skipped=(SERVICE,
         0,
-        "1 object: 0 refused, 0 would change, 0 ok, 1 skipped (not known to have pods: Service)"),
-    bad_input=("a: [", 2, "0 objects: 0 refused, 0 would change, 0 ok; 1 problem in the input"),
+        "1 object: 0 denied, 0 would change, 0 ok, 1 skipped (not known to have pods: Service)"),
+    bad_input=("a: [", 2, "0 objects: 0 denied, 0 would change, 0 ok; 1 problem in the input"),
     bad_input_beside_a_refusal=(stream(HALF, "a: ["),
         2,
-        "1 object: 1 refused, 0 would change, 0 ok; 1 problem in the input"),
+        "1 object: 1 denied, 0 would change, 0 ok; 1 problem in the input"),
 )  # fmt: skip
 def test_exit_status_and_summary(text: str, want: int, summary: str) -> None:
     result = check("-f", "-", stdin=text)
@@ -58,7 +58,7 @@ def test_what_is_skipped_has_a_line_and_a_problem_is_an_error() -> None:
     assert result.stdout.splitlines()[2:] == [
         "skipped  stdin:11  Service front",
         "",
-        "2 objects: 0 refused, 1 would change, 0 ok, 1 skipped (not known to have pods:",
+        "2 objects: 0 denied, 1 would change, 0 ok, 1 skipped (not known to have pods:",
         "Service); 1 problem in the input",
     ]
     assert result.stderr.splitlines() == ["error: stdin:15: apiVersion: Required value"]
@@ -114,7 +114,7 @@ def test_our_gate_goes_where_pods_do_not_wait() -> None:
     ("templates", "gpus", "want"),
     warn=("warn", "2", "the Deployment itself is admitted with a warning; its pods are denied"),
     enforce=("enforce", "2", "the Deployment itself is denied (policy: templates: enforce)"),
-    what_validation_refuses=("warn", "0.5", "the API server refuses the Deployment itself, in its own words"),
+    what_validation_refuses=("warn", "0.5", "the API server rejects the Deployment itself, in its own words"),
 )
 def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, gpus: str, want: str) -> None:
     rules = "rules: {gpu-requests: {maxPerContainer: 1}}"
@@ -168,7 +168,7 @@ def test_of_what_is_refused_there_is_no_diff() -> None:
     result = check("-f", "-", "-o", "diff", stdin=stream(HALF, SERVICE))
 
     assert result.stdout == ""
-    assert result.stderr.startswith("refused: stdin:1 Pod default/train\n  stdin:9: spec.containers[0]")
+    assert result.stderr.startswith("denied: stdin:1 Pod default/train\n  stdin:9: spec.containers[0]")
 
 
 def test_diff_of_a_workload_says_whose_it_is() -> None:
@@ -200,7 +200,7 @@ def test_yaml_holds_what_would_be_admitted() -> None:
     assert (
         "# The pod template is shown as its pods would be; the object itself is not changed." in result.stdout
     )
-    assert result.stderr.startswith("refused: stdin:1 Pod default/train\n")
+    assert result.stderr.startswith("denied: stdin:1 Pod default/train\n")
 
 
 def test_yaml_holds_definitions_whole() -> None:
@@ -216,7 +216,7 @@ def test_what_was_admitted_once_needs_nothing_more() -> None:
     once = check("-f", "-", "-o", "yaml", stdin=stream(GOOD, DEPLOYMENT.replace("COUNT", "1"))).stdout
 
     summary = document(stdin=once)["summary"]
-    verdicts = ("refused", "changed", "warned", "unknown", "skipped")
+    verdicts = ("denied", "changed", "warned", "unknown", "skipped")
     nothing = dict.fromkeys((*verdicts, "warnings", "problems", "otherDocuments"), 0)
     assert summary == {**nothing, "objects": 2, "ok": 2, "skippedKinds": {}}
 

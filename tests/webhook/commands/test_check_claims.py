@@ -90,7 +90,7 @@ def test_a_template_that_never_fits_is_reported_with_its_line(
     line = f"{tmp_path}/manifests.yaml:8: warning: spec.spec.devices.requests: request fewer devices; no claim of"
     assert (line in words(done)) is warns
     result = "0 ok, 1 warned about; 1 warning" if warns else "1 ok"
-    assert words(done).endswith(f"1 object: 0 refused, 0 would change, {result}")
+    assert words(done).endswith(f"1 object: 0 denied, 0 would change, {result}")
 
 
 @cases(
@@ -160,3 +160,19 @@ def test_a_claim_that_is_not_among_the_documents_is_perhaps_for_a_gpu(tmp_path: 
     assert done.exit_code == 0
     assert DELAYED in words(done)
     assert "toleration" not in words(done)
+
+
+def test_a_claim_in_the_form_of_another_version(tmp_path: Path) -> None:
+    device = "{deviceClassName: gpu.nvidia.com, count: 1}"
+    manifest = filled(CLAIM, "gpu.nvidia.com").replace(
+        f"exactly: {device}", "deviceClassName: gpu.nvidia.com"
+    )
+
+    result = checked(tmp_path, manifest)
+
+    assert result.exit_code == 1
+    want = (
+        "spec.devices.requests[0].exactly: write its fields below exactly; must be set, or firstAvailable: "
+        "resource.k8s.io/v1 reads no device anywhere else [ineffective-fields]"
+    )
+    assert want in words(result)

@@ -34,7 +34,7 @@ def test_a_repository(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert words(result).endswith(
-        "1 object: 0 refused, 1 would change, 0 ok; 3 other documents without apiVersion and kind"
+        "1 object: 0 denied, 1 would change, 0 ok; 3 other documents without apiVersion and kind"
     )
     assert " ".join(result.stderr.split()).replace(f"{tmp_path}/", "") == (
         "note: 1 Helm chart not checked (chart): helm template CHART | gpu-admission check -f - "
@@ -49,7 +49,7 @@ def test_a_placeholder_is_neither_refused_nor_ok() -> None:
     assert words(result) == (
         "unknown stdin:1 Pod default/train stdin:9: spec.containers[0].resources.limits[nvidia.com/gpu] "
         '= "{{ .Values.gpus }}": a placeholder; render the file first '
-        "1 object: 0 refused, 0 would change, 0 ok, 1 unknown (render first)"
+        "1 object: 0 denied, 0 would change, 0 ok, 1 unknown (render first)"
     )
 
 
@@ -125,7 +125,7 @@ def test_documents_about_gpus_ask_for_none(text: str) -> None:
     result = check("-f", "-", stdin=text)
 
     assert result.exit_code == 0
-    assert "0 refused, 0 would change" in result.stdout
+    assert "0 denied, 0 would change" in result.stdout
     assert "warning" not in result.output
 
 

@@ -51,10 +51,10 @@ def test_inputs_of_the_action_are_those_of_check() -> None:
 @pytest.mark.processes
 @cases(
     ("inputs", "want", "said"),
-    the_current_directory=({}, 1, "2 objects: 1 refused, 1 would change, 0 ok"),
-    a_file=({"files": "good.yaml"}, 0, "1 object: 0 refused, 1 would change"),
-    a_file_and_a_directory=({"files": "good.yaml\na dir\n"}, 1, "2 objects: 1 refused"),
-    ignored=({"ignore": "a dir\n"}, 0, "1 object: 0 refused"),
+    the_current_directory=({}, 1, "2 objects: 1 denied, 1 would change, 0 ok"),
+    a_file=({"files": "good.yaml"}, 0, "1 object: 0 denied, 1 would change"),
+    a_file_and_a_directory=({"files": "good.yaml\na dir\n"}, 1, "2 objects: 1 denied"),
+    ignored=({"ignore": "a dir\n"}, 0, "1 object: 0 denied"),
     configuration=({"config": "a dir"}, 2, "1 problem; nothing was done"),
     namespace_and_format=({"namespace": "ml", "format": "json"}, 1, '"namespace": "ml"'),
     file=({"format": "sarif", "output": "out file"}, 1, '"level": "error"'),
@@ -97,7 +97,7 @@ def test_process_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
 
     finished = run("sh", "-c", f"{sys.executable} -m webhook check -f {path} | head -n 1")
 
-    assert finished.stdout == f"refused  {path}:1  Pod default/train\n"
+    assert finished.stdout == f"denied   {path}:1  Pod default/train\n"
     assert finished.stderr == ""
 
 

@@ -233,15 +233,15 @@ def test_what_the_api_server_refuses_is_refused_and_gives_nothing() -> None:
 
     assert shown.exit_code == 1
     assert [" ".join(line.split()) for line in shown.stdout.splitlines()] == [
-        "refused stdin:1 LimitRange ml/bad",
+        "denied stdin:1 LimitRange ml/bad",
         'stdin:4: spec.limits[0].defaultRequest[nvidia.com/gpu] = "1": set defaultRequest: 2, or default: 1; must equal '
         "default (2): GPUs cannot be overcommitted [limit-range]",
-        "the API server refuses the LimitRange itself, in its own words",
-        "refused stdin:6 ResourceQuota ml/gpus",
-        "stdin:9: spec.hard[requests.gpu]: did you mean requests.nvidia.com/gpu? The API server refuses this name: those of "
+        "the API server rejects the LimitRange itself, in its own words",
+        "denied stdin:6 ResourceQuota ml/gpus",
+        "stdin:9: spec.hard[requests.gpu]: did you mean requests.nvidia.com/gpu? The API server rejects this name: those of "
         "extended resources are domain/name in small letters [resource-quota]",
-        "the API server refuses the ResourceQuota itself, in its own words",
+        "the API server rejects the ResourceQuota itself, in its own words",
         "ok stdin:11 Pod ml/plain",
         "",
-        "3 objects: 2 refused, 0 would change, 1 ok",
+        "3 objects: 2 denied, 0 would change, 1 ok",
     ]

@@ -67,7 +67,7 @@ def test_the_sentence() -> None:
 
     assert result.stdout.splitlines()[-1] == (
         "stdin:8: warning: spec.containers[0].resources[nvidia.com/gpu]: write it into resources.limits of the "
-        "container; must not stand here: kubectl refuses an unknown field, and other clients lose it [ineffective-fields]"
+        "container; must not stand here: kubectl rejects an unknown field, and other clients lose it [ineffective-fields]"
     )
 
 
@@ -87,7 +87,7 @@ TEMPLATE = """\
     a_group_that_is_gone=(
         "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: train}\nspec:\n  template:\n"
         + TEMPLATE.replace("gpu: 4", "gpu: 0.5"),
-        "the API server refuses the Deployment itself: extensions/v1beta1 has no such kind",
+        "the API server rejects the Deployment itself: extensions/v1beta1 has no such kind",
     ),
     a_version_that_is_gone=(
         "apiVersion: batch/v1beta1\nkind: CronJob\nmetadata: {name: train}\nspec: {}\n",
@@ -97,32 +97,32 @@ TEMPLATE = """\
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
         + TEMPLATE.replace("    spec:\n    ", "").replace("\n    ", "\n"),
         "stdin:5: warning: spec.containers: write it into spec.template.spec; is not a field of a Deployment: "
-        "the API server refuses or drops it [ineffective-fields]",
+        "the API server rejects or drops it [ineffective-fields]",
     ),
     the_spec_beside_the_template=(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\nspec:\n"
         "  template: {metadata: {labels: {app: chat}}}\n" + TEMPLATE.replace("    ", "  ", 1),
         "stdin:6: warning: spec.spec: write its fields into spec.template.spec; is not a field of a Deployment: "
-        "the API server refuses or drops it [ineffective-fields]",
+        "the API server rejects or drops it [ineffective-fields]",
     ),
     the_template_beside_the_spec=(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: chat}\ntemplate:\n" + TEMPLATE,
         "stdin:5: warning: template.spec: write its fields into spec.template.spec; is not a field of a Deployment: "
-        "the API server refuses or drops it [ineffective-fields]",
+        "the API server rejects or drops it [ineffective-fields]",
     ),
     a_cron_job_without_job_template=(
         "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: eval}\nspec:\n  template:\n" + TEMPLATE,
         "stdin:6: warning: template.spec: write its fields into spec.jobTemplate.spec.template.spec; is not a field of a "
-        "CronJob: the API server refuses or drops it [ineffective-fields]",
+        "CronJob: the API server rejects or drops it [ineffective-fields]",
     ),
     a_pod_with_a_template=(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: eval}\nspec:\n  template:\n" + TEMPLATE,
-        "stdin:6: warning: template.spec: write its fields into spec; is not a field of a Pod: the API server refuses or "
+        "stdin:6: warning: template.spec: write its fields into spec; is not a field of a Pod: the API server rejects or "
         "drops it [ineffective-fields]",
     ),
     a_replica_set_without_template=(
         "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: eval}\nspec: {replicas: 1}\n",
-        "stdin:4: warning: containers: must list containers: the API server refuses a ReplicaSet without them "
+        "stdin:4: warning: containers: must list containers: the API server rejects a ReplicaSet without them "
         "[ineffective-fields]",
     ),
     a_worker_without_template=(

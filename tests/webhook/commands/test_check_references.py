@@ -51,11 +51,11 @@ kind: %s
 metadata: {name: run, namespace: ml}
 spec: {%s}
 """
-IN_ITS_PODS = "%s: the GPUs of %s are read only in the pods that the controller creates [workloads]"
+GPUS_READ_IN_PODS = "%s: the GPUs of %s are read only in the pods that the controller creates [workloads]"
 UNKNOWN = '%s = "%s": apply the %s first, or check both together; names a %s that is not known here, nor are its GPUs [workloads]'
 UNKNOWN_RUNTIME = UNKNOWN % ("spec.predictor.model.runtime", "vllm", "ServingRuntime", "ServingRuntime")
 STEPS = "computeResources: {limits: {nvidia.com/gpu: 2}}"
-OF_A_RUNTIME = [IN_ITS_PODS % ("spec.predictor.model.runtime", "vllm")]
+OF_A_RUNTIME = [GPUS_READ_IN_PODS % ("spec.predictor.model.runtime", "vllm")]
 OF_A_TASK = TASK % f", {STEPS}"
 
 
@@ -69,7 +69,7 @@ OF_A_TASK = TASK % f", {STEPS}"
         SERVICE % "", RUNTIME % ("ServingRuntime", ", namespace: web", f", {GPU}"), [UNKNOWN_RUNTIME],
     ),
     gpus_of_its_own=(SERVICE % f", {GPU}", "", []),
-    a_task=(RUN % ("TaskRun", "taskRef: {name: train}"), OF_A_TASK, [IN_ITS_PODS % ("spec.taskRef.name", "train")]),
+    a_task=(RUN % ("TaskRun", "taskRef: {name: train}"), OF_A_TASK, [GPUS_READ_IN_PODS % ("spec.taskRef.name", "train")]),
     a_task_without_gpus=(RUN % ("TaskRun", "taskRef: {name: train}"), TASK % "", []),
     a_task_that_is_not_known=(
         RUN % ("TaskRun", "taskRef: {name: train}"), "", [UNKNOWN % ("spec.taskRef.name", "train", "Task", "Task")],
@@ -82,32 +82,32 @@ OF_A_TASK = TASK % f", {STEPS}"
     a_task_of_a_pipeline=(
         RUN % ("PipelineRun", "pipelineRef: {name: all}"),
         stream(PIPELINE % "tasks", OF_A_TASK),
-        [IN_ITS_PODS % ("spec.pipelineRef.name", "all")],
+        [GPUS_READ_IN_PODS % ("spec.pipelineRef.name", "all")],
     ),
     a_last_task_of_a_pipeline=(
         RUN % ("PipelineRun", "pipelineRef: {name: all}"),
         stream(PIPELINE % "finally", OF_A_TASK),
-        [IN_ITS_PODS % ("spec.pipelineRef.name", "all")],
+        [GPUS_READ_IN_PODS % ("spec.pipelineRef.name", "all")],
     ),
     a_task_of_a_run=(
         RUN % ("PipelineRun", "pipelineSpec: {tasks: [{name: a, taskRef: {name: train}}]}"),
         OF_A_TASK,
-        [IN_ITS_PODS % ("spec.pipelineSpec.tasks[0].taskRef.name", "train")],
+        [GPUS_READ_IN_PODS % ("spec.pipelineSpec.tasks[0].taskRef.name", "train")],
     ),
     a_template=(
         WORKFLOW % ("Workflow", "workflowTemplateRef: {name: train}"),
         TEMPLATE % ("WorkflowTemplate", ", namespace: ml", f", {GPU}"),
-        [IN_ITS_PODS % ("spec.workflowTemplateRef.name", "train")],
+        [GPUS_READ_IN_PODS % ("spec.workflowTemplateRef.name", "train")],
     ),
     a_template_of_the_cluster=(
         WORKFLOW % ("CronWorkflow", "workflowSpec: {workflowTemplateRef: {name: train, clusterScope: true}}"),
         TEMPLATE % ("ClusterWorkflowTemplate", "", f", {GPU}"),
-        [IN_ITS_PODS % ("spec.workflowSpec.workflowTemplateRef.name", "train")],
+        [GPUS_READ_IN_PODS % ("spec.workflowSpec.workflowTemplateRef.name", "train")],
     ),
     a_template_of_a_task=(
         WORKFLOW % ("Workflow", "templates: [{name: a, dag: {tasks: [{name: b, templateRef: {name: train, template: train}}]}}]"),
         TEMPLATE % ("WorkflowTemplate", ", namespace: ml", f", {GPU}"),
-        [IN_ITS_PODS % ("spec.templates[0].dag.tasks[0].templateRef.name", "train")],
+        [GPUS_READ_IN_PODS % ("spec.templates[0].dag.tasks[0].templateRef.name", "train")],
     ),
     a_name_that_is_none=(RUN % ("TaskRun", "taskRef: {name: [train]}"), OF_A_TASK, []),
 )  # fmt: skip

@@ -120,15 +120,15 @@ def test_what_is_said_of_fixes(
         "changed  stdin:1  Deployment ml/serve\n"
         "         pods of spec.template would get:\n"
         "           gpu-toleration: toleration nvidia.com/gpu:NoSchedule\n\n"
-        "1 object: 0 refused, 1 would change, 0 ok\n",
+        "1 object: 0 denied, 1 would change, 0 ok\n",
     ),
     a_quota_that_the_api_server_rejects=(
         QUOTA,
         1,
-        "refused  stdin:1  GPUQuota ml/default\n"
+        "denied   stdin:1  GPUQuota ml/default\n"
         '         stdin:4: spec.hard.gpus: must be an amount such as 16, "0.5" or "2/7", not "x" [configuration]\n'
         "         the API server rejects the GPUQuota: by its schema, or because the webhook denies it\n\n"
-        "1 object: 1 refused, 0 would change, 0 ok\n",
+        "1 object: 1 denied, 0 would change, 0 ok\n",
     ),
 )
 def test_what_is_said_of_an_object(text: str, code: int, shown: str) -> None:

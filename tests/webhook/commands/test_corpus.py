@@ -51,7 +51,7 @@ def test_every_manifest_gets_an_answer(names: list[str]) -> None:
         result = check(name, "json")
         assert result.exception is None or isinstance(result.exception, SystemExit), (name, result.exc_info)
         summary = document(name)["summary"]
-        want = 2 if summary["problems"] else 1 if summary["refused"] else 0
+        want = 2 if summary["problems"] else 1 if summary["denied"] else 0
         assert result.exit_code == want, name
         assert summary["objects"] or summary["problems"], name
 
@@ -88,7 +88,7 @@ def test_what_was_admitted_once_needs_nothing_more(names: list[str]) -> None:
     for name in names:
         admitted = check(name, "yaml").stdout
         before = document(name)["summary"]
-        objects = before["objects"] - before["refused"] - before["unknown"]
+        objects = before["objects"] - before["denied"] - before["unknown"]
         assert bool(objects) == bool(admitted), name
         if objects:
             again = CliRunner().invoke(main, ["check", "-f", "-", "-o", "json"], input=admitted)
@@ -102,7 +102,7 @@ def test_objects_come_out_as_they_went_in_but_for_what_is_added(names: list[str]
         items = load_documents(check(name, "yaml").stdout)
         admitted = [item.data for item in items if isinstance(item, YamlDocument)]
         objects = document(name)["objects"]
-        accepted = [each for each in objects if each["verdict"] not in {"refused", "unknown"}]
+        accepted = [each for each in objects if each["verdict"] not in {"denied", "unknown"}]
         assert [(each["apiVersion"], each["kind"]) for each in admitted] == [
             (each["apiVersion"], each["kind"]) for each in accepted
         ], name

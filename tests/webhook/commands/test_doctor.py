@@ -130,6 +130,6 @@ def test_before_an_installation_one_finding_says_how_to_install(
         "gpu-admission [not-installed]\n"
         "         fix: helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace "
         "--set image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
-        "`gpu-admission scan` first shows what would be refused\n"
+        "`gpu-admission scan` first shows what would be denied\n"
         "1 check, 1 finding\n",
     )

@@ -40,20 +40,23 @@ def mutating(version: str) -> set[tuple[str, str]]:
     return {(version, "MutatingAdmissionPolicy"), (version, "MutatingAdmissionPolicyBinding")}
 
 
-@cases(
-    ("arguments", "want"),
-    {
-        "1.37-by-default": ([], VALIDATING | mutating("v1")),
-        "1.36": (["--kubernetes", "1.36"], VALIDATING | mutating("v1")),
-        "1.35": (["--kubernetes", "v1.35.4"], VALIDATING | mutating("v1beta1")),
-    },
-)
-def test_versions(directory: str, arguments: list[str], want: set[tuple[str, str]]) -> None:
-    result = export("--config", directory, *arguments)
+def versions(text: str) -> set[tuple[str, str]]:
+    return {(each["apiVersion"].rpartition("/")[2], each["kind"]) for each in yaml.safe_load_all(text)}
 
-    assert result.exit_code == 0
-    documents = yaml.safe_load_all(result.stdout)
-    assert {(each["apiVersion"].rpartition("/")[2], each["kind"]) for each in documents} == want
+
+@cases(
+    ("version", "served"),
+    {"1.37": ("v1.37.2", "v1"), "1.36": ("v1.36.0+k3s1", "v1"), "1.35": ("v1.35.4-eks-1", "v1beta1")},
+)
+def test_the_api_server_says_which_version_it_serves(version: str, served: str, tmp_path: Path) -> None:
+    with ApiServer(tmp_path, answering({**cluster(), "/version": {"gitVersion": version}})) as server:
+        result = export("--kubeconfig", str(server.kubeconfig()))
+
+    assert versions(result.stdout) == VALIDATING | mutating(served)
+
+
+def test_without_a_cluster_it_is_the_newest(directory: str) -> None:
+    assert versions(export("--config", directory).stdout) == VALIDATING | mutating("v1")
 
 
 def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None:
@@ -63,7 +66,7 @@ def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None
     assert "as of 2026-11-21T12:00:00Z.\n" in head
     assert (
         said[0]
-        == "Policies, each with its binding: 10. Rules in here: gpu-requests, gpu-toleration, gpu-isolation."
+        == "Policies, each with its binding: 9. Rules in here: gpu-requests, gpu-toleration, gpu-isolation."
     )
     assert "- policy default exempts legacy until the end of 2026-11-30" in said
     assert any(each.startswith("- gpu-quota: all of it: it counts all pods of a namespace") for each in said)

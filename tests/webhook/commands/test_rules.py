@@ -53,7 +53,7 @@ NO_RULE = "It belongs to no rule: it has no mode and no options."
     ("name", "want"),
     limits=("limits", "Lists and texts of an object are no longer than a review can read; no policy changes that."),
     limit_range=("limit-range",
-        "A LimitRange of the namespace gives the pod GPUs, or refuses it; those who may write it can change that."),
+        "A LimitRange of the namespace gives the pod GPUs, or rejects it; those who may write it can change that."),
     resource_quota=("resource-quota", "A key of a ResourceQuota limits no GPU, or counts pods that wait in line."),
     workloads=("workloads", "An object names GPUs where gpu-admission finds no pods."),
     configuration=("configuration", "An object of gpu-admission.dev is valid and in force."),

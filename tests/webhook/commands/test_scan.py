@@ -52,9 +52,9 @@ def test_an_overview_has_the_effects_of_each_rule(capsys: pytest.CaptureFixture[
         "pods": 3,
         "gpu_pods": 2,
         "workloads": 1,
-        "pod_effects": {Effect.REFUSED: 1, Effect.LOGGED: 2},
+        "pod_effects": {Effect.DENIED: 1, Effect.LOGGED: 2},
         "workload_effects": {Effect.CHANGED: 1},
-        "rules": {"gpu-class": {Effect.REFUSED: 1}},
+        "rules": {"gpu-class": {Effect.DENIED: 1}},
     }
 
     assert printed(capsys, found) == (
@@ -88,7 +88,7 @@ def use(number: int = 0, **held: Any) -> NamespaceUse:
             "policy": "default",
             "pods": 3,
             "gpu_pods": 2,
-            "effects": {Effect.REFUSED: 1},
+            "effects": {Effect.DENIED: 1},
             "gpus": Fraction(2),
             "classes": {},
             "resources": {},
@@ -105,12 +105,12 @@ COLUMNS = "                               GPUs GPU pods     pods  refused  chang
     refused=(
         {
             "problems": (
-                *(problem(Effect.REFUSED, f"Job/{name}") for name in "abc"),
-                problem(Effect.REFUSED, "Pod/d"),
-                problem(Effect.REFUSED, "Job/e"),
+                *(problem(Effect.DENIED, f"Job/{name}") for name in "abc"),
+                problem(Effect.DENIED, "Pod/d"),
+                problem(Effect.DENIED, "Job/e"),
             )
         },
-        "Would be refused\n"
+        "Would be denied\n"
         "  must name a class\n"
         "    in team Job/a (2 pods), team Job/b (2 pods), team Job/c (2 pods), team Pod/d, 1 more\n",
     ),
@@ -224,7 +224,7 @@ PROPOSED = msgspec.structs.replace(
     files={"gpuclasses.yaml": "", "gpuquotas.yaml": ""},
 )
 WHAT = (
-    "  rule gpu-class in mode warn: it would refuse pods of the cluster\n"
+    "  rule gpu-class in mode warn: it would deny pods of the cluster\n"
     "  exemption of gpu-operator from gpu-class, gpu-requests: device plugins or exporters run there\n"
     "  2 GPUClasses: own-a, own-b\n"
     "  9 GPUQuotas: team-0 4, team-1 4, team-2 4, team-3 4, team-4 4, team-5 4, team-6 4, team-7 4 and 1 more\n"
@@ -240,14 +240,14 @@ WHAT = (
         f"{WHAT}  --propose DIRECTORY writes these documents, once they were tried on the pods\n",
     ),
     written=(
-        msgspec.structs.replace(PROPOSED, refused=0),
+        msgspec.structs.replace(PROPOSED, denied=0),
         Path("proposed"),
-        f"{WHAT}  written to proposed: gpuclasses.yaml, gpuquotas.yaml; none of the pods would be refused\n",
+        f"{WHAT}  written to proposed: gpuclasses.yaml, gpuquotas.yaml; none of the pods would be denied\n",
     ),
     written_and_not_good_enough=(
-        msgspec.structs.replace(PROPOSED, refused=3),
+        msgspec.structs.replace(PROPOSED, denied=3),
         Path("proposed"),
-        f"{WHAT}  written to proposed: gpuclasses.yaml, gpuquotas.yaml; 3 of the pods would be refused\n",
+        f"{WHAT}  written to proposed: gpuclasses.yaml, gpuquotas.yaml; 3 of the pods would be denied\n",
     ),
     nothing_to_write=(
         NOTHING_PROPOSED,

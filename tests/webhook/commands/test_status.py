@@ -199,26 +199,26 @@ START = datetime(2026, 11, 15, 8, tzinfo=UTC)
 
 
 @cases(
-    ("hours", "refused", "by_rule", "want"),
+    ("hours", "denied", "by_rule", "want"),
     of_a_week=(
         168,
         3,
         {"gpu-requests": 2, "topology": 1},
-        "in 7 days 3 of 412 pods would have been refused, by rule gpu-requests (2), topology (1)",
+        "in 7 days 3 of 412 pods would have been denied, by rule gpu-requests (2), topology (1)",
     ),
-    none=(47, 0, {}, "in 47 hours none of 412 pods would have been refused"),
+    none=(47, 0, {}, "in 47 hours none of 412 pods would have been denied"),
     of_a_minute=(
         0,
         412,
         {"topology": 412},
-        "in 1 hour 412 of 412 pods would have been refused, by rule topology (412)",
+        "in 1 hour 412 of 412 pods would have been denied, by rule topology (412)",
     ),
 )
 def test_the_audit_phase_has_its_number(
     hours: int, refused: int, by_rule: dict[str, int], want: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     until = START + timedelta(hours=hours)
-    audited = AuditedPods(since=START, until=until, pods=412, refused=refused, by_rule=by_rule)
+    audited = AuditedPods(since=START, until=until, pods=412, denied=refused, by_rule=by_rule)
     shown = " ".join(printed(status(audited=audited), capsys).split())
 
     assert f"only audited {want} doctor" in shown

@@ -7,7 +7,7 @@ from webhook.commands import main
 
 TWO_CERTIFICATES = ["serve", "--certificate-secret", "x", "--self-signed", "y"]
 CONTROLLER, URL = ["controller", "--prometheus-url"], "https://prometheus:9090"
-CHECK, EXPORT, SERVE = ["check", "-f", "-"], ["export", "--kubernetes"], ["serve", "--standalone"]
+CHECK, SERVE = ["check", "-f", "-"], ["serve", "--standalone"]
 STANDALONE = "Error: --standalone works without a cluster: omit it, or --kubeconfig and --context"
 
 
@@ -35,14 +35,6 @@ STANDALONE = "Error: --standalone works without a cluster: omit it, or --kubecon
     config_of_a_directory_and_a_cluster=(
         ["config", ".", "--context", "p"],
         "Error: DIRECTORY must not be combined with --kubeconfig or --context",
-    ),
-    export_for_an_old_version=(
-        [*EXPORT, "1.34"],
-        "Error: Invalid value for '--kubernetes': must be 1.35 or newer: older ones are not tested.",
-    ),
-    export_for_no_version=(
-        [*EXPORT, "new"],
-        "Error: Invalid value for '--kubernetes': \"new\" must be a version of Kubernetes such as 1.37.",
     ),
     export_of_no_directory=(
         ["export", "--config", "/nowhere"],

@@ -60,9 +60,9 @@ def listing(*problems: Problem, namespace: str = "team", **given: Any) -> Proble
     ),
     of_a_namespace=(
         listing(
-            problem(Answer.REFUSED, 3),
-            problem(Answer.REFUSED, 1, "Job/once", AT),
-            problem(Answer.REFUSED, 0, "Deployment/chat"),
+            problem(Answer.DENIED, 3),
+            problem(Answer.DENIED, 1, "Job/once", AT),
+            problem(Answer.DENIED, 0, "Deployment/chat"),
             problem(Answer.PENDING, 2, "Job/late"),
             problem(Answer.GATED, 1, "Pod/gated"),
             since=EARLIER,
@@ -123,7 +123,7 @@ def explanation(answer: Answer, summary: str, **given: Any) -> Explanation:
 
 
 REFUSED = explanation(
-    Answer.REFUSED,
+    Answer.DENIED,
     "0 of 4 pods exist: rule gpu-class denies them",
     pods_wanted=4,
     reasons=(
@@ -174,7 +174,7 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
     ("found", "want"),
     denied=(
         REFUSED,
-        "Job/train in team: refused\n"
+        "Job/train in team: denied\n"
         "  0 of 4 pods exist\n"
         "  policy     must name a class\n"
         "             fix first: set the annotation\n"
@@ -218,7 +218,7 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
     ),
     the_first_of_several_obstacles_is_a_question=(
         explanation(
-            Answer.REFUSED,
+            Answer.DENIED,
             "no",
             pods_wanted=1,
             reasons=(
@@ -228,7 +228,7 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
                 Cause(source=Source.QUOTA, message="2 GPUs too many", remedy="request fewer"),
             ),
         ),
-        "Job/train in team: refused\n"
+        "Job/train in team: denied\n"
         "  policy     nvidia-a10 is no class\n"
         "             fix first: did you mean nvidia-a100?\n"
         "  quota      2 GPUs too many\n"
@@ -240,14 +240,14 @@ MORE_NODES = "             a (nvidia-t4) 4 of 4 nvidia.com/gpu free\n"
     ),
     a_change_that_was_denied=(
         explanation(
-            Answer.REFUSED,
+            Answer.DENIED,
             "it keeps its gate",
             policy="default",
             events=(
                 ObservedEvent(about="Pod/train", reason="FailedUpdate", message="no", count=2, last=None),
             ),
         ),
-        "Job/train in team: refused\n"
+        "Job/train in team: denied\n"
         "  it keeps its gate\n"
         "\n"
         "what is known\n"

@@ -106,7 +106,7 @@ def test_a_bad_version_is_refused_once_and_a_repaired_one_takes_over(
     watched.source.poll()
 
     assert watched.governing() == "repaired"
-    assert watched.source.state.refused == ()
+    assert watched.source.state.rejected == ()
 
 
 def test_a_directory_that_goes_away_changes_nothing(tmp_path: Path) -> None:
@@ -119,12 +119,12 @@ def test_a_directory_that_goes_away_changes_nothing(tmp_path: Path) -> None:
     watched.source.poll()
 
     assert watched.governing() == "one"
-    assert watched.states[-1].refused == (f"{directory}: No such file or directory",)
+    assert watched.states[-1].rejected == (f"{directory}: No such file or directory",)
 
     (tmp_path / "elsewhere").rename(directory)
     watched.source.poll()
 
-    assert watched.source.state.refused == ()
+    assert watched.source.state.rejected == ()
 
 
 def mounted(directory: Path, version: str, text: str) -> None:

@@ -258,7 +258,7 @@ class Controller:
             membership,
             deleted=DeletedQuotas(0.0),
         )
-        quotas.count, quotas.written, quotas.seconds_until_next = (
+        quotas.count, quotas.report_written, quotas.seconds_until_next = (
             self._count,
             lambda *_: None,
             lambda *_: None,

@@ -89,7 +89,7 @@ REFUSED = 'the previous version stays in force: spec.rules.gpu-class.default: mu
     a_pause_that_had_ended_is_removed=(OVER, GOOD, None),
     a_pause_in_the_past=(GOOD, OVER, None),
     created=(None, GOOD, None),
-    refused=(GOOD, BAD, ("Warning", "Refused", REFUSED)),
+    refused=(GOOD, BAD, ("Warning", "Rejected", REFUSED)),
 )
 def test_event_of_a_change(before: Any, spec: dict[str, Any], want: tuple[str, str, str] | None) -> None:
     status = None if before is None else DocumentStatus(accepted=before)

@@ -58,8 +58,10 @@ def workload(owner: str, gpus: str = "2", state: str = "Admitted", **of: Any) ->
         {"type": each, "status": "True", "reason": "x", "message": "", "lastTransitionTime": AT}
         for each in state.split()
     ]
-    usage = {"cpu": "2", GPU: gpus}
-    assigned = {"name": "main", "count": 2, "flavors": {GPU: of.pop("flavor", "t4")}, "resourceUsage": usage}
+    usage = of.pop("usage", {"cpu": "2", GPU: gpus})
+    flavors = dict.fromkeys(usage, of.pop("flavor", "t4"))
+    count = of.pop("count", 2)
+    assigned = {"name": "main", "count": count, "flavors": flavors, "resourceUsage": usage}
     return {
         "metadata": {"name": owner, "ownerReferences": [{"uid": owner, "kind": "Job"}]},
         "status": {"conditions": conditions, "admission": {"podSetAssignments": [assigned]}, **of},
@@ -117,9 +119,9 @@ def kueue(*workloads: JSON, **objects: Any) -> dict[str, Any]:
 @cases(
     ("pods", "workloads", "uids", "number"),
     of_a_job=([waits("a", "job"), waits("b", "job")], [workload("job")], "ab", 2),
-    itself=([waits("a")], [workload("a", "1")], "a", 1),
+    itself=([waits("a")], [workload("a", "1", count=1)], "a", 1),
     of_a_jobset_by_its_job=([waits("a", "of-set")], [workload("set")], "a", 2),
-    several_workloads_add_up=([waits("a", "job")], [workload("job"), workload("other", "3")], "a", 5),
+    several_workloads_add_up=([waits("a", "job")], [workload("job"), workload("other", "4")], "a", 6),
     less_what_succeeded_and_kueue_took_back=(
         [waits("a", "job")],
         [workload("job", reclaimablePods=[{"name": "main", "count": 1}])],
@@ -208,6 +210,24 @@ def test_a_class_is_that_of_the_flavor(
     found = admitted(tmp_path, pods, kueue(workload("job", flavor=flavor)))
 
     assert bool(found.uids) is is_admitted
+
+
+@cases(
+    "of_pod",
+    whole_cards={GPU: 2},
+    cards_of_hami_with_a_part_of_their_memory={GPU: 1, f"{GPU}mem": 8000, f"{GPU}cores": 30},
+    memory_alone={f"{GPU}mem": 8000},
+)
+def test_a_workload_has_room_for_as_many_pods_as_it_has(tmp_path: Path, of_pod: dict[str, int]) -> None:
+    container = {"name": "main", "image": "x", "resources": {"limits": of_pod}}
+    pod = builders.view(builders.pod(container, nodeSelector={"accelerator": T4}))
+    demand = pod_demand(pod, load_directory(None), UnclassifiedPods.MOST_EXPENSIVE).vector
+    usage = {resource: str(2 * amount) for resource, amount in of_pod.items()}
+    pods = [waits(uid, "job", demand=demand) for uid in "abc"]
+
+    found = admitted(tmp_path, pods, kueue(workload("job", usage=usage)))
+
+    assert (found.uids, found.amounts["gpus"]) == (frozenset("ab"), 2 * demand["gpus"])
 
 
 def test_a_flavor_without_labels_admits_no_class(tmp_path: Path) -> None:

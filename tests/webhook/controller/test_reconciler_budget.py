@@ -109,7 +109,7 @@ def test_a_lost_swap_counts_again_from_the_moment_in_the_new_ledger() -> None:
     ("synced", "error", "noted", "is_deleted"),
     counted_until_now=(True, None, [spending(spent=50.5, until=NOON + 60_000)], True),
     before_the_first_lists=(False, None, [spending(spent=50, until=NOON)], True),
-    the_note_cannot_be_written_now=(True, errors.Unreachable("refused"), [], False),
+    the_note_cannot_be_written_now=(True, errors.Unreachable("denied"), [], False),
 )
 def test_what_is_spent_is_noted_before_a_ledger_is_deleted(
     synced: bool, error: errors.ApiError | None, noted: list[Spending], is_deleted: bool

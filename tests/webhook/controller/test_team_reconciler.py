@@ -75,7 +75,7 @@ def test_nobody_has_a_turn_beside_one_that_must_be_counted_again() -> None:
         )
         quotas = scene.controller.quotas
         quotas.line = scene.controller.teams._line = line
-        quotas.enforces, quotas.refused = lambda _: True, lambda *_: Revisions(pods=1)
+        quotas.enforces, quotas.list_again = lambda _: True, lambda *_: Revisions(pods=1)
         quotas.seconds_until_next = lambda *_: 300.0
         scene.refused = ["nlp"]
         assert scene.reconcile("cv") == {"cv": 300.0, "nlp": 300.0}

@@ -41,9 +41,11 @@ def stored(revision: int, phase: str = "Running") -> dict[str, object]:
     return document
 
 
-def event(kind: str, pod_of: int, revision: int, phase: str = "Running") -> bytes:
+def event(kind: str, pod_of: int, revision: int, phase: str = "Running", owner: str = "") -> bytes:
     document = stored(pod_of, phase)
-    document["metadata"] |= {"resourceVersion": str(revision)}  # type: ignore[operator]
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}
+    owners = {"ownerReferences": [reference]} if owner else {}
+    document["metadata"] |= {"resourceVersion": str(revision), **owners}  # type: ignore[operator]
     return json.dumps({"type": kind, "object": document}).encode() + b"\n"
 
 
@@ -59,6 +61,7 @@ def counter(
     lost: threading.Event | None = None,
     changed: Callable[[str, bool], object] = lambda _namespace, _frees: None,
     began: Callable[[str, Holding], object] = lambda _digest, _holding: None,
+    has_ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
 ) -> Iterator[UsageCounter]:
     """Yield a counter whose watch shows these events, once it has `begun`.
 
@@ -85,6 +88,7 @@ def counter(
         reported = UsageEvents()
         reported.changed.subscribe(changed)
         reported.began.subscribe(began)
+        reported.ended.subscribe(has_ended)
         started = UsageCounter(server.client(), load_directory(None), reported)
         started.start()
         try:
@@ -142,6 +146,27 @@ def test_a_pod_begins_once_unless_the_first_list_has_it(tmp_path: Path) -> None:
         assert eventually(lambda: of.pods.position("team").revision == 13)
 
     assert begun == ["u11"]
+
+
+@cases(
+    ("owners", "want"),
+    by_nobody=(["a", "a"], False),
+    nor_if_it_was_adopted=(["", "a"], False),
+    to_another_one=(["a", "b"], True),
+    at_last_to_its_first_one=(["a", "b", "a"], True),
+    to_nobody=(["a", ""], True),
+)
+def test_a_pod_that_ended_says_whether_it_was_handed_over(
+    tmp_path: Path, owners: list[str], want: bool
+) -> None:
+    changes = [("ADDED", owners[0]), *(("MODIFIED", owner) for owner in owners[1:]), ("DELETED", owners[-1])]
+    events = [event(kind, 11, 11 + number, owner=owner) for number, (kind, owner) in enumerate(changes)]
+    begun, said = threading.Event(), list[bool]()
+    with counter(tmp_path, events, begun, has_ended=lambda _, each: said.append(each.was_handed_over)) as of:
+        begun.set()
+        assert eventually(lambda: of.pods.position("team").revision == 10 + len(changes))
+
+    assert said == [want]
 
 
 @cases(

@@ -1,4 +1,4 @@
-"""Removals of the gates of pods that wait in line, when the API server refuses them, and gangs that have started."""
+"""Removals of the gates of pods that wait in line, when the API server rejects them, and gangs that have started."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,7 +30,7 @@ LATER: Any = SimpleNamespace(**{**vars(POD), "version": 8})
 
 
 class World:
-    """A line whose pods the API server refuses to change."""
+    """A line whose pods the API server rejects to change."""
 
     def __init__(self) -> None:
         self.again: list[float] = []

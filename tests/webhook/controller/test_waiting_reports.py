@@ -1,115 +1,27 @@
 """What people see of the pods that wait in line: the status of the GPUQuota, Events, metrics, and a line of the audit log."""
 
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from types import SimpleNamespace
-from typing import Any, Self, cast
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
-from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import Holder
-from policies.quota.ledger.team import Team
-from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.line_findings import IN_STAGES
-from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
-from policies.quota.team_line import next_to_start_in_team
+from policies.quota.queue_entries import Gang, Standing, Waiter
 from policies.quota.waiting import QueueSpec
 from tests.budgets import budget, spending
 from tests.builders import quota_ledger, uid
 from tests.cases import cases
-from tests.policies.quota.turns import next_to_start
-from tests.webhook.controller.clock import Clock
-from webhook.cluster.events import EventQueue, EventRecord, Regarding
+from tests.webhook.controller.reported_line import AT, IDLE_SINCE, LEDGER, StoppedDate, World, pod, waiter
 from webhook.cluster.objects import timestamp
 from webhook.controller import waiting_reports
-from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.waiting_reports import REPEAT_SECONDS, WaitingReports
-from webhook.quota.counted_records import Blueprint, PodRecord, WaitingPod
+from webhook.controller.waiting_reports import REPEAT_SECONDS
 from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.line import line_cause
-
-LEDGER = quota_ledger(
-    hard={"gpus": Fraction(16), "classes/nvidia-a100": Fraction(4)},
-    used={"gpus": Fraction(11), "classes/nvidia-a100": Fraction(2)},
-    holders={
-        "gpus": (Holder("Job/llama", "8"), Holder("Deployment/chat", "3")),
-        "classes/nvidia-a100": (Holder("Deployment/chat", "2"),),
-    },
-    class_catalogue="c",
-    waiting=1,
-)
-AT = "2026-11-26T15:00:{:02}Z"
-IDLE_SINCE, NOW = "2026-11-26T08:30:00Z", "2026-11-26T15:00:00Z"
-
-
-def pod(name: str, second: int = 0) -> PodRecord:
-    return PodRecord(
-        uid=name,
-        namespace="team",
-        name=name,
-        holder=f"Pod/{name}",
-        version=1,
-        since=AT.format(second),
-        blueprint=Blueprint(b"", {}),
-        node_name="",
-        is_terminal=False,
-        extended_claim="",
-        waiting=WaitingPod(0, has_other_gate=False, priority=0),
-    )
-
-
-def waiter(name: str, gpus: int = 8, second: int = 0, **fields: Any) -> Waiter:
-    return Waiter(uid=name, demand={"gpus": Fraction(gpus)}, since=AT.format(second), **fields)
-
-
-AT_ONCE = QueueSpec()
-
-
-class StoppedDate(datetime):
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Self:
-        return cls.fromisoformat(NOW).astimezone(tz)
-
-
-class World:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.clock = Clock()
-        monkeypatch.setattr(waiting_reports, "monotonic", self.clock)
-        monkeypatch.setattr(waiting_reports, "datetime", StoppedDate)
-        self.events: list[EventRecord] = []
-        self.started: list[PodRecord] = []
-        self.changed: list[str] = []
-        self.registry = CollectorRegistry()
-        self.reports = WaitingReports(
-            cast("EventQueue", SimpleNamespace(put=self.events.append)), ControllerMetrics(self.registry)
-        )
-        self.reports.gate_removed.subscribe(self.started.append)
-        self.reports.changed.subscribe(self.changed.append)
-
-    def turn(
-        self,
-        *waiters: Waiter,
-        gangs: dict[str, Gang] | None = None,
-        queue: QueueSpec = AT_ONCE,
-        **ledger: Any,
-    ) -> WaitingPods | None:
-        """Take a turn, and return what the status shows then."""
-        counted = replace(LEDGER, **ledger)
-        pods = [replace(pod(each.uid), since=each.since) for each in waiters]
-        demands = {each.uid: each.demand for each in waiters}
-        self.reports.turn("team", pods, demands, next_to_start(counted, waiters, gangs or {}, queue))
-        return self.reports.shown("team", counted)
-
-    def said(self) -> list[tuple[str, str, str]]:
-        """Return the Events since the last call."""
-        found = [(each.regarding.name, each.reason, each.message) for each in self.events]
-        self.events.clear()
-        return found
 
 
 @pytest.fixture
@@ -383,72 +295,7 @@ def test_a_denied_removal_is_an_event_a_count_and_the_reason_in_the_status(world
 
 def test_a_line_that_nobody_stands_in_shows_nothing(world: World) -> None:
     world.turn(ONE)
-    world.reports.nobody("team")
+    world.reports.nobody_waits("team")
 
     assert world.reports.shown("team", replace(LEDGER, waiting=0)) is None
     assert world.reports.shown("team", LEDGER) == WaitingPods(pods=1)  # of a count that no turn followed yet
-
-
-OTHER = quota_ledger(used={"gpus": Fraction(40)}, class_catalogue="c")
-
-
-@cases(
-    ("hard", "first", "ahead", "want"),
-    no_room=(
-        56,
-        waiter("first", second=1),
-        (),
-        "next in line of its namespace, needs 8 GPUs, 5 of 56 of ClusterGPUQuota vision free; "
-        "largest namespaces: prod 40, team 11",
-    ),
-    room_that_is_for_another_namespace=(
-        56,
-        waiter("first", 2, second=1),
-        (waiter("ahead", 6, second=0),),
-        "next in line of its namespace, needs 2 GPUs, 5 of 56 of ClusterGPUQuota vision free; "
-        "another namespace goes first; largest namespaces: prod 40, team 11",
-    ),
-    never=(
-        10,
-        waiter("first", 11),
-        (),
-        "it exceeds the whole quota: it needs 11 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
-    ),
-    never_whatever_kueue_admits_beyond_its_own_quota=(
-        10,
-        waiter("first", 65, beyond={"gpus": Fraction(65)}),
-        (),
-        "it exceeds the whole quota: it needs 65 GPUs, ClusterGPUQuota vision grants its namespace at most 10 GPUs",
-    ),
-)
-def test_a_pod_that_waits_for_the_team_reads_so(
-    hard: int, first: Waiter, ahead: tuple[Waiter, ...], want: str, world: World
-) -> None:
-    quota = Team(name="vision", uid="t", generation=1, hard={"gpus": Fraction(hard)})
-    empty = quota_ledger(used={"gpus": Fraction(0)}, class_catalogue="c")
-    own = replace(LEDGER, hard={"gpus": Fraction(64)})
-    ledgers = TeamLedgers(quota, {"team": own, "prod": OTHER, "cv": empty})
-    found = next_to_start_in_team(ledgers, {"team": InLine([first], {}), "cv": InLine(ahead, {})})
-    world.reports.turn("team", [pod("first")], {"first": first.demand}, found.turns["team"])
-
-    assert [message for *_, message in world.said()] == [f"waiting for quota: {want.removeprefix('next ')}"]
-
-
-def test_an_object_whose_pods_start_in_stages_has_one_event(world: World) -> None:
-    one, other = (Regarding("v1", "JobSet", name, uid(name), "team") for name in ("one", "other"))
-    for each in (one, one, other, one):
-        world.reports.staged(each)
-    assert world.said() == [(name, "QuotaQueued", IN_STAGES) for name in ("one", "other")]
-
-
-def test_no_number_of_objects_that_start_in_stages_repeats_their_events(world: World) -> None:
-    """All that have pods are read within REPEAT_SECONDS. What was not is forgotten."""
-    objects = [Regarding("v1", "JobSet", f"set-{number}", f"{number}", "team") for number in range(2000)]
-    for _ in range(3):
-        for each in objects:
-            world.reports.staged(each)
-        world.clock.now += REPEAT_SECONDS / 2
-    assert len(world.events) == len(objects)
-    world.clock.now += REPEAT_SECONDS
-    world.reports.staged(objects[-1])
-    assert len(world.reports._staged) == 1

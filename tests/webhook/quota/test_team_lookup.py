@@ -112,7 +112,7 @@ def test_while_the_kind_is_not_served_no_namespace_has_a_team(caplog: pytest.Log
 @cases(
     ("error", "is_transient"),
     it_starts_and_knows_no_kind_yet=(errors.Unavailable("the request has been made before"), True),
-    it_is_away=(errors.Unreachable("refused"), True),
+    it_is_away=(errors.Unreachable("denied"), True),
     a_missing_right=(errors.Forbidden("may not list"), False),
     unknown=(errors.ApiError("HTTP 400"), False),
 )

@@ -20,6 +20,7 @@ import msgspec
 import psutil
 from prometheus_client import CollectorRegistry
 
+from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from tests.builders import gpu_container, pod
 from tests.webhook.app_client import AppClient
 from tests.webhook.serving.hostile_bodies import Body, bodies
@@ -78,11 +79,13 @@ REPORTED = 20
 """Broken promises in full."""
 
 
-def client_with_quotas(config: Path, facts: Facts = NO_FACTS) -> tuple[AppClient, MemoryStore]:
+def client_with_quotas(
+    config: Path, facts: Facts = NO_FACTS, devices: ClusterDevices = NO_DEVICES
+) -> tuple[AppClient, MemoryStore]:
     """Return a client of the app with the documents of a directory, and the ledgers of their quotas."""
     registry = CollectorRegistry()
     metrics, quota_metrics = Metrics(registry), QuotaMetrics(registry)
-    cache = DecisionCache(load_directory(config))
+    cache = DecisionCache(load_directory(config, devices=devices))
     audit = AuditLog.to("/dev/null", metrics.audit_lost.inc)
     audit.start()
     store = MemoryStore(lambda: cache.configuration)

@@ -72,27 +72,27 @@ TOO_LONG = "denied: must have at most 256 items, not 257"
     ("document", "verdict", "first"),
     its_author_pinned_it=(
         stored(nodeSelector=A100["nodeSelector"]),
-        StoredObjectVerdict.REFUSED,
+        StoredObjectVerdict.DENIED,
         NOT_ALLOWED,
     ),
     a_default_that_was_another_then_pinned_it=(stored(**A100, **TOLERATED), StoredObjectVerdict.CHANGED, ""),
     the_scheduler_chose_its_node=(stored(), StoredObjectVerdict.CHANGED, ""),
-    its_author_chose_its_node=(stored(manager="f:nodeName"), StoredObjectVerdict.REFUSED, UNPLACED),
+    its_author_chose_its_node=(stored(manager="f:nodeName"), StoredObjectVerdict.DENIED, UNPLACED),
     a_daemonset_placed_it=(
         stored(metadata=owned_by("DaemonSet", "dcgm")),
-        StoredObjectVerdict.REFUSED,
+        StoredObjectVerdict.DENIED,
         UNPLACED,
     ),
     a_static_pod_passes=(stored(metadata=STATIC, annotations=MIRROR), StoredObjectVerdict.ACCEPTED, ""),
     an_annotation_is_no_proof=(
         stored(annotations=MIRROR, manager="f:nodeName"),
-        StoredObjectVerdict.REFUSED,
+        StoredObjectVerdict.DENIED,
         UNPLACED,
     ),
     no_gpu=(stored(container=container()), StoredObjectVerdict.ACCEPTED, ISOLATED),
     too_long_for_the_rules=(
         stored(nodeSelector=dict.fromkeys(map(str, range(257)), "")),
-        StoredObjectVerdict.REFUSED,
+        StoredObjectVerdict.DENIED,
         TOO_LONG,
     ),
 )
@@ -129,7 +129,7 @@ def test_a_workload_is_judged_by_its_templates() -> None:
     found = evaluated(BUILT_IN, document, ("apps", "Deployment"))
 
     assert (found.kind, found.name, found.owner) == ("Deployment", "chat", "Service/llm")
-    assert found.verdict is StoredObjectVerdict.REFUSED
+    assert found.verdict is StoredObjectVerdict.DENIED
     assert [each.finding.path for each in found.findings()] == [
         "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]"
     ]
@@ -138,7 +138,7 @@ def test_a_workload_is_judged_by_its_templates() -> None:
 @cases(
     ("hard", "verdict"),
     fits_by_itself_whatever_runs=("1", StoredObjectVerdict.CHANGED),
-    can_never_fit=("0", StoredObjectVerdict.REFUSED),
+    can_never_fit=("0", StoredObjectVerdict.DENIED),
     no_quota=(None, StoredObjectVerdict.CHANGED),
 )
 def test_of_a_quota_only_what_can_never_fit_counts(hard: str | None, verdict: StoredObjectVerdict) -> None:
@@ -165,5 +165,5 @@ def test_a_denial_of_the_pinned_pod_is_not_hidden_by_the_warning_before_mutation
 
     assert (
         evaluate("", "Pod", "team", document, Evaluator(cache=cache, now=NOW)).verdict
-        is StoredObjectVerdict.REFUSED
+        is StoredObjectVerdict.DENIED
     )

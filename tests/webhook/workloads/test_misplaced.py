@@ -14,7 +14,7 @@ BUILT_IN = load_directory(None)
 MAPPING, KINDS = BUILT_IN.resource_mapping, BUILT_IN.workload_kinds
 OURS_IN_TEXT = "gpu-admission.dev/gpu-class: nvidia-a100"
 NOT_HERE = (
-    "must not stand here: kubectl refuses an unknown field, and other clients lose it [ineffective-fields]"
+    "must not stand here: kubectl rejects an unknown field, and other clients lose it [ineffective-fields]"
 )
 POD, TEMPLATE = "metadata.annotations", "spec.template.metadata.annotations"
 KEY = "[gpu-admission.dev/gpu-class]"

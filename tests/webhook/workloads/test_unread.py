@@ -204,7 +204,7 @@ def test_in_check_it_is_not_skipped() -> None:
     shown = check(OURS)
 
     assert "GPUs in spec.worker.resources.limits[nvidia.com/gpu] are not read" in shown
-    assert shown.endswith("1 object: 0 refused, 0 would change, 0 ok, 1 warned about; 1 warning")
+    assert shown.endswith("1 object: 0 denied, 0 would change, 0 ok, 1 warned about; 1 warning")
 
 
 def test_in_check_a_kind_without_gpus_is_skipped() -> None:

@@ -16,7 +16,7 @@ from webhook.configuration.files import Source
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.edits import NotEditableError, TextEdit, edited, edited_piece
 from webhook.tools.check.manifests import Manifest, Manifests
-from webhook.tools.check.offline import ManifestResult, ManifestVerdict
+from webhook.tools.check.run import ManifestResult, ManifestVerdict
 from webhook.tools.corrections import correct, is_better
 
 NO_EDIT = "for you to decide"
@@ -173,7 +173,7 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
     for position, (before, after) in enumerate(zip(fixes.results, results, strict=True)):
         fixed = [each.violation for each in repairs if each.position == position]
         # The quota answers only where nothing else denies. Its answer does not make the edit wrong.
-        is_asked_now = before.verdict is ManifestVerdict.REFUSED or not fixed
+        is_asked_now = before.verdict is ManifestVerdict.DENIED or not fixed
         findings_after = [each for each in after.findings() if not (is_asked_now and _is_of_quota(each))]
         if len(before.pods) > len(after.pods) or not is_better(before.findings(), findings_after, fixed):
             return False

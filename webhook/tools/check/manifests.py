@@ -221,7 +221,7 @@ class _Reader(msgspec.Struct, frozen=True):
             self._read_items(data.get("items", []), envelope, at)
             return
         metadata, group = envelope.metadata, envelope.api_version.rpartition("/")[0]
-        row = self.kinds.get((group, envelope.kind))
+        workload_kind = self.kinds.get((group, envelope.kind))
         manifest = replace(
             self.blank,
             at=at,
@@ -230,7 +230,8 @@ class _Reader(msgspec.Struct, frozen=True):
             kind=envelope.kind,
             namespace=metadata.namespace or self.blank.namespace,
             name=metadata.name or metadata.generate_name or "",
-            is_known=(row is not None and not row.has_no_gpus) or (group, envelope.kind) in _OTHER_KNOWN,
+            is_known=(workload_kind is not None and not workload_kind.has_no_gpus)
+            or (group, envelope.kind) in _OTHER_KNOWN,
         )
         if (whole := self._with_pods(manifest)) is not None:
             self.found.manifests.append(whole)

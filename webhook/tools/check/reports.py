@@ -20,7 +20,7 @@ from webhook.configuration.documents import LocatedProblem
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.check.fixing import fixed_piece, object_edits
 from webhook.tools.check.manifests import Manifest, Manifests
-from webhook.tools.check.offline import ManifestResult, ManifestVerdict
+from webhook.tools.check.run import ManifestResult, ManifestVerdict
 from webhook.tools.check.sources import RENDER_FIRST
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

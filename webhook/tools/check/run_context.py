@@ -144,13 +144,15 @@ def wrong_paths(
     crds = (manifest for manifest in manifests if (manifest.api_version, manifest.kind) == CUSTOM_RESOURCE)
     definitions = {manifest.name: manifest for manifest in crds}
 
-    def schemas(row: WorkloadKind) -> Schemas:
-        if definition := definitions.get(row.definition):
+    def schemas(workload_kind: WorkloadKind) -> Schemas:
+        if definition := definitions.get(workload_kind.definition):
             return schemas_of(whole_definition(definition))
-        return cluster.schemas([row]) if cluster else {}
+        return cluster.schemas([workload_kind]) if cluster else {}
 
     def problems(kinds: Sequence[WorkloadKind]) -> Iterator[tuple[str, str]]:
-        return kind_problems(kinds, dict(chain.from_iterable(schemas(row).items() for row in kinds)))
+        return kind_problems(
+            kinds, dict(chain.from_iterable(schemas(workload_kind).items() for workload_kind in kinds))
+        )
 
     for name, kinds in configuration.own_workload_kinds.items():
         for path, message in problems(kinds):

@@ -28,7 +28,7 @@ LOOKS: dict[summaries.QuotaState | Health | Answer | DoctorSeverity, str] = {
         (summaries.QuotaState.STALE, Answer.PENDING, Answer.GATED, Answer.WAITING, DoctorSeverity.WARNING),
         "warn",
     ),
-    **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
+    **dict.fromkeys((Health.FAILED, Answer.DENIED, DoctorSeverity.ERROR), "bad"),
     **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
 }
 """The CSS class of each state."""

@@ -1,6 +1,6 @@
 """The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from textwrap import wrap
 
@@ -9,9 +9,9 @@ import msgspec
 from policies.placement.class_use import ANY
 from policies.pods import limits
 from policies.pods.label_selector import LabelSelector
-from policies.policy import BoundRule, end_of_pause
-from policies.registry import RULES, RULES_BY_ID
-from policies.rule import Mode
+from policies.policy import end_of_pause
+from policies.registry import RULES
+from policies.rule import Mode, RuleOptions
 from policies.rules import gpu_class, max_runtime
 from webhook.cluster.objects import EXPORTED, timestamp
 from webhook.configuration.loader import Configuration
@@ -19,40 +19,26 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
 from webhook.tools.export.objects import ExportedRule, ExportOptions, Object
-from webhook.tools.export.templates import Facts, fragments
+from webhook.tools.export.templates import Facts, Fragment, fragments
 
-ALL_RULES = tuple(RULES_BY_ID)
-EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
-ALL_OF_IT = "all of it"
+UNUSED = "every policy disables it, limits nothing by it, or exempts every namespace from it"
+ONLY_ADDS = "a policy of the API server can add, but not report what it would have added"
 WIDTH = 110
 SELECTOR = ",".join(f"{name}={value}" for name, value in EXPORTED.items() if not name.endswith("/name"))
-
-
-class Unsupported(msgspec.Struct, frozen=True):
-    """A rule, or a part of it, that is not exported, and why. `policy` is "" if that holds for every policy."""
-
-    rule: str
-    what: str
-    why: str
-    policy: str = ""
-
-    def __str__(self) -> str:
-        subject = f"{self.rule} of policy {self.policy}" if self.policy else self.rule
-        return f"{subject}: {self.what}: {self.why}"
 
 
 class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an export.
 
     version: of the configuration. objects: to apply, sorted by name. rules: the ids of the exported rules.
-    ending: pauses and exemptions that end by themselves, in words.
+    unsupported: which rules, and parts of rules, are not exported, and why. ending: pauses and exemptions that end by themselves.
     """
 
     version: str
     as_of: datetime
     objects: tuple[Object, ...]
     rules: tuple[str, ...]
-    unsupported: tuple[Unsupported, ...]
+    unsupported: tuple[str, ...]
     ending: tuple[str, ...]
 
 
@@ -63,23 +49,12 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         for rule, facts in _exported_rules(configuration, options.now)
         for fragment in fragments(rule.id, {**common, **facts})
     ]
-    unsupported = [Unsupported(rule.id, ALL_OF_IT, rule.not_exported) for rule in RULES if rule.not_exported]
-    for rule_id in dict.fromkeys(rule.id for rule, _ in found):
-        unsupported += [Unsupported(rule_id, *left) for left in RULES_BY_ID[rule_id].exported_without.items()]
     exported = [(rule, each) for rule, each in found if each.findings or rule.mode is Mode.ENFORCE]
-    for rule in (rule for rule, fragment in found if fragment.patch and rule.mode is not Mode.ENFORCE):
-        why = f"mode {rule.mode.value}: a policy of the API server can add, but not report what it would have added"
-        unsupported.append(Unsupported(rule.id, "what it adds", why, rule.policy))
     if exported:
         is_enforced = any(rule.mode is Mode.ENFORCE for rule, _ in exported)
-        everywhere = ExportedRule(
-            "", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT, (), LabelSelector()
-        )
+        everywhere = ExportedRule("", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT)
         exported += [(everywhere, fragment) for fragment in fragments(limits.ID, common)]
     ids = {rule.id for rule, _ in exported}
-    why = "every policy disables it, limits nothing by it, or exempts every namespace from it"
-    left = (rule_id for rule_id in EXPRESSIBLE if rule_id not in ids | {each.rule for each in unsupported})
-    unsupported += [Unsupported(rule_id, ALL_OF_IT, why) for rule_id in left]
     governing = (policy for policy, _ in objects.governed(configuration.policies))
     made = (
         each
@@ -91,29 +66,39 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         as_of=options.now,
         objects=tuple(sorted(made, key=lambda each: (each["metadata"]["name"], each["kind"]))),
         rules=tuple(rule.id for rule in RULES if rule.id in ids),
-        unsupported=tuple(sorted(dict.fromkeys(unsupported), key=lambda each: ALL_RULES.index(each.rule))),
+        unsupported=tuple(dict.fromkeys(_left_out(found))),
         ending=tuple(each for policy in governing for each in objects.time_dependent(policy, options.now)),
     )
+
+
+def _left_out(found: Sequence[tuple[ExportedRule, Fragment]]) -> Iterator[str]:
+    for rule in RULES:
+        of_rule = [each for each in found if each[0].id == rule.id]
+        if not of_rule:
+            yield f"{rule.id}: all of it: {rule.not_exported or UNUSED}"
+            continue
+        yield from (f"{rule.id}: {what}: {why}" for what, why in rule.exported_without.items())
+        for of_policy, fragment in of_rule:
+            if fragment.patch and of_policy.mode is not Mode.ENFORCE:
+                yield f"{rule.id} of policy {of_policy.policy}: what it adds: mode {of_policy.mode.value}: {ONLY_ADDS}"
 
 
 def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tuple[ExportedRule, Facts]]:
     """Yield the rules of each policy that CEL can express, where they hold, with the facts of their templates."""
     for policy, scope in objects.governed(configuration.policies):
-        every = (configuration.policies.bound(rule, policy) for rule in RULES)
-        bound_rules = [bound for bound in every if bound.options.mode is not Mode.DISABLED]
-        for bound in bound_rules:
-            not_exempted = objects.not_exempted(policy, bound.rule.id, now)
-            if bound.rule.not_exported or not_exempted is None or not _limits_something(bound):
+        for rule in (rule for rule in RULES if not rule.not_exported):
+            options = configuration.policies.bound(rule, policy).options
+            not_exempted = objects.not_exempted(policy, rule.id, now)
+            if options.mode is Mode.DISABLED or not_exempted is None or not _limits_something(options):
                 continue
             # While a policy is paused (break glass), its rules only audit.
-            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else bound.options.mode
+            mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else options.mode
             selector = policy.spec.match.namespace_selector or LabelSelector()
-            rule = ExportedRule(policy.name, bound.rule.id, mode, (*scope, *not_exempted), selector)
-            yield rule, facts_of(bound, configuration, bound_rules)
+            made = ExportedRule(policy.name, rule.id, mode, (*scope, *not_exempted), selector)
+            yield made, facts_of(options, configuration)
 
 
-def _limits_something(bound: BoundRule) -> bool:
-    options = bound.options
+def _limits_something(options: RuleOptions) -> bool:
     if isinstance(options, gpu_class.GPUClassOptions):
         return ANY not in options.allowed
     if isinstance(options, max_runtime.MaxRuntimeOptions):

@@ -1,7 +1,7 @@
 """The facts of the templates: CEL made of the tables that the rules read, so that both always say the same."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
 import msgspec
@@ -22,8 +22,7 @@ from policies.placement.given_tolerations import resource_taint
 from policies.placement.pinning import classes_of_label
 from policies.pods import limits, tolerations
 from policies.pods.pod import PodSpec, Toleration
-from policies.policy import BoundRule
-from policies.rule import Mode
+from policies.rule import Mode, RuleOptions
 from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration, max_runtime
 from webhook.configuration.loader import Configuration
 from webhook.tools.export.cel import fits, literal, text
@@ -48,11 +47,9 @@ def common_facts(configuration: Configuration) -> dict[str, str]:
     }
 
 
-def facts_of(
-    bound: BoundRule, configuration: Configuration, bound_rules: Sequence[BoundRule]
-) -> dict[str, str]:
-    """Return the facts of a rule of a policy. `bound_rules` are all of that policy."""
-    options, classes = bound.options, configuration.classes
+def facts_of(options: RuleOptions, configuration: Configuration) -> dict[str, str]:
+    """Return the facts of a rule of a policy, which has these options."""
+    classes = configuration.classes
     if isinstance(options, gpu_requests.GPURequestsOptions):
         return _of_gpu_requests(options, classes)
     if isinstance(options, gpu_class.GPUClassOptions):
@@ -61,7 +58,7 @@ def facts_of(
         return _of_max_runtime(options, classes)
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         return {"listed-tolerations": _listed_tolerations(options, classes)}
-    return {**_constants(gpu_isolation, unmapped, vendors), **_of_gpu_isolation(configuration, bound_rules)}
+    return _of_gpu_isolation(configuration.resource_mapping)
 
 
 def _of_limits() -> dict[str, str]:
@@ -245,29 +242,16 @@ def _class_labels(classes: GPUClasses) -> dict[str, dict[str, list[str]]]:
 # ---- gpu-isolation
 
 
-def _of_gpu_isolation(configuration: Configuration, bound_rules: Sequence[BoundRule]) -> dict[str, str]:
+def _of_gpu_isolation(mapping: ResourceMapping) -> dict[str, str]:
     own_values = {
         name: vendor.hiding
         for vendor in vendors.VENDORS
         if vendor.hiding != vendors.HIDING
         for name in vendor.visible_devices
     }
-    fields = ("key", "operator", "value", "effect")
-    taints = dict.fromkeys(_gpu_taints(configuration, bound_rules))
     return {
+        **_constants(gpu_isolation, unmapped, vendors),
         "own-hiding-values": literal(own_values),
         "is-view": fits("name", exposure.VIEWS),
-        "other-schedulers": literal(configuration.resource_mapping.other_schedulers),
-        "gpu-taint-keys": literal(sorted({each.key or "" for each in taints})),
-        "gpu-taints": literal({name: getattr(each, name) or "" for name in fields} for each in taints),
+        "other-schedulers": literal(mapping.other_schedulers),
     }
-
-
-def _gpu_taints(configuration: Configuration, bound_rules: Sequence[BoundRule]) -> Iterator[Toleration]:
-    """Yield the taints of GPU nodes as `gpu_isolation.tolerated_gpu_taint` finds them."""
-    yield from map(resource_taint, sorted(configuration.resource_mapping.whole_cards))
-    for bound in bound_rules:
-        if isinstance(bound.options, gpu_toleration.GPUTolerationOptions):
-            yield from bound.options.listed
-    for each in configuration.classes:
-        yield from each.tolerations

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Requirement
 from policies.policy import BUILT_IN_POLICY, Match, Policy, PolicySet, end_of_pause
 from policies.rule import Mode
@@ -103,6 +102,7 @@ PODS: Object = {
 }
 
 
+ACTIONS = {Mode.ENFORCE: "Deny", Mode.WARN: "Warn", Mode.AUDIT: "Audit"}
 REVIEWED: Mapping[str, Object] = {
     "creations": PODS,
     "updates": {**PODS, "operations": ["UPDATE"]},
@@ -129,8 +129,8 @@ class ExportedRule(msgspec.Struct, frozen=True):
     policy: str
     id: str
     mode: Mode
-    scope: tuple[str, ...]
-    selector: LabelSelector
+    scope: tuple[str, ...] = ()
+    selector: LabelSelector = LabelSelector()
 
 
 def policy_and_binding(
@@ -138,10 +138,7 @@ def policy_and_binding(
 ) -> list[Object]:
     """Return both objects, as plain data. `version`: of the configuration."""
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [REVIEWED[fragment.reviews]]}
-    if selected := [
-        *_requirements(options.selector),
-        *_requirements(rule.selector),
-    ]:
+    if selected := [*_requirements(options.selector), *_requirements(rule.selector)]:
         constraints["namespaceSelector"] = {"matchExpressions": msgspec.to_builtins(selected)}
     variables, guard = list(fragment.variables.items()), ""
     if by_labels := [each for each in rule.scope if NAMESPACE_LABELS in each]:
@@ -153,9 +150,7 @@ def policy_and_binding(
         # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
         spec["matchConditions"] = _named([("applies", " &&\n".join(f"({each})" for each in conditions))])
     if fragment.findings:
-        denies = rule.mode is Mode.ENFORCE and fragment.severity is Severity.DENIAL
-        action = "Audit" if rule.mode is Mode.AUDIT else "Deny" if denies else "Warn"
-        kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [action]}
+        kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [ACTIONS[rule.mode]]}
         # Without text the message is that of the validation.
         unless_large = "variables.isLarge ? '' : " if "isLarge" in dict(variables) else ""
         validation = {

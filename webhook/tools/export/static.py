@@ -34,7 +34,7 @@ HASHES = "apiserver_manifest_admission_config_controller_last_config_info"
 RELOADS = "apiserver_manifest_admission_config_controller_automatic_reload_last_timestamp_seconds"
 CA_INJECTOR = service_account("cert-manager", "cert-manager-cainjector")
 REFUSES_FOR = 300
-"""The seconds after its last failure in which an API server refuses a file, as in deploy/chart/files/alerts.yaml."""
+"""The seconds after its last failure in which an API server rejects a file, as in deploy/chart/files/alerts.yaml."""
 _SERIES = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
 _VALUE = re.compile(r'Invalid value: ".*?(?<!\\)": ', re.DOTALL)
 """The CEL in a message of the API server, which is longer than what is said about it."""
@@ -63,7 +63,7 @@ def static_files(objects: Iterable[Object], version: str) -> dict[str, str]:
     files = {}
     for plugin, folder in PLUGINS.items():
         documents = [dump_document(each) for each in made if each["kind"].startswith(plugin)]
-        # The API server refuses a document without a kind, so the comment has none of its own.
+        # The API server rejects a document without a kind, so the comment has none of its own.
         head = f"# Of configuration {version}, by gpu-admission export --static: export again, never edit.\n"
         files[f"{folder}/{FILE}"] = head + "---\n".join(documents) if documents else ""
     files[ADMISSION] = fill((FOLDER / "static-admission.yaml").read_text("utf-8"), {"MOUNTED_AT": MOUNTED_AT})
@@ -117,16 +117,12 @@ def lacking(admission: Path) -> Iterator[str]:
             yield f"{admission}: add plugin {plugin} with {where}, as {README} says"
 
 
-def hashes(directory: Path, files: Mapping[str, str]) -> dict[str, str]:
-    """Return by plugin what an API server publishes of its folder with the file of `files`, "" without data. Raises OSError.
-
-    Other files of the folder are somebody else's, and the API server reads them, too.
-    """
+def hashes(directory: Path) -> dict[str, str]:
+    """Return by plugin what an API server publishes of its folder, "" without data. Raises OSError."""
     found = {}
     for plugin, folder in PLUGINS.items():
-        contents = {path.name: path.read_bytes() for path in _read(directory / folder)}
-        contents[FILE] = files[f"{folder}/{FILE}"].encode()
-        data = b"".join(contents[name] + b"\0" for name in sorted(contents) if contents[name])
+        contents = [path.read_bytes() for path in sorted(_read(directory / folder))]
+        data = b"".join(content + b"\0" for content in contents if content)
         found[plugin] = f"sha256:{sha256(data).hexdigest()}" if data else ""
     return found
 
@@ -182,21 +178,19 @@ def loaded(api: ApiClient) -> dict[str, Loaded]:
     }
 
 
-def loaded_differences(found: Mapping[str, Loaded], wanted: Mapping[str, str]) -> Iterator[str]:
-    """Yield how what an API server has loaded differs from the `hashes` that are wanted."""
-    for plugin, makes in wanted.items():
+def loaded_differences(found: Mapping[str, Loaded], folders: Mapping[str, str]) -> Iterator[str]:
+    """Yield how what an API server has loaded differs from the `hashes` of the folders."""
+    for plugin, written in folders.items():
         has = found.get(plugin)
         if has is None:
             yield f"plugin {plugin}: start the API server with admission.yaml; it has loaded no static policies"
-        elif has.hash != makes or has.is_refused:
+        elif has.hash != written or has.is_refused:
             why = (
-                "it refused the newest file, and will not start with it: its log says why"
+                "it rejected the newest file, and will not start with it: its log says why"
                 if has.is_refused
-                else "it reads the folder once a minute"
+                else "put the folder on its control plane node, where it is read once a minute"
             )
-            compared = (
-                f"has {has.hash or 'no data'}, and the configuration in force makes {makes or 'no data'}"
-            )
+            compared = f"has {has.hash or 'no data'}, the folder here {written or 'no data'}"
             yield f"plugin {plugin} of API server {has.server}: {compared}; {why}"
 
 

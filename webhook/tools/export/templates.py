@@ -14,7 +14,6 @@ import msgspec
 import yaml
 from msgspec.structs import replace
 
-from policies.finding import Severity
 from webhook.tools.export.cel import text
 
 Facts = Mapping[str, str]
@@ -41,7 +40,6 @@ class Fragment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variables: dict[str, str] = {}
     findings: tuple[str, ...] = ()
     """Of a ValidatingAdmissionPolicy: lists of sentences. The request is in order where all are empty."""
-    severity: Severity = Severity.DENIAL
     patch: str = ""
     """Of a MutatingAdmissionPolicy: a list of JSONPatch operations."""
 

@@ -1,4 +1,4 @@
-"""A configuration to begin with, which all pods pass. Rules that would refuse some of them only warn, with a comment.
+"""A configuration to begin with, which all pods pass. Rules that would deny some of them only warn, with a comment.
 
 It is a directory for `serve --config` or `kubectl apply -f`. Where the cluster has policies, the proposal contains no policy.
 A GPUClass for nodes of no known class comes from their labels for product and memory, and from their MIG resources; without a
@@ -75,7 +75,7 @@ _LONGEST_NAME = 63
 
 
 class Draft:
-    """The proposal while it is made: `relax` makes it milder where it would refuse pods."""
+    """The proposal while it is made: `relax` makes it milder where it would deny pods."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Draft:
         """Taints of every GPU node: without a toleration no GPU pod could run."""
         self._others = {taint: names for taint, names in untolerated.items() if len(names) < len(nodes)}
         self._relaxed: dict[str, set[str]] = defaultdict(set)
-        """By rule, the namespaces where it would refuse pods."""
+        """By rule, the namespaces where it would deny pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
         needed = {
             use.namespace: Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
@@ -129,7 +129,7 @@ class Draft:
         """Return the configuration of the documents in force and the proposed documents."""
         return load_objects((*self._base.documents, *self._documents()), self._base.devices)
 
-    def proposal(self, refused: int | None) -> Proposal:
+    def proposal(self, denied: int | None) -> Proposal:
         documents = [*self._documents(), *self._teams]
         files = {
             name: self._text(kind, [document for document in documents if document.kind == kind])
@@ -142,7 +142,7 @@ class Draft:
             exemptions={name: tuple(sorted(rules)) for name, rules in sorted(self._exemptions.items())},
             relaxed=tuple(sorted(self._relaxed)),
             files={name: text for name, text in files.items() if text},
-            refused=refused,
+            denied=denied,
         )
 
     def _documents(self) -> Iterator[Document]:
@@ -191,7 +191,7 @@ class Draft:
         else:
             for rule, namespaces in sorted(self._relaxed.items()):
                 where = names_in_words(namespaces)
-                yield f"{rule} warns: it would refuse what runs in {where}. Set mode: enforce once that is corrected."
+                yield f"{rule} warns: it would deny what runs in {where}. Set mode: enforce once that is corrected."
             for taint, names in self._others.items():
                 where = names_in_words(names)
                 yield (

@@ -21,7 +21,7 @@ from webhook.tools.rightsize.workloads import SizeReport
 class Effect(Enum):
     """What the rules would do to an object if it were created now; the worst first."""
 
-    REFUSED = "refused"
+    DENIED = "denied"
     CHANGED = "changed"
     WARNED = "warned"
     LOGGED = "logged"
@@ -95,7 +95,7 @@ class Remark(JsonStruct, frozen=True):
 class Proposal(JsonStruct, frozen=True):
     """A configuration to begin with; `files` are texts by name, in the order in which they are read.
 
-    refused: the number of pods that it would refuse; None where it was not tried.
+    denied: the number of pods that it would deny; None where it was not tried.
     """
 
     classes: tuple[str, ...]
@@ -107,7 +107,7 @@ class Proposal(JsonStruct, frozen=True):
     relaxed: tuple[str, ...]
     """The rules in mode warn, because pods of the cluster break them."""
     files: dict[str, str]
-    refused: int | None = None
+    denied: int | None = None
 
 
 class ScanReport(JsonStruct, frozen=True):

@@ -192,7 +192,7 @@ class Scan:
         labels = None if self._namespace or teams else facts.labels
         bounds = self._bounds(teams, tally.namespaces)
         draft = Draft(configuration, tally, nodes, facts.quotas or {}, labels, bounds)
-        refused = self._try_out(draft) if with_trial else None
+        denied = self._try_out(draft) if with_trial else None
         self._progress("nodes")
         counted, labelled = self._remarks()
         return ScanReport(
@@ -214,7 +214,7 @@ class Scan:
             unread=(*_unread(tally), *counted),
             nodes=labelled,
             limit_ranges=tuple(self._limit_ranges()),
-            proposal=draft.proposal(refused),
+            proposal=draft.proposal(denied),
         )
 
     def _bounds(self, records: Sequence[TeamRecord], namespaces: Iterable[str]) -> dict[str, Fraction]:
@@ -244,14 +244,14 @@ class Scan:
         return ServedKinds(self._api)
 
     def _try_out(self, draft: Draft) -> int:
-        """Relax the proposal; return how many pods it would still refuse."""
-        refused = 0
+        """Relax the proposal; return how many pods it would still deny."""
+        denied = 0
         for _ in range(MAX_TRIALS):
             tally = self._evaluated(draft.configuration())
-            refused = tally.pod_effects[Effect.REFUSED]
-            if not refused or not draft.relax(tally):
+            denied = tally.pod_effects[Effect.DENIED]
+            if not denied or not draft.relax(tally):
                 break
-        return refused
+        return denied
 
     def _evaluated(self, configuration: Configuration) -> Tally:
         """Evaluate everything, workloads first."""
@@ -266,9 +266,9 @@ class Scan:
         """Return the servers by namespace."""
         kinds = evaluator.configuration.workload_kinds
         servers = defaultdict[str, list[Server]](list)
-        for (group, kind), row in kinds.items():
+        for (group, kind), workload_kind in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
-            if served is None or row.has_no_gpus:
+            if served is None or workload_kind.has_no_gpus:
                 continue
             self._progress(served.plural)
 
@@ -276,7 +276,7 @@ class Scan:
                 raw: msgspec.Raw,
                 group: str = group,
                 kind: str = kind,
-                ends: bool = row.runs_to_completion or not row.replaces_pods,
+                ends: bool = workload_kind.runs_to_completion or not workload_kind.replaces_pods,
             ) -> None:
                 metadata = decode_owned(raw).metadata
                 owner, namespace = metadata.controller, metadata.namespace or ""

@@ -18,7 +18,7 @@ MAX_LISTED = 1_000
 MAX_LEVELS = 4
 """Levels of controllers above a pod: ReplicaSet, Deployment, and two kinds of operators."""
 
-_EFFECT_OF = {Outcome.DENIED: Effect.REFUSED, Outcome.WARNED: Effect.WARNED, Outcome.AUDITED: Effect.LOGGED}
+_EFFECT_OF = {Outcome.DENIED: Effect.DENIED, Outcome.WARNED: Effect.WARNED, Outcome.AUDITED: Effect.LOGGED}
 
 
 class _Namespace(msgspec.Struct):

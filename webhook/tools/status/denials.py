@@ -203,7 +203,7 @@ def pods_in_logs(
     """Return what audit logs say of the pods of these namespaces, of all if `namespaces` is empty. Raises OSError."""
     denied: list[DeniedOwner] = []
     moments: list[datetime] = []
-    refused: list[set[str]] = []
+    would_deny: list[set[str]] = []
     # A pod that is admitted has a line of both phases, one that is denied only that of the phase which denied it.
     wanted = (b'"phase":"validate"', b'"verdict":"denied"')
     for line in audit_lines(files, counts, lambda raw: any(each in raw for each in wanted)):
@@ -219,15 +219,15 @@ def pods_in_logs(
             denied.append(_denied_owner(line, at))
         if line.operation == "CREATE":
             moments.append(at)
-            refused.append({finding.rule for finding in line.findings if finding.would_deny})
-    by_rule = Counter(rule for rules in refused for rule in sorted(rules))
+            would_deny.append({finding.rule for finding in line.findings if finding.would_deny})
+    by_rule = Counter(rule for rules in would_deny for rule in sorted(rules))
     audited = None
     if moments:
         audited = AuditedPods(
             since=min(moments),
             until=max(moments),
             pods=len(moments),
-            refused=sum(map(bool, refused)),
+            denied=sum(map(bool, would_deny)),
             by_rule=dict(by_rule.most_common()),
         )
     return LoggedPods(_by_owner(denied), audited)

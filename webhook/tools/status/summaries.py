@@ -174,13 +174,13 @@ class DeniedOwner(JsonStruct, frozen=True):
 class AuditedPods(JsonStruct, frozen=True):
     """What the rules that only audit found in audit logs, of the `pods` whose creation was reviewed from `since` to `until`.
 
-    refused: the number of pods that would have been denied, were every rule enforced. by_rule: how many of them by each rule.
+    denied: the number of pods that would have been denied, were every rule enforced. by_rule: how many of them by each rule.
     """
 
     since: datetime
     until: datetime
     pods: int
-    refused: int
+    denied: int
     by_rule: dict[str, int]
 
 

@@ -1,1 +1,1 @@
-"""Why a pod, or the pods of a workload, are refused or do not run: `gpu-admission why`."""
+"""Why a pod, or the pods of a workload, are denied or do not run: `gpu-admission why`."""

@@ -1,59 +1,46 @@
-"""Explains why an object's pods are refused, or do not run: reads the object, its pods, Events, the quota and the nodes."""
+"""Explains why an object's pods are denied, or do not run: reads the object, its pods, Events, the quota and the nodes."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
 from policies.gpus.cards import is_limit
-from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.placement.class_advice import ANNOTATION_PATH, ask_for_nodes
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import admits, class_matches
-from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, with_edits
-from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import NO_LIMITS
 from policies.pods.pod import Pod, decode_pod
-from policies.policy import EffectivePolicy
 from policies.quota.amounts import Vector, total
 from policies.quota.budget_findings import BUDGET_SPENT
-from policies.quota.demand import pod_demand
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.quota.waiting import waits, without_gate
 from policies.rules import gpu_class
-from webhook.cluster.api import ApiClient, shallow
+from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.objects import InstallationNames, decode_metadata
-from webhook.configuration.dynamic_resources import read_claims
+from webhook.cluster.objects import decode_metadata
 from webhook.evaluation.creation import evaluate_creation
 from webhook.evaluation.decision import Outcome
-from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import POD
 from webhook.evaluation.tried_choices import edited_pod
 from webhook.evaluation.workloads import EvaluatedPod
 from webhook.quota.counted_records import PODS
 from webhook.quota.documents import PlaceInLine, ShareStatus
-from webhook.tools.status.denials import read_events
-from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.kueue import read_kueue
-from webhook.tools.status.listed_capacity import gpu_amounts, node_index
-from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import quota_from_status, quota_status
-from webhook.tools.status.teams import effective_ledger
-from webhook.tools.stored_objects import Evaluation, evaluate
+from webhook.tools.status.listed_capacity import gpu_amounts
+from webhook.tools.status.quotas import quota_status
+from webhook.tools.stored_objects import Evaluation
 from webhook.tools.stored_pod import StoredPod
+from webhook.tools.why.case import MAX_PODS, Case
 from webhook.tools.why.devices import device_causes
-from webhook.tools.why.discovery import ServedKind, ServedKinds
+from webhook.tools.why.discovery import ServedKind
 from webhook.tools.why.explanation import (
     Cause,
     Explanation,
@@ -65,15 +52,13 @@ from webhook.tools.why.explanation import (
 )
 from webhook.tools.why.family import (
     missing_of_group,
-    no_pods,
     read_author,
     read_family,
-    read_pods,
     wanted_pods,
+    why_no_pods,
 )
 from webhook.tools.why.fit import (
     classes_for,
-    format_requests,
     idle_owner,
     node_fits,
     other_amounts,
@@ -81,13 +66,11 @@ from webhook.tools.why.fit import (
     requested_gpus,
 )
 from webhook.tools.why.line import family_uids, gang_keys, kueue_cause, line_cause, place_in_line
-from webhook.tools.why.now import After, Rest, Try, nearest, now, with_wait
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
 from webhook.tools.why.situation import Situation
+from webhook.tools.why.tried_remedies import FitsAfter, Rest, Try, cause_that_helps, nearest, with_wait
 from webhook.tools.why.unschedulable import Unscheduled, insufficient
-from webhook.workloads.places import PodPlace, workload_pods
 
-MAX_PODS = 20
 OUTLOOKS = frozenset({QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT})
 
 
@@ -98,34 +81,12 @@ def explain(
 
     Raises UnknownKindError, ConfigurationError, and `errors.ApiError`: NotFound where there is no such object.
     """
-    case = _Case(api, kind, name, namespace, now, config)
+    case = _Explained(api, kind, name, namespace, now, config)
     is_pod = (case.served.group, case.served.kind) == POD
     return case.of_pod() if is_pod else case.of_workload()
 
 
-class _Case:
-    def __init__(
-        self, api: ApiClient, kind: str, name: str, namespace: str, now: datetime, config: Path | None
-    ) -> None:
-        self.reader = reader = Permitted(api)
-        self.kinds = ServedKinds(api)
-        self.served = self.kinds.find(kind)
-        self.namespace, self.name, self.now = namespace, name, now
-        self.document = shallow(api.get(self.served.resource.path(namespace, name)))
-        self.configuration = reader.configuration(config)
-        read = partial(read_events, api, namespace)
-        self.events = reader.attempt(f"list events -n {namespace}", read) or []
-        self.nodes = reader.class_nodes(self.configuration, now)
-        self.index = node_index(self.nodes or (), self.configuration)
-        self.quota = reader.quota(namespace)
-        self.limits = limits = effective_ledger(reader, namespace, self.quota, now)
-        self.until = until = figures_until(reader, InstallationNames(), now) if limits is not None else None
-        self.quota_without = partial(quota_from_status, limits, self.configuration, has_controller=not until)
-        self.unscheduled = ""
-        """What the scheduler says of a pod that it finds no node for."""
-        self.releasing: list[Vector] = []
-        """The demand of terminating pods of the object."""
-
+class _Explained(Case):
     def of_pod(self) -> Explanation:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
         events = [event for event in self.events if event.involved_object.uid == stored.metadata.uid]
@@ -135,7 +96,7 @@ class _Case:
 
     def of_workload(self) -> Explanation:
         document = msgspec.Raw(self.document)
-        data, places = self._places(document)
+        data, places = self.places(document)
         creations = (event for event in self.events if not event.denied_change)
         denied = [event for event in creations if event.denial or event.reason == FAILED_CREATE]
         uid = decode_metadata(document).uid
@@ -150,81 +111,14 @@ class _Case:
             pods=pods,
             events=events,
             wanted=wanted,
-            zero=no_pods(data, kind, self.now),
+            why_no_pods=why_no_pods(data, kind, self.now),
         )
-        situation = replace(situation, held=self._held(situation.terminating))
+        situation = replace(situation, held=self.held_by(situation.terminating))
         stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
-            return self._explained(situation, self._template(places), is_stored=False)
+            return self._explained(situation, self.template(places), is_stored=False)
         path = PODS.path(self.namespace, stuck.metadata.name)
         return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
-
-    def _held(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
-        """Return what each terminating pod holds, in words. Later evaluations count it as free.
-
-        If the next pod fits then, its author only has to wait for the end of these pods.
-        """
-        pods = read_pods(self.reader, self.namespace, terminating[:MAX_PODS])
-        self.releasing = [*map(self._demand, pods.values())]
-        mapping = self.configuration.resource_mapping
-        return {name: format_requests(requested_gpus(pod, mapping)) for name, pod in pods.items()}
-
-    def _demand(self, pod: Pod) -> Vector:
-        """Return what the quota of the namespace counts for a pod."""
-        if self.limits is None:
-            return {}
-        counts_as = self.limits.unclassified_pods
-        return pod_demand(pod, self.configuration, counts_as, nodes=self.index).vector
-
-    def _places(self, document: msgspec.Raw) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
-        """Return the object as plain data, and the pods in it. The evaluation says so where the pods cannot be read."""
-        served, kinds = self.served, self.configuration.workload_kinds
-        try:
-            return workload_pods(kinds, served.group, served.kind, document)
-        except msgspec.ValidationError:
-            return msgspec.json.decode(document), []
-
-    def _template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
-        """Return the first GPU pod that the object would make, as it would be admitted."""
-        evaluated = self.evaluation.pods if self.evaluation else ()
-        pods = [each.admitted for each in evaluated] or self._with_limit_range_defaults(places)
-        is_gpu_pod = self.configuration.resource_mapping.pod_requests_gpus
-        return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
-
-    def _with_limit_range_defaults(self, places: Sequence[tuple[PodPlace, Pod]]) -> list[Pod]:
-        limits = self.reader.limits_of(self.namespace) or NO_LIMITS
-        return [pod if place.is_partial else as_admitted(pod, limits) for place, pod in places]
-
-    @cached_property
-    def policy(self) -> EffectivePolicy | None:
-        """The policy of the namespace. None if the caller may not read policies or labels."""
-        return self.reader.policy_of(self.configuration, self.namespace)
-
-    @cached_property
-    def evaluation(self) -> Evaluation | None:
-        """Findings of the rules as if the object were created now; None where they are not known."""
-        return self._as_created(self.served, self.document) if self.policy is not None else None
-
-    def _as_created(self, served: ServedKind, document: bytes) -> Evaluation:
-        return evaluate(served.group, served.kind, self.namespace, document, self._evaluator)
-
-    @cached_property
-    def _evaluator(self) -> Evaluator:
-        """The evaluator of the webhook. A stored pod is not compared with the quota again: it holds its part."""
-        is_pod = (self.served.group, self.served.kind) == POD
-        quota = None if is_pod else self.quota_without(released=total(self.releasing))
-        return Evaluator(
-            cache=DecisionCache(self.configuration),
-            now=self.now,
-            facts=Facts(
-                labels_of=self.reader.labels_of if self.policy is not None else lambda _namespace: (),
-                nodes=lambda: self._node_facts,
-                named_nodes=lambda: self.index,
-                claims=lambda name: self._claims.get(name),  # noqa: PLW0108 - read when it is first called
-                limits_of=self.reader.limits_of,
-            ),
-            quota_of=lambda _namespace: quota,
-        )
 
     def _quota_denials(self) -> Iterator[Finding]:
         """Yield what the quota says if it denies another pod now.
@@ -235,7 +129,7 @@ class _Case:
         author = read_author(self.reader, self.kinds, self.namespace, self.served, self.document)
         evaluation = self._repaired(*author)
         if not evaluation.pods:  # of a kind that is not known to make any
-            evaluation = self._as_created(self.served, self.document)
+            evaluation = self.as_created(self.served, self.document)
         denied = next(filter(None, map(self._denied_by_quota, evaluation.pods)), None)
         if denied is None:
             return
@@ -250,7 +144,7 @@ class _Case:
 
     def _repaired(self, served: ServedKind, document: bytes) -> Evaluation:
         """Evaluate an object after the first way of each denial: the quota counts what its author requests then."""
-        evaluation = self._as_created(served, document)
+        evaluation = self.as_created(served, document)
         denied = (each.finding for each in evaluation.findings() if each.outcome is Outcome.DENIED)
         first = dict.fromkeys(
             edit for finding in denied for way in ways_of(finding)[:1] for edit in way.edits
@@ -258,27 +152,19 @@ class _Case:
         if not first:
             return evaluation
         edits = [(path_parts(edit.path), plain(edit.value)) for edit in first]
-        return self._as_created(served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits)))
+        return self.as_created(served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits)))
 
     def _denied_by_quota(self, evaluated: EvaluatedPod) -> Finding | None:
-        by = self._evaluator
+        by = self.evaluator
         request = quota_request_for_pod("why", evaluated.admitted, None, self.configuration, self.index)
         request = replace(request, controlled_by=f"{self.served.kind}/{self.name}")
         decision = by.demand(evaluated.policy, request)
         denials = (one.finding for one in decision.violations if one.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
-        said = (one for one in denials if not evaluated.is_refused or one.reason in OUTLOOKS)
+        said = (one for one in denials if not evaluated.is_denied or one.reason in OUTLOOKS)
         place = evaluated.place
         located = (replace(one.at(place.path_in_object, place.path_of_edit), path=one.path) for one in said)
         return next(located, None)
-
-    @cached_property
-    def _node_facts(self) -> NodeFacts | None:
-        return self.reader.nodes(self.configuration, self.now)[0] if self.nodes is not None else None
-
-    @cached_property
-    def _claims(self) -> dict[ClaimName, RequestedDevices | None]:
-        return read_claims(self.reader.api, self.namespace)
 
     def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
         """Explain a situation by one of its pods, which is stored or would be."""
@@ -287,7 +173,7 @@ class _Case:
         requested = requested_gpus(pod, configuration.resource_mapping)
         classes = classes_for(pod, self.index, configuration)
         rule_denials: tuple[Finding, ...] | None = None
-        tried = partial(self._try, self._only_pod) if self._only_pod and self.nodes is not None else None
+        try_edits = partial(self._try, self._only_pod) if self._only_pod and self.nodes is not None else None
         fits: tuple[NodeFit, ...] | None = None
         no_node: tuple[Cause, ...] = ()
         is_on_unknown_node = bool(pod.spec.node_name and self.reader.nodes_from)
@@ -299,8 +185,8 @@ class _Case:
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
             candidates = (each for each in warned if each.reason in FINDS_NO_NODE)
             ordered = sorted(candidates, key=lambda each: not each.reason.uncovers)
-            no_node = tuple(now(each, tried) for each in ordered)
-            fits = nearest(fits, tried) if fits and tried else fits
+            no_node = tuple(cause_that_helps(each, try_edits) for each in ordered)
+            fits = nearest(fits, try_edits) if fits and try_edits else fits
         is_held, stuck = is_stored and not waits(pod), situation.stuck
         quota, status = None, None
         if self.quota is not None:
@@ -328,7 +214,7 @@ class _Case:
             quota_denials=() if is_stored else tuple(self._quota_denials()),
             classes=classes,
             nodes=fits,
-            other_kinds=self._other_kinds(nodes, classes, tried) if fits == () else {},
+            other_kinds=self._other_kinds(nodes, classes, try_edits) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
             new_nodes=ask_for_nodes(pod, classes, self._class_options.label_key, configuration.classes),
             unscheduled=Unscheduled(self.unscheduled, pod, requested, contact, self._path_of),
@@ -368,7 +254,7 @@ class _Case:
         """Return how the nodes of its classes fit a pod, as it was admitted."""
         classes = {*classes_for(pod, self.index, self.configuration)}
         nodes = [node for node in self.nodes or () if not classes or {*node.classes} & classes]
-        pools = self._node_facts.pools if self._node_facts else ()
+        pools = self.node_facts.pools if self.node_facts else ()
         startup_taints = [taint for pool in pools for taint in pool.startup_taints]
         said, amounts = insufficient(self.unscheduled), gpu_amounts(pod, self.configuration.resource_mapping)
         gpus = {each.name: amount for each, amount in amounts.items() if amount and not is_limit(each)}
@@ -388,23 +274,25 @@ class _Case:
 
     def _trial(self, of: EvaluatedPod) -> Evaluator:
         """Return the evaluator of edited pods: what the pod holds of the quota, it gives back."""
-        quota = self.quota_without(released=total((*self.releasing, self._demand(of.admitted))))
-        return replace(self._evaluator, tries_choices=False, quota_of=lambda _namespace: quota)
+        quota = self.quota_without(released=total((*self.releasing, self.demand(of.admitted))))
+        return replace(self.evaluator, tries_choices=False, quota_of=lambda _namespace: quota)
 
-    def _try(self, of: EvaluatedPod, edits: Edits) -> After | None:
+    def _try(self, of: EvaluatedPod, edits: Edits) -> FitsAfter | None:
         """Return what the nodes say of the pod with edits of the object; None if it would be denied."""
         at = f"{of.place.path}." if of.place.path else ""
         of_pod = tuple(Edit(edit.path.removeprefix(at), edit.value) for edit in edits)
         edited = edited_pod(msgspec.json.decode(msgspec.json.encode(of.submitted)), of_pod)
         if edited is None:
             return None
-        edited = self._evaluator.with_limit_range_defaults(of.policy, edited)
+        edited = self.evaluator.with_limit_range_defaults(of.policy, edited)
         by_daemonset = self.served.kind == "DaemonSet"
         decisions = evaluate_creation(self._trial(of), of.policy, edited, by_daemonset=by_daemonset)
         if edits and not all(decision.allowed for decision in decisions):
             return None
         pod = decisions[0].pod or edited
-        return After(self._fits(pod), self._adds_nodes(pod, classes_for(pod, self.index, self.configuration)))
+        return FitsAfter(
+            self._fits(pod), self._adds_nodes(pod, classes_for(pod, self.index, self.configuration))
+        )
 
     def _line(
         self, situation: Situation, explained: Pod, needed: Vector, contact: str
@@ -432,7 +320,7 @@ class _Case:
 
     def _adds_nodes(self, pod: Pod, classes: Sequence[str]) -> str:
         """Return what can add a node for the pod, in words; "" if nothing is known to."""
-        if self._node_facts is not None and (pool := self._node_facts.pool_for(pod)):
+        if self.node_facts is not None and (pool := self.node_facts.pool_for(pod)):
             return f"NodePool {pool}"
         globs = self._class_options.autoscaled_classes
         gpu_classes = self.configuration.classes.named(classes)
@@ -440,7 +328,7 @@ class _Case:
         return "the autoscaler" if is_added else ""
 
     def _other_kinds(
-        self, nodes: Sequence[GPUNode], classes: Sequence[str], tried: Try | None
+        self, nodes: Sequence[GPUNode], classes: Sequence[str], try_edits: Try | None
     ) -> dict[str, Rest]:
         """Return the other classes with nodes that take the pod, now or else once some have room, and how to name them."""
         of, rests = self._only_pod, dict[str, Rest]()
@@ -450,7 +338,7 @@ class _Case:
             edits = tuple(
                 Edit(path_of(each.path), each.value) for each in (*pins, Edit(ANNOTATION_PATH, kind))
             )
-            if (rest := with_wait(edits, tried)) is not None:
+            if (rest := with_wait(edits, try_edits)) is not None:
                 rests[kind] = rest
         words = min((each.words for each in rests.values()), key=bool, default="")
         return {kind: rest for kind, rest in rests.items() if rest.words == words}

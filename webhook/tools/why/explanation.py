@@ -19,7 +19,7 @@ from webhook.tools.stored_pod import StoredPod
 
 
 class Answer(Enum):
-    REFUSED = "refused"
+    DENIED = "denied"
     """Its pods are denied: by the policy, or by the quota."""
     PENDING = "pending"
     """Pods exist, and are on no node, or do not start there."""
@@ -213,7 +213,7 @@ class ObservedEvent(JsonStruct, frozen=True):
 
 
 class Explanation(JsonStruct, frozen=True):
-    """Why an object's pods are refused, or pending. `summary` is the answer in one sentence.
+    """Why an object's pods are denied, or pending. `summary` is the answer in one sentence.
 
     reasons: the most certain first. requested: by one pod, by resource name.
     classes: those on which a pod can run; empty where it pins none.

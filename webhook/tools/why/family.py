@@ -131,7 +131,7 @@ def missing_of_group(reader: Permitted, namespace: str, pod: StoredPod) -> str:
     return f"{number} of {size} pods of {name} exist" if number < int(size) else ""
 
 
-def no_pods(data: Any, kind: WorkloadKind | None, now: datetime) -> str:
+def why_no_pods(data: Any, kind: WorkloadKind | None, now: datetime) -> str:
     """Return why an object makes no pods, if it makes none, and who last scaled it."""
     if "desiredNumberScheduled" in (data.get("status") or {}):
         return "no node matches its pods: status.desiredNumberScheduled is 0"

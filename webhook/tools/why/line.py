@@ -149,7 +149,7 @@ def kueue_cause(state: KueueState, contact: str) -> Cause | None:
     if not state.waits_for:
         return None
     if not state.is_active:
-        remedy = f"set spec.active: true of Workload {state.workload}"
+        remedy = f"ask {contact} to set spec.active: true of Workload {state.workload}"
         ways = (Way(contact_edits=(ContactEdit("Workload", "spec.active", "true"),)),)
     elif state.others is not None:
         remedy = f"set label {QUEUE_NAME}: {' or '.join(state.others)}"

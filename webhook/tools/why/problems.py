@@ -28,11 +28,11 @@ from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why import reasons, situation
 from webhook.tools.why.explanation import Answer
 
-_WORST_FIRST = (Answer.REFUSED, Answer.PENDING, Answer.GATED, Answer.WAITING)
+_WORST_FIRST = (Answer.DENIED, Answer.PENDING, Answer.GATED, Answer.WAITING)
 
 
 class Problem(JsonStruct, frozen=True):
-    """Pods of one owner that are denied (`refused`), or that do not run.
+    """Pods of one owner that are denied, or that do not run.
 
     count: denials that were seen, 0 where only a condition reports them; or pods. first and last: of the denials; of pods that
       do not run, the creation of the oldest one, and now.
@@ -125,22 +125,24 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     pods = reader.attempt_list("pods", namespace, read_pods)
     listed = pods.items if pods else []
     creations = (each for each in denied if not each.of_change)
-    refused = _naming_old_pods(_denied(creations, owners), listed, now)
+    current_denials = _naming_old_pods(_denied(creations, owners), listed, now)
     gated = {(pod.metadata.namespace, pod.holder) for pod in listed if pod.other_gates}
-    changes = (_refused(each) for each in denied if each.of_change)
+    changes = (_problem_of(each) for each in denied if each.of_change)
     unchanged = [each for each in changes if pods is None or each.key in gated]
     # What is denied about a pod is its ResourceClaim. A scheduler considers the pod once that is there.
     unconsidered = {
         (pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.is_unconsidered
     }
-    current = [each for each in refused if pods is None or not each.is_about_pod or each.key in unconsidered]
+    current = [
+        each for each in current_denials if pods is None or not each.is_about_pod or each.key in unconsidered
+    ]
     explained = {each.key for each in (*current, *unchanged) if each.is_about_pod or each in unchanged}
     others = (each for each in pending(listed, now) if each.key not in explained)
     problems = [*current, *unchanged, *others]
     return Problems(
         namespace=namespace,
         at=now,
-        since=min((problem.first for problem in problems if problem.answer is Answer.REFUSED), default=None),
+        since=min((problem.first for problem in problems if problem.answer is Answer.DENIED), default=None),
         problems=tuple(sorted(problems, key=lambda each: each.order)),
         omitted=tuple(reader.omitted),
     )
@@ -191,12 +193,12 @@ def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
                 DeniedOwner(namespace=namespace, owner=about, count=0, first=at, last=at, message=message),
             )
             seen[namespace, about] = replace(known, first=min(known.first, at))
-    yield from map(_refused, seen.values())
+    yield from map(_problem_of, seen.values())
 
 
-def _refused(denied: DeniedOwner) -> Problem:
+def _problem_of(denied: DeniedOwner) -> Problem:
     fields = {name: getattr(denied, name) for name in Problem.__struct_fields__ if name != "answer"}
-    return Problem(answer=Answer.REFUSED, **fields)
+    return Problem(answer=Answer.DENIED, **fields)
 
 
 def _naming_old_pods(

@@ -131,7 +131,7 @@ def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
 def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:
     sources, pods = {reason.source for reason in reasons}, situation.counted_on
     if sources & {Source.POLICY, Source.QUOTA, Source.EVENT}:
-        return Answer.REFUSED
+        return Answer.DENIED
     idle = [pod for pod in pods if not pod.is_running]
     if idle and all(pod.waits_in_line for pod in idle):
         return Answer.WAITING

@@ -15,7 +15,7 @@ from policies.registry import QUOTA_RULE
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Cause, NodeFit
-from webhook.tools.why.now import Rest
+from webhook.tools.why.tried_remedies import Rest
 from webhook.tools.why.unschedulable import Unscheduled
 
 REPLICA_FAILURE = "ReplicaFailure"
@@ -36,7 +36,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     group: how many pods of the group of the explained pod exist, in words, if some are missing.
     kueue: why Kueue does not start the object yet; None if it has admitted it, or does not queue it.
-    zero: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
+    why_no_pods: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
       pod, with the edits that name them, and what is awaited then.
@@ -57,7 +57,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     line: tuple[str, Cause] | None = None
     group: str = ""
     kueue: Cause | None = None
-    zero: str = ""
+    why_no_pods: str = ""
     held: Mapping[str, str] = {}
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
@@ -145,8 +145,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
             return "spec.suspend is true"
         if spec.get("schedule") and not self.denial_events:
             return f"it makes pods when spec.schedule ({spec['schedule']}) is due"
-        is_woken = bool(self.denial_events) and _MINIMUM.search(self.zero)
-        return self.zero if self.wanted == 0 and not is_woken else ""
+        is_woken = bool(self.denial_events) and _MINIMUM.search(self.why_no_pods)
+        return self.why_no_pods if self.wanted == 0 and not is_woken else ""
 
 
 def last_seen(event: ClusterEvent) -> float:

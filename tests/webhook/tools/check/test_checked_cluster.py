@@ -81,9 +81,9 @@ ANNOTATED = IN_ML.replace(
 @cases(
     ("objects", "text", "verdicts", "findings"),
     by_its_policy=({POLICIES: [policy({"namespaces": ["ml"]}, **MAX_ONE)]}, TWO,
-        ["refused"], ["denied ExceedsMaxPerContainer"]),
+        ["denied"], ["denied ExceedsMaxPerContainer"]),
     by_the_labels_of_the_namespace=({POLICIES: [OF_A]}, TWO,
-        ["refused"], ["denied ExceedsMaxPerContainer"]),
+        ["denied"], ["denied ExceedsMaxPerContainer"]),
     by_labels_that_the_manifests_change=({POLICIES: [OF_A]}, stream(NAMESPACE, TWO),
         ["skipped", "changed"], []),
     by_its_classes=({f"{GROUP}/gpuclasses": [CLASS]}, ANNOTATED,
@@ -91,16 +91,16 @@ ANNOTATED = IN_ML.replace(
     by_its_nodes=({f"{GROUP}/gpuclasses": [CLASS], "/api/v1/nodes": [NODE]}, PINNED,
         ["changed"], ["warned NoNode"]),
     by_what_is_held_of_its_quota=({QUOTA: quota("3")}, TWO,
-        ["refused"], ["denied QuotaExceeded"]),
+        ["denied"], ["denied QuotaExceeded"]),
     and_what_the_run_adds=({QUOTA: quota("2")}, stream(IN_ML, TWO.replace("name: train", "name: b")),
-        ["changed", "refused"], ["denied QuotaExceeded"]),
+        ["changed", "denied"], ["denied QuotaExceeded"]),
     not_for_a_pod_that_is_stored=(
         {QUOTA: quota("3"), "/api/v1/namespaces/ml/pods/train": {"metadata": {"name": "train"}}}, TWO,
         ["changed"], []),
     by_what_its_team_has_left=({QUOTA: of_team(quota("0"), free="1")}, TWO,
-        ["refused"], ["denied QuotaExceeded"]),
+        ["denied"], ["denied QuotaExceeded"]),
     by_what_its_team_has_left_under_a_quota_of_the_run=({QUOTA: of_team(quota("0"), free="1")}, stream(LARGER_QUOTA, TWO),
-        ["ok", "refused"], ["denied QuotaExceeded"]),
+        ["ok", "denied"], ["denied QuotaExceeded"]),
     where_its_team_has_enough=({QUOTA: of_team(quota("0"), free="2")}, TWO,
         ["changed"], []),
     by_a_quota_that_is_only_full_of_others=({QUOTA: quota("2")}, TWO,
@@ -157,7 +157,7 @@ def stored_quota(namespace: str, used: int, free: int) -> JSON:
 CV, NLP, PROD = "vision-cv", "vision-nlp", "vision-prod"
 OF_CV = f"{GROUP}/namespaces/{CV}/gpuquotas/default"
 GUARANTEED: JSON = {"guaranteed": {PROD: {"gpus": 8}}}
-YES, NO = "changed", "refused"
+YES, NO = "changed", "denied"
 
 
 @cases(
@@ -287,7 +287,7 @@ def test_an_object_whose_policy_is_not_known_is_no_pass(tmp_path: Path) -> None:
         "unknown  stdin:1  Pod ml/train",
         "         stdin:1: the policy of namespace ml depends on its labels: you may not get namespaces/ml",
         "",
-        "1 object: 0 refused, 0 would change, 0 ok, 1 unknown",
+        "1 object: 0 denied, 0 would change, 0 ok, 1 unknown",
     ]
 
 

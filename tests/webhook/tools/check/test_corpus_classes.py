@@ -12,7 +12,7 @@ from tests.corpus import CORPUS
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check.manifests import Manifest, read_manifests
-from webhook.tools.check.offline import Run
+from webhook.tools.check.run import Run
 from webhook.tools.check.run_decisions import PodResult
 
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"the corpus is not at {CORPUS}")

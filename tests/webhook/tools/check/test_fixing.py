@@ -18,7 +18,7 @@ from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.tools.check.fixing import fix as fix_all
 from webhook.tools.check.manifests import read_manifests
-from webhook.tools.check.offline import Run
+from webhook.tools.check.run import Run
 
 HIDING = """\
     env:

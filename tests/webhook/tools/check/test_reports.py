@@ -201,5 +201,5 @@ def test_reports_of_manifests_written_by_others_are_valid() -> None:
     root = junit("-R", "-f", str(CORPUS))
 
     assert "error" in levels
-    assert root.get("failures") == str(shown["summary"]["refused"])
+    assert root.get("failures") == str(shown["summary"]["denied"])
     assert root.get("errors") == str(shown["summary"]["problems"])

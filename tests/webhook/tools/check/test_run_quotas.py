@@ -192,9 +192,9 @@ def test_what_the_api_server_rejects_is_refused(hard: JSON, want: str) -> None:
 
     assert run.exit_code == 1
     assert " ".join(run.stdout.split()) == (
-        f"refused stdin:1 GPUQuota ml/default stdin:1: {want} [configuration] "
+        f"denied stdin:1 GPUQuota ml/default stdin:1: {want} [configuration] "
         "the API server rejects the GPUQuota: by its schema, or because the webhook denies it "
-        "1 object: 1 refused, 0 would change, 0 ok"
+        "1 object: 1 denied, 0 would change, 0 ok"
     )
 
 
@@ -220,16 +220,16 @@ def team(name: str, **spec: Any) -> JSON:
     valid=({"namespaces": {"names": ["ml"]}}, "ok", []),
     invalid=(
         {"namespaces": {}, "hard": {"classes": {"nvidia-t5": 1}}},
-        "refused",
+        "denied",
         [
             "spec.namespaces: must have names, selector or both",
             "spec.hard.classes.nvidia-t5: must be a GPU class or family; did you mean nvidia-t4?",
         ],
     ),
-    of_no_kind=({}, "refused", ["spec.namespaces: Required value"]),
+    of_no_kind=({}, "denied", ["spec.namespaces: Required value"]),
     mistyped=(
         {"namespaces": {"names": ["ml"]}, "guarantee": {"ml": {"gpus": 1}}},
-        "refused",
+        "denied",
         ["spec.guarantee: unknown field; did you mean guaranteed?"],
     ),
     sharing=(

@@ -161,7 +161,7 @@ def test_a_holder_whose_gpus_are_not_known_is_shown_by_what_is() -> None:
 
 PROBLEMS = tuple(
     Problem(
-        answer=Answer.PENDING if number % 2 else Answer.REFUSED,
+        answer=Answer.PENDING if number % 2 else Answer.DENIED,
         namespace="ml",
         owner=f"Job/job-{number}",
         count=number,
@@ -258,7 +258,7 @@ def test_a_correction_that_the_rules_accept_may_wait_for_the_quota(
 ) -> None:
     offer = Proposal(
         title="Job/0",
-        verdict=StoredObjectVerdict.REFUSED,
+        verdict=StoredObjectVerdict.DENIED,
         is_accepted=True,
         no_room=no_room,
         correction=(("plus", "+x"),),

@@ -109,13 +109,13 @@ def chosen(selector: dict[str, Any], policy: str, without: set[str]) -> dict[str
 
 @cases(
     ("selector", "policy", "without", "findings", "notes"),
-    labels=(LABELS, "Fail", NEW_PODS, [], [f"{WAIT}, and are refused while it is away"] * 2),
+    labels=(LABELS, "Fail", NEW_PODS, [], [f"{WAIT}, and are denied while it is away"] * 2),
     an_expression=(
         {"matchExpressions": [EXPRESSION]},
         "Fail",
         NEW_PODS,
         [],
-        [f"{WAIT}, and are refused while it is away"] * 2,
+        [f"{WAIT}, and are denied while it is away"] * 2,
     ),
     while_it_is_away_they_pass=(LABELS, "Ignore", NEW_PODS, ["fails-open"], [WAIT] * 2),
     the_whole_cluster=({}, "Fail", NEW_PODS, ["entry-differs"] * 2, []),

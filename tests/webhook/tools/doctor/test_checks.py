@@ -234,9 +234,9 @@ def test_later_webhooks(others: list[JSON], want: list[str], tmp_path: Path) -> 
 
 BAD = {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]}
 WRONG = [
-    "document-refused: configuration of the cluster GPUPolicy/p spec.priorty: unknown field; did you mean priority?\n"
+    "document-rejected: configuration of the cluster GPUPolicy/p spec.priorty: unknown field; did you mean priority?\n"
     "correct it: until then the last good version stays in force",
-    'document-refused: configuration of the cluster GPUPolicy/p spec.rules.gpu-clas: unknown rule "gpu-clas"; '
+    'document-rejected: configuration of the cluster GPUPolicy/p spec.rules.gpu-clas: unknown rule "gpu-clas"; '
     "did you mean gpu-class?",
 ]
 CRDS = "kubectl apply --server-side -k deploy/static/crds, or helm upgrade with crds.install=true"
@@ -248,7 +248,7 @@ NONE_THERE = [
         "Service in gpu-admission\n"
         "helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace --set "
         "image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
-        "`gpu-admission scan` first shows what would be refused"
+        "`gpu-admission scan` first shows what would be denied"
     )
 ]
 
@@ -271,7 +271,7 @@ NONE_THERE = [
             for name in expected_objects().custom_resources
         },
         [
-            f"crd-differs: CustomResourceDefinition/{name} must be that of version {VERSION}: fields may be dropped or refused\n"
+            f"crd-differs: CustomResourceDefinition/{name} must be that of version {VERSION}: fields may be dropped or rejected\n"
             "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict; Helm never upgrades "
             "CRDs of its crds folder by itself"
             for name in expected_objects().custom_resources

@@ -79,7 +79,7 @@ def test_an_exemption_that_was_not_exported(tmp_path: Path) -> None:
 
     assert (found.id, found.object, found.message, found.remedy) == (
         "exported-policies-outdated",
-        "validatingadmissionpolicies (7)",
+        "validatingadmissionpolicies (6)",
         f"not of configuration {version}, which is in force",
         "run gpu-admission export again, and apply what it writes",
     )
@@ -93,7 +93,7 @@ def loaded(failed: str) -> Answer:
 
 def test_files_that_an_api_server_refused(tmp_path: Path) -> None:
     refused = (
-        "static-policies-refused: ValidatingAdmissionPolicy of API server sha256:7 refused its newest file of policies, and will "
+        "static-policies-rejected: ValidatingAdmissionPolicy of API server sha256:7 denied its newest file of policies, and will "
         "not start with it: the last good one is in force\n"
         "run gpu-admission export --static again for its control plane node; its log says what is wrong"
     )

@@ -212,7 +212,7 @@ def test_a_directory_with_a_mistake_leaves_open_what_depends_on_it(tmp_path: Pat
     with cluster_of(tmp_path, nodes, config=config) as cluster:
         documents, taints, untainted = (run_check(BY_ID[name], cluster) for name in names)
 
-    assert [finding.id for finding in documents.findings] == ["document-refused"]
+    assert [finding.id for finding in documents.findings] == ["document-rejected"]
     (missed,) = taints.not_checked
     assert missed.why == "the configuration cannot be used: see check `documents`"
     assert untainted == CheckResult(BY_ID["untainted-nodes"])

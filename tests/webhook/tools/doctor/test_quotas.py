@@ -219,7 +219,7 @@ def test_which_object_is_deleted_if_a_ledger_cannot_be_read(
         [
             "creations-not-stored: pods in team were admitted lately and never stored, so the namespace may have "
             "less of its team in creation\n"
-            "find out what refuses them: a name that is taken, a ResourceQuota, another webhook"
+            "find out what rejects them: a name that is taken, a ResourceQuota, another webhook"
         ],
     ),
     long_ago=(1_000_000_000_000, []),

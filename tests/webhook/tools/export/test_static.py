@@ -27,11 +27,6 @@ def files(guard: Sequence[Object] = GUARD, now: datetime = NOW) -> dict[str, str
     return static.static_files([*guard, *made.objects], made.version)
 
 
-def hashes(directory: Path, made: dict[str, str]) -> list[str]:
-    """Return those of the folders of validating and of mutating policies."""
-    return list(static.hashes(directory, made).values())
-
-
 @pytest.mark.parametrize(("path", "plugin"), [(VALIDATING, "Validating"), (MUTATING, "Mutating")])
 def test_a_folder_has_the_kinds_of_its_plugin_under_names_of_files(path: str, plugin: str) -> None:
     made = list(yaml.safe_load_all(files()[path]))
@@ -89,19 +84,19 @@ def test_a_folder_without_policies_has_an_empty_file() -> None:
 
 
 @cases(
-    ("others", "ours", "want"),
-    nothing=({}, "", ""),
-    only_an_empty_file=({"a.yaml": ""}, "", ""),
-    ours_is_the_one_that_is_wanted=({FILE: "old", "a.yaml": "a"}, "b", OF_A_AND_B),
-    by_name=({"z.json": "b", "h.yml": ""}, "a", OF_A_AND_B),
-    others_are_not_read=({"a.YML": "a", ".gpu-admission.yaml.new": "x", "README.md": "x"}, "b", OF_A_AND_B),
+    ("contents", "want"),
+    nothing=({}, ""),
+    only_an_empty_file=({"a.yaml": ""}, ""),
+    ours_and_that_of_others=({FILE: "b", "a.yaml": "a"}, OF_A_AND_B),
+    by_name=({FILE: "a", "z.json": "b", "h.yml": ""}, OF_A_AND_B),
+    others_are_not_read=({FILE: "b", "a.YML": "a", ".gpu-admission.yaml.new": "x", "README.md": "x"}, OF_A_AND_B),
 )  # fmt: skip
-def test_the_hash_of_a_folder(others: dict[str, str], ours: str, want: str, tmp_path: Path) -> None:
+def test_the_hash_of_a_folder(contents: dict[str, str], want: str, tmp_path: Path) -> None:
     (tmp_path / "validating").mkdir()
-    for name, content in others.items():
+    for name, content in contents.items():
         (tmp_path / "validating" / name).write_text(content)
 
-    assert hashes(tmp_path, {VALIDATING: ours, MUTATING: ""}) == [want, ""]
+    assert list(static.hashes(tmp_path).values()) == [want, ""]
 
 
 def test_files_are_replaced_and_folders_stay(tmp_path: Path) -> None:
@@ -201,13 +196,12 @@ def test_files_can_be_read_by_an_api_server_that_is_not_root(tmp_path: Path) -> 
 
 
 def test_what_is_loaded(tmp_path: Path) -> None:
-    made = files()
-    static.write(tmp_path, made)
-    validating, mutating = hashes(tmp_path, made)
+    static.write(tmp_path, files())
+    validating, mutating = static.hashes(tmp_path).values()
     validator, mutator = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
 
     def said(loaded: dict[str, Loaded]) -> list[str]:
-        return list(static.loaded_differences(loaded, static.hashes(tmp_path, made)))
+        return list(static.loaded_differences(loaded, static.hashes(tmp_path)))
 
     same = {validator: Loaded("sha256:a", validating, False), mutator: Loaded("sha256:a", mutating, False)}
     assert said(same) == []
@@ -215,11 +209,11 @@ def test_what_is_loaded(tmp_path: Path) -> None:
         f"plugin {mutator}: start the API server with admission.yaml; it has loaded no static policies"
     ]
     assert said({**same, mutator: Loaded("sha256:a", "sha256:b", True)}) == [
-        f"plugin {mutator} of API server sha256:a: has sha256:b, and the configuration in force makes {mutating}; "
-        "it refused the newest file, and will not start with it: its log says why"
+        f"plugin {mutator} of API server sha256:a: has sha256:b, the folder here {mutating}; "
+        "it rejected the newest file, and will not start with it: its log says why"
     ]
     assert said({**same, mutator: Loaded("sha256:a", "", False)}) == [
-        f"plugin {mutator} of API server sha256:a: has no data, and the configuration in force makes {mutating}; "
-        "it reads the folder once a minute"
+        f"plugin {mutator} of API server sha256:a: has no data, the folder here {mutating}; "
+        "put the folder on its control plane node, where it is read once a minute"
     ]
     assert len(said({**same, mutator: Loaded("sha256:a", mutating, True)})) == 1, "it will not start again"

@@ -25,11 +25,11 @@ REPORT = msgspec.structs.replace(
     pods=3,
     gpu_pods=2,
     workloads=1,
-    pod_effects={Effect.REFUSED: 1},
-    rules={"gpu-class": {Effect.REFUSED: 1}},
+    pod_effects={Effect.DENIED: 1},
+    rules={"gpu-class": {Effect.DENIED: 1}},
     problems=(
         FoundProblem(
-            namespace="team", owner=HOSTILE, rule="gpu-class", effect=Effect.REFUSED, sentence=HOSTILE, pods=1, is_written=True
+            namespace="team", owner=HOSTILE, rule="gpu-class", effect=Effect.DENIED, sentence=HOSTILE, pods=1, is_written=True
         ),
     ),
     changes=(PlannedChange(namespace="team", owner="Pod/a", rule="gpu-class", change=HOSTILE, pods=1),),
@@ -42,7 +42,7 @@ REPORT = msgspec.structs.replace(
     ),
     classes={"": ClassCapacity(nodes=1)},
     unread=(Remark(subject="Resource x/y", message=HOSTILE, remedy=""),),
-    proposal=msgspec.structs.replace(NOTHING_PROPOSED, files={"gpuquotas.yaml": HOSTILE}, refused=0),
+    proposal=msgspec.structs.replace(NOTHING_PROPOSED, files={"gpuquotas.yaml": HOSTILE}, denied=0),
 )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_it_says_what_is_left_out_and_what_was_tried() -> None:
 
     assert "not read: you may not list nodes" in text
     assert "not shown: 4 more findings and changes" in text
-    assert "none of the pods would be refused" in text
+    assert "none of the pods would be denied" in text
     assert "of no known class" in text
 
 

@@ -147,7 +147,7 @@ def test_a_rule_that_refuses_what_a_team_runs_warns() -> None:
     draft = Draft(BUILT_IN, refusing(), (), ())
 
     assert policy_of(draft.configuration()).spec.rules["gpu-class"].mode is Mode.WARN
-    said = "# gpu-class warns: it would refuse what runs in team. Set mode: enforce once that is corrected."
+    said = "# gpu-class warns: it would deny what runs in team. Set mode: enforce once that is corrected."
     assert draft.proposal(None).files["gpupolicy.yaml"].splitlines()[0] == said
 
 

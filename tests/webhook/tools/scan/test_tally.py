@@ -34,11 +34,11 @@ def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
 
     (found,) = tally.problems()
 
-    assert (found.owner, found.rule, found.effect) == ("Deployment/chat", "gpu-class", Effect.REFUSED)
+    assert (found.owner, found.rule, found.effect) == ("Deployment/chat", "gpu-class", Effect.DENIED)
     assert (found.pods, found.is_written) == (2, True)
     assert found.sentence.startswith("template.metadata.annotations[gpu-admission.dev/gpu-class]")
-    assert tally.pod_effects == {Effect.REFUSED: 2, Effect.CHANGED: 2}
-    assert tally.workload_effects == {Effect.REFUSED: 1, Effect.CHANGED: 1}
+    assert tally.pod_effects == {Effect.DENIED: 2, Effect.CHANGED: 2}
+    assert tally.workload_effects == {Effect.DENIED: 1, Effect.CHANGED: 1}
     (use,) = tally.uses()
     assert (use.gpus, use.pods, use.gpu_pods, use.policy) == (Fraction(2), 2, 2, "built-in")
 
@@ -80,8 +80,8 @@ def test_problems_begin_with_the_worst_effect_and_the_most_pods() -> None:
         tally.add_pod(evaluation, {}, requests_gpus=True)
 
     assert [(each.effect, each.owner, each.pods, each.is_written) for each in tally.problems()] == [
-        (Effect.REFUSED, "Job/many", 2, False),
-        (Effect.REFUSED, "Job/few", 1, False),
+        (Effect.DENIED, "Job/many", 2, False),
+        (Effect.DENIED, "Job/few", 1, False),
         (Effect.LOGGED, "Pod/peek", 3, False),
     ]
 
@@ -94,7 +94,7 @@ def test_so_many_are_listed_and_all_are_counted(monkeypatch: pytest.MonkeyPatch)
 
     assert len(tally.problems()) == len(list(tally.changes())) == 2
     assert tally.left_out == 6
-    assert tally.pod_effects[Effect.REFUSED] == 5
+    assert tally.pod_effects[Effect.DENIED] == 5
 
 
 def test_controllers_that_name_each_other_end() -> None:

@@ -197,7 +197,7 @@ WARNED = {"rule": "placement", "outcome": "warned"}
 
 
 @cases(
-    ("found", "refused", "by_rule"),
+    ("found", "denied", "by_rule"),
     nothing=([], 0, {}),
     a_warning_in_any_mode=([REMARK, WARNED], 0, {}),
     by_one_rule=([AUDITED[0], REMARK], 1, {"gpu-requests": 1}),
@@ -228,7 +228,7 @@ def test_what_only_audited_is_counted_by_pod(
         since=NOW - timedelta(hours=170),
         until=NOW - timedelta(hours=2),
         pods=3,
-        refused=refused,
+        denied=refused,
         by_rule=by_rule,
     )
 

@@ -123,7 +123,7 @@ BY_KUEUE = (Awaited.KUEUE,)
         ],
         {},
         "is deactivated: spec.active of Workload job-u is false: exceeded the maximum number of retries",
-        "set spec.active: true of Workload job-u",
+        "ask the platform team to set spec.active: true of Workload job-u",
     ),
     in_a_stopped_queue=(
         [workload("u", WAITS)],

@@ -13,8 +13,8 @@ from tests.cases import cases
 from tests.webhook.tools.why.situations import RUNNING, fits, pod, situation, unschedulable
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, NodeFit, Way
-from webhook.tools.why.now import After, Rest, nearest, now
 from webhook.tools.why.reasons import answer_of
+from webhook.tools.why.tried_remedies import FitsAfter, Rest, cause_that_helps, nearest
 from webhook.tools.why.unschedulable import Unscheduled
 
 FULL = replace(fits("a", "has 0 of 8 free", remedy="wait for 4"), way=Way(awaits=(Awaited.ROOM,)))
@@ -166,22 +166,22 @@ TOO_SMALL = replace(FREE, against=("has 1 of 2",), remedy="request 1 GPU", way=W
 
 @cases(
     ("after", "remedy"),
-    runs_at_once=(After([FREE]), "set accelerator: nvidia-t4"),
-    a_full_node=(After([FULL]), "set accelerator: nvidia-t4, and wait until 1 GPU is free"),
+    runs_at_once=(FitsAfter([FREE]), "set accelerator: nvidia-t4"),
+    a_full_node=(FitsAfter([FULL]), "set accelerator: nvidia-t4, and wait until 1 GPU is free"),
     an_autoscaler=(
-        After([], adds="NodePool t4"),
+        FitsAfter([], adds="NodePool t4"),
         "set accelerator: nvidia-t4, and wait until NodePool t4 adds a node",
     ),
 )
-def test_a_choice_says_what_the_pod_then_waits_for(after: After, remedy: str) -> None:
+def test_a_choice_says_what_the_pod_then_waits_for(after: FitsAfter, remedy: str) -> None:
     finding = Finding(reason=NO_NODE, message="no node has class nvidia-l4", choices=either(T4, L4))
 
-    def tried(edits: Edits) -> After | None:
+    def tried(edits: Edits) -> FitsAfter | None:
         return after if edits == (T4,) else None
 
-    assert now(finding, tried).remedy == remedy
+    assert cause_that_helps(finding, tried).remedy == remedy
 
 
 def test_a_node_says_what_to_write_and_what_the_pod_then_waits_for() -> None:
-    nodes = nearest([TOO_SMALL], lambda _: After([FULL]))
+    nodes = nearest([TOO_SMALL], lambda _: FitsAfter([FULL]))
     assert [node.remedy for node in nodes] == ["request 1 GPU, and wait until 1 GPU is free"]

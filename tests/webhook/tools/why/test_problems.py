@@ -117,11 +117,11 @@ def change(owner: str, count: int = 1) -> JSON:
     nothing=({}, []),
     an_event_of_an_object_that_lacks_pods=(
         {"events": [event("Job/train", count=4)], "jobs": [owner("train", JOB, active=2)]},
-        [("refused", "Job/train", 4, "08:10", "no")],
+        [("denied", "Job/train", 4, "08:10", "no")],
     ),
     somebody_else_denied_them=(
         {"events": [event("PyTorchJob/train", "exceeded quota: compute")]},
-        [("refused", "PyTorchJob/train", 1, "08:10", "exceeded quota: compute")],
+        [("denied", "PyTorchJob/train", 1, "08:10", "exceeded quota: compute")],
     ),
     it_has_its_pods_now=(
         {"events": [event("Job/train")], "jobs": [owner("train", JOB, active=2, succeeded=1)]},
@@ -137,18 +137,18 @@ def change(owner: str, count: int = 1) -> JSON:
     it_is_gone=({"events": [event("StatefulSet/chat")]}, []),
     a_stateful_set_lacks_a_pod=(
         {"events": [event("StatefulSet/chat")], "statefulsets": [owner("chat", {"replicas": 2}, replicas=1)]},
-        [("refused", "StatefulSet/chat", 1, "08:10", "no")],
+        [("denied", "StatefulSet/chat", 1, "08:10", "no")],
     ),
     a_condition_outlives_the_events=(
         {"deployments": [owner("chat", conditions=failed())]},
-        [("refused", "Deployment/chat", 0, "05:00", "no")],
+        [("denied", "Deployment/chat", 0, "05:00", "no")],
     ),
     a_condition_says_since_when_and_events_how_often=(
         {
             "deployments": [owner("chat", conditions=failed())],
             "events": [event("Deployment/chat", WEBHOOK + "newer", count=9)],
         },
-        [("refused", "Deployment/chat", 9, "05:00", "newer")],
+        [("denied", "Deployment/chat", 9, "05:00", "newer")],
     ),
     the_replica_set_of_a_deployment_is_not_said_again=(
         {"replicasets": [owner("chat-abc", owned=True, conditions=failed())]},
@@ -171,7 +171,7 @@ def change(owner: str, count: int = 1) -> JSON:
     ),
     a_pod_whose_gate_may_not_be_removed=(
         {"events": [change("Pod/a", 3)], "pods": [pod("a", "08:00:00", spec=KUEUES)]},
-        [("refused", "Pod/a", 3, "08:10", "pod ml/a: no")],
+        [("denied", "Pod/a", 3, "08:10", "pod ml/a: no")],
     ),
     a_job_that_has_its_pods_whose_gates_may_not_be_removed=(
         {
@@ -179,7 +179,7 @@ def change(owner: str, count: int = 1) -> JSON:
             "jobs": [owner("train", JOB, active=3)],
             "pods": [pod("a", "08:00:00", by="train", spec=KUEUES)],
         },
-        [("refused", "Job/train", 2, "08:10", "pod ml/a: no")],
+        [("denied", "Job/train", 2, "08:10", "pod ml/a: no")],
     ),
     a_gate_that_was_removed_later=(
         {"events": [change("Pod/a")], "pods": [pod("a", "08:00:00", spec=OURS)]},
@@ -196,9 +196,9 @@ def change(owner: str, count: int = 1) -> JSON:
             ],
         },
         [
-            ("refused", "X/many", 5, "08:10", "no"),
-            ("refused", "X/old", 1, "08:01", "no"),
-            ("refused", "X/few", 1, "08:10", "no"),
+            ("denied", "X/many", 5, "08:10", "no"),
+            ("denied", "X/old", 1, "08:01", "no"),
+            ("denied", "X/few", 1, "08:10", "no"),
             ("pending", "Pod/early", 1, "07:30", "Pod early finds no node: 0/3 nodes are available"),
             ("pending", "Pod/late", 1, "08:00", "Pod late finds no node: 0/3 nodes are available"),
             ("gated", "Pod/gated", 1, "07:00", "Pod gated waits for its scheduling gates to be removed: a/b"),
@@ -289,7 +289,7 @@ def test_a_pod_whose_claim_is_denied_is_one_problem_until_it_has_the_claim() -> 
     events = [event("Pod/has-it"), event("Pod/lacks-it")]
     pods = [pod("lacks-it", "08:10:00"), pod("has-it", "08:10:00", spec={"nodeName": "t4-0"})]
     assert lines(found(events=events, pods=pods)) == [
-        ("refused", "Pod/lacks-it", 1, "08:10", "no"),
+        ("denied", "Pod/lacks-it", 1, "08:10", "no"),
         (
             "pending",
             "Pod/has-it",

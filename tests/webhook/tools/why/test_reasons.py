@@ -30,17 +30,21 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
     ),
     suspended=({"data": {"spec": {"suspend": True}}, "wanted": 0}, Answer.STOPPED, "spec.suspend is true"),
     scaled_to_zero=(
-        {"zero": "scaled to zero: spec.replicas is 0", "wanted": 0},
+        {"why_no_pods": "scaled to zero: spec.replicas is 0", "wanted": 0},
         Answer.STOPPED,
         "scaled to zero: spec.replicas is 0",
     ),
     woken_by_an_autoscaler_and_denied=(
-        {"zero": "scaled to zero: spec.minReplicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
-        Answer.REFUSED,
+        {
+            "why_no_pods": "scaled to zero: spec.minReplicas is 0",
+            "wanted": 0,
+            "events": [event(WEBHOOK + "no")],
+        },
+        Answer.DENIED,
         "0 of 0 pods run: Job/train was denied pods once, last at 08:00 UTC: no",
     ),
     scaled_to_zero_after_a_denial=(
-        {"zero": "scaled to zero: spec.replicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
+        {"why_no_pods": "scaled to zero: spec.replicas is 0", "wanted": 0, "events": [event(WEBHOOK + "no")]},
         Answer.STOPPED,
         "scaled to zero: spec.replicas is 0",
     ),
@@ -56,7 +60,7 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
     ),
     a_cron_job_whose_last_run_was_denied=(
         {"data": {"spec": {"schedule": "0 3 * * *"}}, "events": [event(WEBHOOK + "no")]},
-        Answer.REFUSED,
+        Answer.DENIED,
         "0 of 1 pods run: Job/train was denied pods once, last at 08:00 UTC: no",
     ),
     nobody_says_why=({}, Answer.UNKNOWN, "0 of 1 pods run: pods are missing, and no Event says why"),
@@ -84,7 +88,7 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
     ),
     refused_by_somebody_else=(
         {"events": [event("Error creating: exceeded quota: compute")]},
-        Answer.REFUSED,
+        Answer.DENIED,
         "0 of 1 pods run: Job/train: Error creating: exceeded quota: compute",
     ),
     refused_by_somebody_else_again_and_again=(
@@ -94,7 +98,7 @@ NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
                 event("(combined from similar events): Error creating: pod b", minute=1),
             ]
         },
-        Answer.REFUSED,
+        Answer.DENIED,
         "0 of 1 pods run: Job/train: Error creating: pod b (3 times)",
     ),
     what_was_denied_before_does_not_matter_any_more=(
@@ -123,7 +127,7 @@ FAILED = {**ONE, "conditions": [{"type": "ReplicaFailure", "status": "True"}]}
 def test_a_finding_keeps_its_words_and_its_reason() -> None:
     answer, _, (cause,) = answer_of(situation(quota_denials=[FULL]))
 
-    assert answer is Answer.REFUSED
+    assert answer is Answer.DENIED
     assert cause.message == (
         "spec.parallelism: needs 12 GPUs; ml has 8 of 8 free: 8 of 12 pods will start [gpu-quota]"
     )
@@ -132,8 +136,8 @@ def test_a_finding_keeps_its_words_and_its_reason() -> None:
 
 @cases(
     ("data", "events", "want"),
-    denied_by_its_condition=({**UPDATE, "status": FAILED}, [], Answer.REFUSED),
-    denied_by_an_event=({**UPDATE, "status": ONE}, [event(WEBHOOK + "no")], Answer.REFUSED),
+    denied_by_its_condition=({**UPDATE, "status": FAILED}, [], Answer.DENIED),
+    denied_by_an_event=({**UPDATE, "status": ONE}, [event(WEBHOOK + "no")], Answer.DENIED),
     all_are_updated=({**UPDATE, "status": {**FAILED, "updatedReplicas": 1}}, [], Answer.RUNNING),
     a_pod_that_was_never_created_is_not_outdated=(
         {**UPDATE, "spec": {"replicas": 2}, "status": {**FAILED, "updatedReplicas": 1}},
@@ -148,7 +152,7 @@ def test_a_rolling_update_that_is_denied_pods(data: JSON, events: list[ClusterEv
     found = situation(data=data, events=events, pods=[RUNNING], quota_denials=[FULL])
     answer, summary, _ = answer_of(found)
 
-    assert (answer, "1 of them not updated" in summary) == (want, want is Answer.REFUSED)
+    assert (answer, "1 of them not updated" in summary) == (want, want is Answer.DENIED)
 
 
 def test_what_the_rules_deny_comes_first_and_is_said_once() -> None:
@@ -170,7 +174,7 @@ def claim_denial(pod_name: str) -> ClusterEvent:
     ("waiting", "answer", "message"),
     without_its_claim=(
         [pod("train-0"), pod("train-1")],
-        Answer.REFUSED,
+        Answer.DENIED,
         "Pod train-0 (and 1 more) was denied a ResourceClaim: wait; exceeded quota: ml/default [gpu-quota]",
     ),
     with_its_claim_by_now=(
@@ -209,15 +213,15 @@ KEEPS = (
 
 @cases(
     ("pods", "answer", "messages"),
-    under_that_gate=([gated("train-0", KUEUE_GATE), gated("train-1", KUEUE_GATE)], Answer.REFUSED, [KEEPS]),
+    under_that_gate=([gated("train-0", KUEUE_GATE), gated("train-1", KUEUE_GATE)], Answer.DENIED, [KEEPS]),
     under_ours_as_well=(
         [gated("train-0", OUR_GATE, KUEUE_GATE), gated("train-1", OUR_GATE, KUEUE_GATE)],
-        Answer.REFUSED,
+        Answer.DENIED,
         [KEEPS],
     ),
     under_two_of_the_same_controller=(
         [gated("train-0", KUEUE_GATE, "kueue.x-k8s.io/topology"), RUNNING],
-        Answer.REFUSED,
+        Answer.DENIED,
         [
             KEEPS.replace(" (and 1 more)", "").replace(
                 f"gate {KUEUE_GATE}", f"gates {KUEUE_GATE} and kueue.x-k8s.io/topology"
@@ -238,7 +242,7 @@ def test_a_pod_whose_change_by_a_controller_was_denied(
         found = answer_of(situation(pods=pods, events=events, wanted=wanted))
         assert (found[0], [each.message for each in found[2]]) == (answer, messages)
         expected = "do as the denial says: who changes the pod tries again by itself"
-        assert found[2][0].remedy == (expected if answer is Answer.REFUSED else "")
+        assert found[2][0].remedy == (expected if answer is Answer.DENIED else "")
 
 
 def test_a_pod_whose_group_is_incomplete_keeps_its_gate() -> None:
@@ -271,7 +275,7 @@ def test_pods_of_a_replica_set_are_those_of_its_deployment(denial: str, want: st
 
 def test_before_it_makes_pods_it_is_said_what_denies_them() -> None:
     answer, _, reasons = answer_of(
-        situation(wanted=0, zero="spec.replicas is 0", rule_denials=[NO_GPU], quota_denials=[FULL])
+        situation(wanted=0, why_no_pods="spec.replicas is 0", rule_denials=[NO_GPU], quota_denials=[FULL])
     )
 
     assert (answer, [each.source for each in reasons]) == (Answer.STOPPED, [Source.POLICY, Source.QUOTA])
@@ -352,7 +356,7 @@ def test_an_update_waits_for_an_old_pod_that_is_being_deleted(
     )
     answer, summary, (cause, denied) = answer_of(found)
 
-    assert (answer, summary.partition(",")[0]) == (Answer.REFUSED, "1 of 2 pods run")
+    assert (answer, summary.partition(",")[0]) == (Answer.DENIED, "1 of 2 pods run")
     assert (cause.message, cause.remedy) == (message, remedy)
     assert denied.message == "Job/train was denied pods once, last at 08:00 UTC"
 

@@ -34,7 +34,7 @@ NOT_INSTALLED = "not-installed"
 INSTALL = (
     "helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace "
     "--set image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
-    "`gpu-admission scan` first shows what would be refused"
+    "`gpu-admission scan` first shows what would be denied"
 )
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 PORT = 443
@@ -221,7 +221,7 @@ def _differences(
         actual["rules"] = [rule for rule in actual["rules"] if _comparable("rules", [rule])[0] in known]
     if entry["name"] in NEW_PODS and not actual["matchConditions"] and _chooses_by_labels(entry):
         actual["matchConditions"] = meant["matchConditions"]
-        refused = ", and are refused while it is away" if actual["failurePolicy"] == "Fail" else ""
+        refused = ", and are denied while it is away" if actual["failurePolicy"] == "Fail" else ""
         yield (
             f"{where} has no matchConditions (webhooks.matchConditions of the chart): pods without GPUs in the namespaces that "
             f"its labels choose wait for the webhook{refused}"
@@ -283,13 +283,12 @@ def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
         for group in rule.get("apiGroups") or ()
         for resource in rule.get("resources") or ()
     }
-    for name, rows in cluster.configuration.own_workload_kinds.items() if entries else ():
-        for row in rows:
-            if row.has_no_gpus or row.cluster_scoped or (row.group, row.plural) in sent:
+    for name, kinds in cluster.configuration.own_workload_kinds.items() if entries else ():
+        for each in kinds:
+            if each.has_no_gpus or each.cluster_scoped or (each.group, each.plural) in sent:
                 continue
-            message = f"names {row.kind} of {row.group or 'core'}, which no rule sends: only `check` reads such objects"
-            value = f"{{apiGroup: {row.group}, resources: [{row.plural}]}}"
-            remedy = f"add {value} to webhooks.extraWorkloads of the chart"
+            message = f"names {each.kind} of {each.group or 'core'}, which no rule sends: only `check` reads such objects"
+            remedy = f"add {{apiGroup: {each.group}, resources: [{each.plural}]}} to webhooks.extraWorkloads of the chart"
             yield warning("workload-kind-not-sent", f"GPUResourceMapping/{name}", message, remedy)
 
 

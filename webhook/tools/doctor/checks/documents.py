@@ -47,7 +47,7 @@ def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
             remedy = f"kubectl describe crd {name}"
             yield failure("crd-not-established", where, f"is not Established: {why}", remedy)
         elif schema_digest(definition) != digest:
-            message = f"must be that of version {VERSION}: fields may be dropped or refused"
+            message = f"must be that of version {VERSION}: fields may be dropped or rejected"
             remedy = f"{APPLY}; Helm never upgrades CRDs of its crds folder by itself"
             yield warning("crd-differs", where, message, remedy)
 
@@ -58,7 +58,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
     for problem in documents.problems:
         where = f"configuration of {documents.source}"
         remedy = "correct it: until then the last good version stays in force"
-        yield failure("document-refused", where, str(problem), remedy)
+        yield failure("document-rejected", where, str(problem), remedy)
     for policy in documents.configuration.policies.policies if documents.configuration else ():
         where, spec = f"GPUPolicy/{policy.name}", policy.spec
         if spec.paused_until is not None and cluster.now < spec.paused_until:
@@ -181,7 +181,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
         for namespace, ledger in sorted(team.team_ledgers.ledgers.items()):
             if ledger.is_bound(now):
                 message = "were admitted lately and never stored, so the namespace may have less of its team in creation"
-                remedy = "find out what refuses them: a name that is taken, a ResourceQuota, another webhook"
+                remedy = "find out what rejects them: a name that is taken, a ResourceQuota, another webhook"
                 yield warning("creations-not-stored", f"pods in {namespace}", message, remedy)
     for namespace in sorted(left):
         message = "is of a namespace without a GPUQuota, and limits it until a controller deletes it"

@@ -69,9 +69,9 @@ def _static(cluster: InstalledCluster) -> Iterator[Observation]:
     for plugin, has in sorted(found.items()):
         if has.is_refused:
             yield failure(
-                "static-policies-refused",
+                "static-policies-rejected",
                 f"{plugin} of API server {has.server}",
-                "refused its newest file of policies, and will not start with it: the last good one is in force",
+                "rejected its newest file of policies, and will not start with it: the last good one is in force",
                 "run gpu-admission export --static again for its control plane node; its log says what is wrong",
             )
         else:

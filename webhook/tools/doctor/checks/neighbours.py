@@ -1,15 +1,16 @@
 """Neighbours: mutating webhooks that run after ours, webhooks that review our ledgers, and namespaces that ours never sees."""
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION, service_account
 from webhook.configuration import documents
-from webhook.quota.ledger_objects import PLURAL
+from webhook.quota.ledger_objects import KIND, PLURAL
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import (
     APPLY,
@@ -36,9 +37,7 @@ def _later(cluster: InstalledCluster) -> Iterator[Observation]:
     for document in cluster.items(f"{ADMISSION}/{MUTATING}"):
         name = document["metadata"]["name"]
         entries = [
-            entry["name"]
-            for entry in document.get("webhooks") or ()
-            if _is_sent(entry, "", "pods", {"CREATE"})
+            entry["name"] for entry in document.get("webhooks") or () if _is_sent(entry, "", "pods", "CREATE")
         ]
         if entries and name > WEBHOOK_CONFIGURATION:
             yield warning(
@@ -59,13 +58,23 @@ def _later(cluster: InstalledCluster) -> Iterator[Observation]:
 def _reviewing_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     labels = cluster.namespaces.get(own, {})
+    request = {
+        "namespace": own,
+        "kind": {"group": documents.GROUP, "kind": KIND},
+        "resource": {"group": documents.GROUP, "resource": PLURAL},
+        "userInfo": {"username": service_account(own, WEBHOOK)},
+    }
     for plural, kind in KINDS.items():
         for document in cluster.items(f"{ADMISSION}/{plural}"):
             name = document["metadata"]["name"]
             entries = [
                 entry["name"]
                 for entry in document.get("webhooks") or ()
-                if _is_sent(entry, documents.GROUP, PLURAL, {"CREATE", "UPDATE"})
+                if any(
+                    _is_sent(entry, documents.GROUP, PLURAL, operation)
+                    and not _is_left_out(entry, {**request, "operation": operation})
+                    for operation in ("CREATE", "UPDATE")
+                )
                 and msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector).matches(labels)
             ]
             if entries and name != WEBHOOK_CONFIGURATION:
@@ -78,17 +87,30 @@ def _reviewing_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
                 )
 
 
-def _is_sent(entry: Mapping[str, Any], group: str, resource: str, operations: Collection[str]) -> bool:
-    """Whether a rule of the webhook is of a resource and of one of the operations. Its matchConditions are not evaluated."""
+def _is_sent(entry: Mapping[str, Any], group: str, resource: str, operation: str) -> bool:
+    """Whether a rule of the webhook is of a resource and an operation."""
     fitting = {
         "apiGroups": {group, "*"},
         "resources": {resource, "*", "*/*"},
-        "operations": {*operations, "*"},
+        "operations": {operation, "*"},
     }
     return any(
         all(values & set(rule.get(key) or ()) for key, values in fitting.items())
         for rule in entry.get("rules") or ()
     )
+
+
+def _is_left_out(entry: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Whether one of its matchConditions is false of these fields of a review: one that reads others is an error."""
+    from cel_expr_python import cel  # noqa: PLC0415 - one check of many needs it
+
+    environment = cel.NewEnv(variables={"request": cel.Type.DYN, "object": cel.Type.DYN})
+    for each in entry.get("matchConditions") or ():
+        with suppress(RuntimeError):
+            value = environment.compile(each["expression"]).eval(data={"request": request}).value()
+            if value is False:
+                return True
+    return False
 
 
 @doctor_check(

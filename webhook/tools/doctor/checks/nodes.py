@@ -243,11 +243,11 @@ def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
 def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
     classes = cluster.configuration.classes
     products: dict[tuple[str, str], list[str]] = defaultdict(list)
-    claimed: dict[str, list[str]] = defaultdict(list)
+    several: dict[str, list[str]] = defaultdict(list)
     for node in cluster.gpu_nodes:
         class_names = classes_of_node(node.labels, classes)
         if len({each.family for each in classes if each.name in class_names}) > 1:
-            claimed[", ".join(sorted(class_names))].append(node.name)
+            several[", ".join(sorted(class_names))].append(node.name)
         elif not class_names:
             key = next((key for key in PRODUCT_LABELS if key in node.labels), "")
             products[key, node.labels.get(key, "")].append(node.name)
@@ -261,7 +261,7 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"{has} GPUs of an unknown class ({key}={value})"
             remedy = f"write a GPUClass with nodeLabels {flow([{'key': key, 'values': [value]}])}"
         yield warning("unknown-class", _subject(names), message, remedy)
-    for each, names in sorted(claimed.items()):
+    for each, names in sorted(several.items()):
         has = "has" if len(names) == 1 else "have"
         message = f"{has} labels of several classes: {each}"
         remedy = "name a label in nodeLabels of one class only; a GPUClass with the name of a built-in class replaces it"

@@ -17,7 +17,7 @@ EXCEEDS_MAX_PER_CONTAINER = Reason(
 EXCEEDS_MAX_PER_POD = Reason("ExceedsMaxPerPod", "a pod requests more than maxPerPod of the policy")
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class AmountLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of the policy, and what the nodes of the pod's classes have."""
 
     availability: Availability
@@ -66,8 +66,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     def may_exceed(self, resource: GPUResource, total: int) -> bool:
         """Whether `check_pod` may complain: cheap, and true of all slices."""
-        bounds = (self._max_per_pod(resource), self.gpus_per_node, self.availability.cards_per_node(resource))
-        is_above = any(bound is not None and total > bound for bound in bounds)
+        limits = (self._max_per_pod(resource), self.gpus_per_node, self.availability.cards_per_node(resource))
+        is_above = any(limit is not None and total > limit for limit in limits)
         return is_above or resource.measure is Measure.SLICES
 
     def _max_per_pod(self, resource: GPUResource) -> int | None:

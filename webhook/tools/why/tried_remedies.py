@@ -25,27 +25,27 @@ class Rest(msgspec.Struct, frozen=True):
         return len(self.way.edits) + len(self.way.contact_edits), len(self.way.awaits)
 
 
-class After(msgspec.Struct, frozen=True):
+class FitsAfter(msgspec.Struct, frozen=True):
     """What the nodes say of a pod after a change. adds: what can add a node for it, in words; "" for nothing."""
 
     fits: Sequence[NodeFit]
     adds: str = ""
 
 
-Try = Callable[[Edits], After | None]
+Try = Callable[[Edits], FitsAfter | None]
 """Returns what the nodes say of the pod with these edits of the object; None if it would be denied."""
 
 
-def now(finding: Finding, tried: Try | None) -> Cause:
+def cause_that_helps(finding: Finding, try_edits: Try | None) -> Cause:
     """Return the cause with those choices that let the pod run, and what else is needed for that.
 
-    tried: None if no choice can be tried.
+    try_edits: None if no choice can be tried.
     """
-    if tried is None:
+    if try_edits is None:
         return cause_of(Source.NODES, finding)
-    rests = {edits: rest for edits in finding.choices if (rest := _rest(edits, tried)) is not None}
+    rests = {edits: rest for edits in finding.choices if (rest := _rest(edits, try_edits)) is not None}
     uncordons = any(edit.path == UNSCHEDULABLE for change in finding.contact_choices for edit in change)
-    if uncordons and not _is_enough_to_ask(tried):
+    if uncordons and not _is_enough_to_ask(try_edits):
         finding = replace(finding, ask_contact="", contact_choices=())
     if not rests and finding.reason.uncovers:
         return cause_of(Source.NODES, finding)
@@ -57,47 +57,47 @@ def now(finding: Finding, tried: Try | None) -> Cause:
     return replace(said, ways=tuple(Way.together((way, best.way)) if way.edits else way for way in said.ways))
 
 
-def _is_enough_to_ask(tried: Try) -> bool:
+def _is_enough_to_ask(try_edits: Try) -> bool:
     """Whether a node takes the unchanged pod once others did what they are asked for."""
-    after = tried(())
+    after = try_edits(())
     ways = [fit.way for fit in after.fits if fit.remedy] if after else []
     return after is None or any(way.contact_edits and not way.edits for way in ways)
 
 
-def _rest(edits: Edits, tried: Try) -> Rest | None:
+def _rest(edits: Edits, try_edits: Try) -> Rest | None:
     """Return what the pod lacks after the edits; None if nothing known lets it run."""
-    after = tried(edits)
+    after = try_edits(edits)
     if after is None:
         return None
     paths = {edit.path for edit in edits}
     apart = [each for each in after.fits if paths.isdisjoint(edit.path for edit in each.way.edits)]
-    rests = (Rest(each.remedy, each.way) for each in _helping(apart, tried, edits))
+    rests = (Rest(each.remedy, each.way) for each in _helping(apart, try_edits, edits))
     adds = Rest(f"wait until {after.adds} adds a node", Way(awaits=(Awaited.NODE,))) if after.adds else None
     return min((*rests, *([adds] if adds else ())), key=lambda rest: rest.order, default=None)
 
 
-def with_wait(edits: Edits, tried: Try | None) -> Rest | None:
-    """Return the edits with what the pod then awaits; None if it needs more than to wait. tried: None if nothing can be tried."""
-    rest = Rest() if tried is None else _rest(edits, tried)
+def with_wait(edits: Edits, try_edits: Try | None) -> Rest | None:
+    """Return the edits with what the pod then awaits; None if it needs more than to wait. `try_edits`: as above."""
+    rest = Rest() if try_edits is None else _rest(edits, try_edits)
     if rest is None or rest.way.edits or rest.way.contact_edits:
         return None
     return Rest(rest.words, Way.together((Way(edits=edits), rest.way)))
 
 
-def nearest(fits: Sequence[NodeFit], tried: Try) -> tuple[NodeFit, ...]:
+def nearest(fits: Sequence[NodeFit], try_edits: Try) -> tuple[NodeFit, ...]:
     """Return the nodes, first the one with the fewest obstacles whose remedy lets the pod run."""
-    helping = next(_helping(fits, tried), None)
+    helping = next(_helping(fits, try_edits), None)
     if helping is None:
         return tuple(replace(each, remedy="", way=Way()) for each in fits)
     return (helping, *(fit for fit in fits if (fit.kind, fit.name) != (helping.kind, helping.name)))
 
 
-def _helping(fits: Sequence[NodeFit], tried: Try, edits: Edits = ()) -> Iterator[NodeFit]:
+def _helping(fits: Sequence[NodeFit], try_edits: Try, edits: Edits = ()) -> Iterator[NodeFit]:
     """Yield the nodes that take the pod, after the edits, once their remedy is followed; it says what the pod then waits for."""
     for each in fits[:MAX_NODES]:
         if not each.against or (each.remedy and not each.way.edits):
             yield each
-        elif each.remedy and (after := tried((*edits, *each.way.edits))) is not None:
+        elif each.remedy and (after := try_edits((*edits, *each.way.edits))) is not None:
             then = next((other for other in after.fits if other.name == each.name), None)
             if then is None or then.way.edits or (then.against and not then.remedy):
                 continue

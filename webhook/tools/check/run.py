@@ -29,7 +29,7 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM, CLAIM_TEMPLATE, DISRUPTION_BUDGET, VALIDATED_ITSELF
+from webhook.evaluation.kinds import ADVISED, CLAIM, CLAIM_SPECS, DISRUPTION_BUDGET, VALIDATED_ITSELF
 from webhook.evaluation.workloads import (
     CompletedWorkload,
     as_workload,
@@ -53,11 +53,12 @@ from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus
 from webhook.workloads.places import workload_pods
 from webhook.workloads.references import ObjectName
+from webhook.workloads.refused_requests import refused_requests
 from webhook.workloads.unread import quota_findings, unread_gpus
 
 
 class ManifestVerdict(Enum):
-    REFUSED = "refused"
+    DENIED = "denied"
     CHANGED = "changed"
     WARNED = "warned"
     """Admitted as it is, with a warning."""
@@ -88,7 +89,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
         if not (self.manifest.is_known or self.warnings):
             return ManifestVerdict.SKIPPED
         if any(violation.outcome is Outcome.DENIED for violation in self.findings()):
-            return ManifestVerdict.REFUSED
+            return ManifestVerdict.DENIED
         if self.placeholders or self.unknown:
             return ManifestVerdict.UNKNOWN
         if any(pod.changes for pod in self.pods):
@@ -161,7 +162,7 @@ class Run:
         self._teams = run_quotas.teams_in(manifests)
         self._kueue = RunKueue(manifests, cache.configuration, cluster)
         kinds = cache.configuration.workload_kinds
-        scoped = {key for key, row in kinds.items() if row.cluster_scoped}
+        scoped = {key for key, workload_kind in kinds.items() if workload_kind.cluster_scoped}
         self._named = {
             (each.group_kind, "" if each.group_kind in scoped else each.namespace, each.name): each.data
             for each in manifests
@@ -237,16 +238,19 @@ class Run:
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
             decisions.append(advice(manifest, policy, by))
-            if kind in VALIDATED_ITSELF:  # what the API server refuses never gets to the webhook
+            if kind in VALIDATED_ITSELF:  # what the API server rejects never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
             mapping = configuration.resource_mapping
             findings = budget_findings(manifest, self._manifests, self._workloads, mapping)
             decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
+        if kind in CLAIM_SPECS:
+            findings = refused_requests(manifest.data, CLAIM_SPECS[kind])
+            decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         if kind == CLAIM and stored is None:
             decisions.append(counted_claim(manifest, policy, by))
         found = (violation for decision in decisions for violation in as_known(decision, quota).violations)
-        is_denied_itself = kind in {CLAIM, CLAIM_TEMPLATE, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
+        is_denied_itself = kind in {*CLAIM_SPECS, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in shown)
 
