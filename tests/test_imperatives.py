@@ -166,6 +166,8 @@ ELSEWHERE = {
     "write it into resources.limits of the container": "tests/webhook/workloads/test_misplaced.py",
     "write it into {}": "tests/webhook/workloads/test_misplaced.py",
     "write them into {}": "tests/webhook/workloads/test_unread_sentences.py",
+    "write its fields below {}": "tests/webhook/workloads/test_refused_requests.py",
+    "write the fields of {} into the request": "tests/webhook/workloads/test_refused_requests.py",
     "apply the {} first, or check both together": "tests/webhook/tools/check/test_train_jobs.py",
     "add it to webhooks.fractionAnnotations of the chart": "tests/webhook/configuration/test_registered_annotations.py",
     "correct the path, or install a CustomResourceDefinition that has it": (
@@ -244,4 +246,5 @@ def test_the_tests_that_are_named_have_the_sentences() -> None:
     named = {text: test for text, test in {**UNFOLLOWED, **ELSEWHERE}.items() if test.startswith("tests/")}
     lines = {test: BROKEN.sub("", (ROOT / test).read_text()) for test in named.values()}
 
-    assert [text for text, test in named.items() if max(text.split("{}"), key=len) not in lines[test]] == []
+    said = {text: max(re.split(r"\{\w*\}", text), key=len) for text in named}
+    assert [text for text, test in named.items() if said[text] not in lines[test]] == []
