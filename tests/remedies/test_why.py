@@ -16,14 +16,14 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import ContactEdit
-from policies.pods.field_paths import value_at
+from policies.pods.field_paths import path_parts, value_at
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import RULES_BY_REASON
 from tests.oracle import JSON
 from tests.oracle.worlds import CARDS, PASSING, PRODUCT, ROOM, Draw, draw_bound
-from tests.remedies.asking import QUOTAS, REQUIRED, with_quotas
+from tests.remedies.asking import QUOTAS, REQUIRED, labelled, with_quotas
 from tests.remedies.following import IMPERATIVE, Failure, edited, identity, seen
-from tests.remedies.situations import NOW, admitted, draw_situation, released
+from tests.remedies.situations import NOW, Situation, admitted, draw_situation, released
 from tests.remedies.stored import UNREADY, Cluster, failed_create, path_of, pending
 from tests.remedies.telling import Followed, assert_true, in_worlds
 from tests.remedies.workloads import KINDS, pod_of
@@ -107,9 +107,8 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
         pod = owned(after[1]) if after else None
         if after is None or pod is None:
             return ""
-        found = [
-            each.finding for each in seen(after[0].situation.evaluated(pod)) if each.outcome is Outcome.DENIED
-        ]
+        situation = without_own(*after)
+        found = [each.finding for each in seen(situation.evaluated(pod)) if each.outcome is Outcome.DENIED]
         amounts = {QUOTA_EXCEEDED.name, QUOTA_CAN_NEVER_FIT.name}
         same = amounts if reason.reason == QUOTA_EXCEEDED.name else {reason.reason}
         asked = {(each.kind, each.path) for each in way.contact_edits}
@@ -142,6 +141,14 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
     is_new = (each for each in now - before if fields[each[0], each[2]] > fields_before[each[0], each[2]])
     new = [] if uncovers else [*is_new]
     return "is found again" if is_there >= was_there else f"brings {new}" if new else ""
+
+
+def without_own(cluster: Cluster, document: JSON) -> Situation:
+    """Return the situation; without what pods of the object hold if it makes only one, which is the pod that is tried."""
+    situation, kind = cluster.situation, KINDS.get(document["kind"])
+    if situation.quota is None or kind is None or not kind.number or value_at(document, kind.number) != 1:
+        return situation
+    return replace(situation, quota=replace(situation.quota, own=Fraction(0)))
 
 
 def by_field(denied: Counter[tuple[str, ...]]) -> Counter[tuple[str, str]]:
@@ -216,7 +223,9 @@ def with_changed_nodes(cluster: Cluster, reason: Cause, asked: ContactEdit, docu
     if asked.path == "status.allocatable":
         return with_nodes(cluster, partial(offering, asked=requested(pod_of(document))))
     if asked.path.startswith("metadata.labels"):
-        cluster = with_nodes(cluster, partial(labelled, value=asked.value))
+        key = str(path_parts(asked.path)[-1])
+        cluster = with_nodes(cluster, lambda node: labelled(node, key, name, reason.remedy))
+        cluster = with_nodes(cluster, partial(of_its_card, value=asked.value))
         return with_node(cluster, name, document) if "for nodes of" in reason.remedy else cluster
     return with_node(cluster, name, document)
 
@@ -293,7 +302,7 @@ def offering(node: JSON, asked: dict[str, str]) -> JSON:
     return {**node, "status": {**node["status"], "allocatable": {**has, **asked}}}
 
 
-def labelled(node: JSON, value: str | None) -> JSON:
+def of_its_card(node: JSON, value: str | None) -> JSON:
     """Return the node with the label of its class, which its product says."""
     labels = node["metadata"]["labels"]
     known = {each.product: each.accelerator for each in CARDS}
