@@ -48,6 +48,7 @@ WORDS = {
 PHRASES = {
     r"(?<!there )\b(is|are) no (?!longer\b|more\b|less\b|later\b|earlier\b|older\b|newer\b)": "is not a valid …, must be …",
     r"(?<!there )\b(is|are) none (of|that|which)\b": "must be one of …, is not …",
+    r"\bAPI servers? (itself |has |have )?refuse[sd]?\b(?! the connection)": "rejects",
     r"^[#|*\-\"' ]*(What|Whatever|Whoever|Who) [a-z][^.?|:\n]{2,90}? (is|are|gets|get) "
     r"(denied|refused|rejected|admitted|allowed|added|checked|counted|left|sent|read|kept|not)\b": "name the subject",
 }
@@ -112,6 +113,7 @@ def test_help_is_written_in_standard_words() -> None:
     two_words_on_the_second_line=("a\nGPU pods are let in", ["2: let in"]),
     not_a_valid_number=('"x" is no number', ["1: is no"]),
     one_of=("is none of enforce, warn", ["1: is none of"]),
+    of_the_api_server=("many API servers refuse such a pod", ["1: API servers refuse"]),
     a_clause=("What cannot work is refused when you apply it", ["1: What cannot work is refused"]),
     there_is_no_and_no_longer=("There is no GPUQuota, and it is no longer counted", []),
     words_inside_words=("must equal limits; commend, blend, recommended", []),

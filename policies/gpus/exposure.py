@@ -7,7 +7,8 @@ process only chooses among the devices of its container.
 import re
 from fnmatch import translate
 
-from policies.gpus.vendors import HIDING, VENDORS, from_all_vendors
+from policies.gpus.vendor import HIDING
+from policies.gpus.vendors import VENDORS, from_all_vendors
 from policies.pods.names import cleaned_path
 
 VISIBLE_DEVICES = from_all_vendors(lambda vendor: vendor.visible_devices)
@@ -61,11 +62,21 @@ DEVICE_LIST = "nvidia-container-devices"
 (`visibleDevicesFromMounts`)."""
 
 DEVICE_ANNOTATIONS = (
-    r"^(([^/]+\.)?cdi\.k8s\.io|(cdi-)?devices\.nri\.io|devices\.crio\.io|io\.kubernetes\.cri-o\.Devices)(/|$)"
+    r"^(([^/]+\.)?cdi\.k8s\.io|(cdi-)?devices\.(nri\.io|noderesource\.dev)|devices\.(crio|gke)\.io|io\.kubernetes\.cri-o\.Devices)"
+    r"(/|$)"
 )
-"""Annotations by which a pod requests devices of its node: CDI (with nvidia.cdi.k8s.io), plugins of NRI, CRI-O."""
+"""Annotations by which a pod requests devices of its node: CDI (with nvidia.cdi.k8s.io), the device injectors of containerd/nri
+(both names) and GKE (container-engine-accelerators), CRI-O.
+"""
 
-DEVICE_KEYS = ("*cdi.k8s.io*", "*devices.nri.io*", "devices.crio.io*", "io.kubernetes.cri-o.Devices*")
+DEVICE_KEYS = (
+    "*cdi.k8s.io*",
+    "*devices.nri.io*",
+    "*devices.noderesource.dev*",
+    "devices.crio.io*",
+    "devices.gke.io*",
+    "io.kubernetes.cri-o.Devices*",
+)
 """Globs over keys that match all of these annotations, and some others."""
 
 _OTHER_ROOT, _DEVICE_ANNOTATIONS = re.compile(OTHER_ROOT), re.compile(DEVICE_ANNOTATIONS)

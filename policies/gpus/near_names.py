@@ -19,9 +19,11 @@ REFUSED = "the API server rejects this name: those of extended resources are dom
 FORMER_NAMES = {
     "alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu",
     "aws.amazon.com/neurondevice": "aws.amazon.com/neuron",
+    "intel.com/gpu": "gpu.intel.com/i915",
+    "intel.com/gaudi": "habana.ai/gaudi",
 }
-"""Names that nodes no longer offer: Kubernetes 1.11 removed the first with the feature gate Accelerators (its CHANGELOG), Neuron
-2.20 the second (its announcements)."""
+"""Names that nodes do not offer: Kubernetes 1.11 removed the first with the feature gate Accelerators (its CHANGELOG), Neuron
+2.20 the second (its announcements); people write Intel's under the company's domain (llm-d-autoscaling, issue 1104)."""
 
 _QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
 _SLICE = re.compile(r"/mig[._-]?([1-7])g[._-]?([0-9]{1,4})g(?:b([a-z0-9.-]*))?$", re.IGNORECASE)
@@ -56,7 +58,7 @@ class FullNames:
 def intended(name: str, full: FullNames, is_gpu: Callable[[str], bool]) -> str | None:
     """Return the GPU resource that `name` probably means, or None. is_gpu: whether a pattern of the mapping matches a name."""
     if name in full.names:
-        return None
+        return FORMER_NAMES.get(name)
     plain = FORMER_NAMES.get(name) or _AMOUNT.sub("", _QUOTA_PREFIX.sub("", name, count=1))
     plain = _SLICE.sub(lambda match: f"/mig-{match[1]}g.{match[2]}gb{match[3] or ''}".lower(), plain)
     if plain != name and is_gpu(plain):

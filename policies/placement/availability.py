@@ -5,11 +5,13 @@ driver. So it is only a warning, unless the policy sets `knownProfilesOnly`, or 
 """
 
 import difflib
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import translate
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import chain, starmap
 from typing import NamedTuple
 
 from policies.finding import Edit, Edits, Reason, Severity, together
@@ -18,7 +20,7 @@ from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses, parse_share
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, NVIDIA_GPU, Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.gpus.vendors import MIG_SLICE
+from policies.gpus.vendors import MIG_SLICE, from_all_vendors
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
@@ -38,6 +40,7 @@ _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
 _SHARED_SUFFIX = ".shared"
 """What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
+_SHARING = re.compile("|".join(map(translate, from_all_vendors(lambda vendor: vendor.sharing_labels))))
 _MAX_COMPARED = 8
 """Slices of one pod for which the remedy names similar profiles. Each search takes 0.4 ms."""
 _COUNT_SUFFIX = ".count"
@@ -196,7 +199,9 @@ class Availability:
         but = f", but {alternatives_in_words(in_words)}" if on_nodes else ""
         too_few = {each for each, most in on_nodes if most and most < count}
         also = self._requested_on_nodes(resource_mapping) - {name}
-        offered = [each for each in offered if count and each not in too_few and self._has({each, *also})]
+        offered = [
+            each for each in offered if count and each not in too_few and self._one_node_has({each, *also})
+        ]
         message = f"no schedulable node has {name} now{but}: the pod stays pending"
         return Complaint(
             NO_NODE,
@@ -235,7 +240,7 @@ class Availability:
         """Return the largest amount of the resource on one node; 0 if that is not known."""
         return max((dict(state.amounts).get(name, 0) for state in self._states), default=0)
 
-    def _has(self, names: set[str]) -> bool:
+    def _one_node_has(self, names: set[str]) -> bool:
         """Whether a schedulable node has all of the resources; True if that is not known."""
         return not self._gpus_on_nodes or any(names <= state.resources for state in self._states)
 
@@ -296,7 +301,7 @@ class Availability:
         pod may request more: a chassis may hold any number of cards.
         """
         is_card = resource.name == NVIDIA_GPU and resource.name not in self._gpu_classes.equivalents
-        if not is_card or count <= limit or self.pinned:
+        if not is_card or count <= limit or self.pinned or self._are_cards_shared:
             return None
         why = ": a pod runs on one node, and the largest machines have no more"
         return _exceeds_node(resource, limit, why, Severity.WARNING)
@@ -304,15 +309,32 @@ class Availability:
     def is_time_sliced(self, resource: GPUResource) -> bool:
         """Whether the resource is a time-sliced share, so that several units give no more of a card than one.
 
-        It is one by its name, or if each class of the pod says so of its cards. A smaller part of another vendor's card is a
-        partition: several give more.
+        It is one by its name, or if each class of the pod, or each node that it selects, says so of its cards. A smaller part
+        of another vendor's card is a partition: several give more.
         """
         name = resource.name
+        if name == NVIDIA_GPU and self._are_cards_shared:
+            return True
         if resource.measure is not Measure.DEVICES or name not in self._gpu_classes.equivalents:
             return resource.measure is Measure.SHARES and name.endswith(_SHARED_SUFFIX)
         with_resource = [each for each in self._recommended if each.resource == name]
         shares = [parse_share(each.equivalents.get(name, 1)) for each in with_resource]
         return bool(shares) and max(shares) < 1 and domain(name) == domain(NVIDIA_GPU)
+
+    @cached_property
+    def _are_cards_shared(self) -> bool:
+        """Whether all nodes with NVIDIA's cards that the pod selects share them under their own name; or else its classes."""
+        labels: list[Mapping[str, Collection[str] | None]]
+        if self._nodes is None:
+            labels = [{label.key: label.values for label in each.node_labels} for each in self.pinned]
+        else:
+            offers = self._nodes.matching_offers(self.pod)
+            labels = [
+                offer.labels
+                for offer in offers
+                if offer.pool or any(NVIDIA_GPU in state.resources for state in offer.states or ())
+            ]
+        return bool(labels) and all(any(starmap(_says_shared, each.items())) for each in labels)
 
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
@@ -398,3 +420,8 @@ def _exceeds_node(
     message = f"{'must' if severity is Severity.DENIAL else 'should'} be at most {limit}{why}"
     remedy = f"request {resource.name}: {limit} or less, and spread the work over several pods"
     return Complaint(EXCEEDS_NODE, message, remedy, severity, limit)
+
+
+def _says_shared(key: str, values: Collection[str] | None) -> bool:
+    """Whether the label of a node, with each of its possible values, says that the node shares its cards."""
+    return bool(values) and all(_SHARING.fullmatch(f"{key}={value}") for value in values or ())

@@ -138,9 +138,11 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         terms = () if self._has_too_many_requirements(pod) else pod.required_terms
         selector = ((each, "In", (value,)) for each, value in pod.node_selector.items())
-        requirements = self._known(chain([(key, "In", values)] if values else (), selector))
+        requirements = self._by_known_labels(chain([(key, "In", values)] if values else (), selector))
         alternatives = [
-            self._known((each.key, each.operator, each.values or ()) for each in term.match_expressions or ())
+            self._by_known_labels(
+                (each.key, each.operator, each.values or ()) for each in term.match_expressions or ()
+            )
             for term in terms
             if not term.is_empty
         ]
@@ -186,7 +188,9 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         offers = len(self.label_sets) + len(self.pools)
         return count > ALWAYS_COMPARED and count * offers > MAX_COMPARISONS
 
-    def _known(self, requirements: Iterable[tuple[str, str, Sequence[str]]]) -> list[LabelRequirement]:
+    def _by_known_labels(
+        self, requirements: Iterable[tuple[str, str, Sequence[str]]]
+    ) -> list[LabelRequirement]:
         return [
             (key, operator, frozenset(values)) for key, operator, values in requirements if key in self.keys
         ]

@@ -119,21 +119,21 @@ class ClaimedKinds:
         scale = lcm(*(each.denominator for each in weights.values()))
         scaled = {index: int(weight * scale) for index, weight in weights.items()}
 
-        def most(amounts: Mapping[int, int]) -> int:
+        def largest_sum(amounts: Mapping[int, int]) -> int:
             """Return the largest sum for the devices that the request may get, each of a kind with an amount."""
             if nodes:
                 return max(_sum_of_largest(amounts, node) for node in nodes)
             return max(amounts.values(), default=0) * (MAX_RESULTS if count is None else count)
 
         @cache  # most keys are of the same kinds
-        def most_of(kinds: frozenset[int]) -> Fraction:
-            return Fraction(most({index: scaled[index] for index in kinds}), scale)
+        def largest_weight(kinds: frozenset[int]) -> Fraction:
+            return Fraction(largest_sum({index: scaled[index] for index in kinds}), scale)
 
         candidates = self._candidates(request.device_class_name, classes)
-        vector = {GPUS: most_of(possible), resource: Fraction(most(dict.fromkeys(possible, 1)))}
+        vector = {GPUS: largest_weight(possible), resource: Fraction(largest_sum(dict.fromkeys(possible, 1)))}
         for key, members in counted_classes(candidates, self._unclassified_pods).items():
             of_members = (by_class[each.name] for each in members if each.name in by_class)
-            vector[key] = most_of(frozenset(of_any_class.union(*of_members)))
+            vector[key] = largest_weight(frozenset(of_any_class.union(*of_members)))
         return classified_demand(total((vector,)), [candidates], self._unclassified_pods)
 
     def _candidates(self, device_class: str, classes: Collection[tuple[GPUClass, ...]]) -> CandidateClasses:

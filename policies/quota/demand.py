@@ -158,7 +158,7 @@ def resources_demand(
     }
 
     @cache
-    def most(resources: tuple[GPUResource, ...], on: frozenset[Card]) -> Fraction:
+    def largest_sum(resources: tuple[GPUResource, ...], on: frozenset[Card]) -> Fraction:
         """Return the cards of all resources, each on the kind of card of which it needs most.
 
         A memory limit counts with the resource that it limits, not as cards of its own.
@@ -176,7 +176,7 @@ def resources_demand(
         by_candidates[narrowed].append(resource)
     parts: list[Vector] = []
     for narrowed, resources in by_candidates.items():
-        most_on = partial(most, tuple(resources))
+        most_on = partial(largest_sum, tuple(resources))
         possible = frozenset(kinds[gpu_class.name] for gpu_class in narrowed.classes)
         in_total = most_on(
             possible if narrowed.is_narrowed else frozenset(Card(each.weights) for each in possible)

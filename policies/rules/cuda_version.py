@@ -77,7 +77,7 @@ class _Requested(msgspec.Struct, frozen=True):
 def mutate(patch: PodPatch, options: CUDAVersionOptions, context: Context) -> Iterator[Finding]:
     requested = _requested(patch.pod, options, context)
     if isinstance(requested, _Requested) and (offers := _offers_to(patch.pod, context)) is not None:
-        for requirement in _requirements(requested.version) if offers.has(requested.version) else ():
+        for requirement in _requirements(requested.version) if offers.include(requested.version) else ():
             patch.require_node_affinity(requirement)
     yield from ()
 
@@ -186,14 +186,14 @@ class _Offers:
             offer.pool for offer in offers if offer.pool and offer.values(FULL) == ABSENT
         )
 
-    def has(self, version: Version) -> bool:
+    def include(self, version: Version) -> bool:
         """Whether the affinity on the version leaves some node, and every node pool."""
         # An autoscaler makes no node for an affinity on a label that it does not know of its pool.
         return not self.unlabelled and (self.have_any or (self.newest is not None and self.newest >= version))
 
 
 def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
-    if offers.are_none or offers.has(requested.version):
+    if offers.are_none or offers.include(requested.version):
         return  # gpu-class reports a pod that no node can take
     nodes, remedy = "the nodes that can take the pod", ""
     if offers.newest is not None and not offers.unlabelled:

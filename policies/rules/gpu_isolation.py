@@ -25,7 +25,8 @@ from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.unmapped import gets_other_gpus, is_unmapped_accelerator, other_resources, other_scheduler
-from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
+from policies.gpus.vendor import VOID
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.given_tolerations import resource_taint
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch

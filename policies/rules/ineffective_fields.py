@@ -266,7 +266,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
     annotations = metadata.annotations or {}
     unread = ((key, value) for key, value in annotations.items() if _is_unread(key))
     for key, value in islice(unread, MAX_UNREAD):
-        meant = _known(key)
+        meant = _nearest_annotation(key)
         yield warning(
             reason=UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
@@ -276,7 +276,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
         )
     labels = ((key, value) for key, value in (metadata.labels or {}).items() if key.startswith(DOMAIN))
     for key, value in islice(labels, MAX_UNREAD):
-        yield _label(key, value, _known(key) or "", annotations)
+        yield _label(key, value, _nearest_annotation(key) or "", annotations)
 
 
 def _label(key: str, value: str, meant: str, annotations: Collection[str]) -> Finding:
@@ -308,7 +308,7 @@ def _name(key: str) -> str:
     return key.partition("/")[2]
 
 
-def _known(key: str) -> str | None:
+def _nearest_annotation(key: str) -> str | None:
     """Return the annotation nearest to the key. None if no annotation is near."""
     written = _name(key)[:LONGEST_NAME]
     start = OF_MODEL if written.startswith(OF_MODEL) else ""

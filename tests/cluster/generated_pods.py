@@ -31,7 +31,7 @@ MOUNT_PATHS = [*["/mnt"] * 6, "/var/run/nvidia-container-devices/all", "run/../n
 VARIABLES = [*["NVIDIA_VISIBLE_DEVICES"] * 6, "HABANA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"]
 VARIABLES += ["DOCKER_RESOURCE_GPU", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"]
 PREFIXES = [None, "", "APP_", "NVIDIA_", "DOCKER_RESOURCE_G"]
-NAMES_DEVICES = "cdi.k8s.io/gpus nvidia.cdi.k8s.io/container.c0 example.com/cdi.k8s.io devices.nri.io".split()  # noqa: SIM905
+NAMES_DEVICES = "cdi.k8s.io/gpus nvidia.cdi.k8s.io/container.c0 example.com/cdi.k8s.io devices.nri.io devices.gke.io/pod".split()  # noqa: SIM905
 TOLERATIONS = [
     {"operator": "Exists"},
     {"key": "nvidia.com/gpu", "operator": "Exists"},

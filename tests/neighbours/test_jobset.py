@@ -88,15 +88,17 @@ def test_jobs_that_start_one_after_another_wait_each_by_itself(tenant: Tenant) -
     assert tenant.runs(4, "staged-second")
 
 
-def test_it_keeps_its_quota_when_it_restarts(tenant: Tenant) -> None:
-    tenant.apply(jobset("one", 2, 2, failurePolicy={"maxRestarts": 2}))
-    assert tenant.runs(4, "one")
-    tenant.apply(jobset("two", 1, 4))
-    assert tenant.runs(0, "two", gated=4)
+def test_it_keeps_its_quota_when_it_restarts(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it runs
+    tenant = Tenant(plane, 8)
+    tenant.apply(jobset("one", 2, 4, failurePolicy={"maxRestarts": 2}))
+    assert tenant.runs(8, "one")
+    for name in ("two", "three"):
+        tenant.apply(jobset(name, 1, 4))
+        assert tenant.runs(0, name, gated=4)
     tenant.end(tenant.running("one")[0], code=1)
     assert eventually(lambda: tenant.read("jobset", "one")["status"].get("restarts") == 1)
-    assert tenant.runs(4, "one", seconds=20)
-    assert tenant.runs(0, "two", gated=4)
+    assert tenant.runs(8, "one", seconds=20)
+    assert tenant.runs(0, "t", gated=8)
 
 
 def test_who_asks_for_an_exclusive_topology_is_warned_that_two_may_wait_for_each_other(
@@ -109,6 +111,7 @@ def test_who_asks_for_an_exclusive_topology_is_warned_that_two_may_wait_for_each
         document["metadata"]["annotations"] = topology
         assert any("two such objects may hold a part of the quota" in each for each in tenant.apply(document))
     assert eventually(lambda: len(tenant.pods("one")) == len(tenant.pods("two")) == 2 and not tenant.gated())
+    assert tenant.tells("Job", "two such objects may hold a part of the quota each, and wait for each other")
 
 
 def test_a_denial_is_an_event_on_its_job(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it runs

@@ -54,7 +54,7 @@ class Access:
         try:
             manager: urllib3.PoolManager = RESTClientObject(self._configuration, maxsize=size).pool_manager
         except Exception as error:  # noqa: BLE001 - as in `load_access`
-            raise AccessError(f"{self.url}: {_said(error, UNREADABLE)}") from None
+            raise AccessError(f"{self.url}: {_in_one_line(error, UNREADABLE)}") from None
         return manager
 
     def authorization(self) -> str | None:
@@ -67,7 +67,7 @@ class Access:
                 token = self._configuration.get_api_key_with_prefix("BearerToken")
             except Exception as error:  # noqa: BLE001 - the package raises what its readers and exec plugins raise
                 raise errors.Unauthorized(
-                    f"the credentials cannot be read: {_said(error, UNREADABLE)}"
+                    f"the credentials cannot be read: {_in_one_line(error, UNREADABLE)}"
                 ) from None
         text = str(token or "").strip()
         if not (text.isascii() and text.isprintable()):  # http.client would show it in its error
@@ -98,7 +98,7 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
     def load() -> Any:
         configuration = Configuration()
         if _in_pod(kubeconfig, context):
-            with _one_line("the service account of the pod"):
+            with _naming("the service account of the pod"):
                 load_incluster_config(configuration)
         else:
             Kubeconfig(kubeconfig).fill(configuration, context)
@@ -126,9 +126,9 @@ class Kubeconfig:
         if not any(path.exists() for path in paths):  # kubectl skips those that do not exist
             raise AccessError(f"kubeconfig {self.path}: No such file or directory")
         for path in filter(Path.exists, paths):
-            with _one_line(f"kubeconfig {path}"):
+            with _naming(f"kubeconfig {path}"):
                 KubeConfigMerger(str(path))
-        with _one_line(f"kubeconfig {self.path}"):
+        with _naming(f"kubeconfig {self.path}"):
             merged = KubeConfigMerger(self.path).config.value
             self._current = merged.get("current-context")
             self._entries = {
@@ -160,7 +160,7 @@ class Kubeconfig:
         """Write the access of the context of that name, or of the current one, into a `kubernetes.client.Configuration`."""
         from webhook.cluster.kubernetes_package import load_kube_config  # noqa: PLC0415 - see `load_access`
 
-        with _one_line(f"kubeconfig {self.path}"):
+        with _naming(f"kubeconfig {self.path}"):
             context = self.context(name)
             cluster = self._entry("cluster", str(context.get("cluster") or ""))
             server = urllib3.util.parse_url(str(cluster.get("server")))
@@ -187,7 +187,7 @@ def _try_files(configuration: Any) -> None:
 
 
 @contextmanager
-def _one_line(subject: str) -> Iterator[None]:
+def _naming(subject: str) -> Iterator[None]:
     """Raise AccessError, which begins with the subject, for whatever the package raises."""
     try:
         yield
@@ -195,10 +195,10 @@ def _one_line(subject: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - the package reads a file as if it were a kubeconfig
         path = subject.removeprefix("kubeconfig ")
-        raise AccessError(f"{subject}: {_said(error).removeprefix(f'{path}: ')}") from None
+        raise AccessError(f"{subject}: {_in_one_line(error).removeprefix(f'{path}: ')}") from None
 
 
-def _said(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> str:
+def _in_one_line(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> str:
     """Return in one line what the package or the operating system says. What else is raised names only parts of the package."""
     from webhook.cluster.kubernetes_package import ConfigException  # noqa: PLC0415 - see `load_access`
 

@@ -57,7 +57,7 @@ class Namespaces:
         except (errors.ApiError, msgspec.MsgspecError) as error:
             raise NamespaceUnknown(str(error)) from None
 
-    def known(self, name: str) -> Labels | None:
+    def watched_labels(self, name: str) -> Labels | None:
         """Return the labels in the watch. None if it shows no such namespace."""
         record = self._by_name.get(name)
         return record.labels if record else None

@@ -208,7 +208,7 @@ def _kinds(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNodes, .
             is_ready=is_ready,
             is_schedulable=is_schedulable,
             mounts_images=all(node.mounts_images for node in alike),
-            most=_most(alike),
+            most=_largest_amounts(alike),
         )
         for (labels, taints, is_ready, is_schedulable), alike in groups.items()
     )
@@ -221,7 +221,7 @@ def _order(alike: AlikeNodes) -> tuple[object, ...]:
     return len(alike.taints), takes_none, -free, -alike.nodes, alike.labels, str(alike.taints)
 
 
-def _most(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
+def _largest_amounts(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
     return {
         name: ResourceCapacity(
             allocatable=max(node.allocatable.get(name, NOTHING) for node in alike),

@@ -166,7 +166,7 @@ def check(
     if fixes is None:
         PRINTERS[output](results, manifests)
     elif _write_fixes(fixes, yes=yes):
-        results, manifests = list(fixes.results), fixes.found
+        results, manifests = list(fixes.results), fixes.checked_manifests
     is_warned = strict and (manifests.warnings or any(result.number_of_warnings for result in results))
     if manifests.problems or any(result.unknown for result in results):
         sys.exit(BAD_INPUT)
@@ -231,7 +231,7 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
         finding = msgspec.structs.replace(repair.violation.finding, remedy="", choices=taken)
         remarks.paragraph(f"fix: {place}: {finding.brief(VALUE_LENGTH)}", style="green")
     _print_left(remarks, fixes, written=yes)
-    _print_input(fixes.found)
+    _print_input(fixes.checked_manifests)
     remarks.paragraph(_summary_of_fixes(fixes), hanging=0, style="bold")
     texts = dict(fixes.texts)
     if stream is not None:

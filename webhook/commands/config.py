@@ -254,7 +254,7 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
     title, where = "built-in defaults", "every namespace that no policy matches"
     if policy["from"] != BUILT_IN:
         title = f"policy {policy['name']} ({policy['from']})"
-        where = f"{_where(policy)} with priority {policy['priority']}"
+        where = f"{_namespaces_text(policy)} with priority {policy['priority']}"
     screen.line(title, "bold")
     if policy["neverReachedBecauseOf"]:
         message = f"never reached: {policy['neverReachedBecauseOf']} comes first and matches every namespace"
@@ -274,7 +274,7 @@ def _print_policy(screen: Screen, policy: dict[str, Any]) -> None:
     screen.table([(rule["id"], _rule_text(rule)) for rule in policy["rules"]])
 
 
-def _where(match: dict[str, Any]) -> str:
+def _namespaces_text(match: dict[str, Any]) -> str:
     labelled = f" labelled {match['namespaceSelector']}" if match["namespaceSelector"] is not None else ""
     return ", ".join(match["namespaces"]) + labelled
 
@@ -282,7 +282,7 @@ def _where(match: dict[str, Any]) -> str:
 def _exemption_text(exemption: dict[str, Any]) -> str:
     rules = ", ".join(exemption["rules"]) if exemption["rules"] else "all rules"
     until = f" until the end of {exemption['until'].isoformat()}" if exemption["until"] else ""
-    text = f"exempt {_where(exemption)} from {rules}{until}: {exemption['reason']}"
+    text = f"exempt {_namespaces_text(exemption)} from {rules}{until}: {exemption['reason']}"
     return f"EXPIRED: {text}" if exemption["expired"] else text
 
 

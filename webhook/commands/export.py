@@ -123,7 +123,7 @@ def export(
     What is not in them, and why, goes to stderr.
 
     Exit codes: 0; 1 if --check found a difference; 2 if the documents are invalid, the cluster cannot be used, or its API server
-    refuses what --static would write.
+    rejects what --static would write.
     """
     files_of = target or checked
     for is_wrong, said in (

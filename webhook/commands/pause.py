@@ -62,7 +62,7 @@ def pause(
         if not policies:
             message = "the built-in defaults are in force; apply a policy whose rules audit instead"
             fail(f"the cluster has no {POLICY} to pause: {message}")
-        until, who = timestamp(now + duration), _who(api)
+        until, who = timestamp(now + duration), _user_name(api)
         change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
         done = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
     common = {"pausedUntil": until, "by": who, "reason": reason}
@@ -120,7 +120,7 @@ def _namespaces(policy: Record) -> list[str]:
     return list(map(str, globs))
 
 
-def _who(api: ApiClient) -> str:
+def _user_name(api: ApiClient) -> str:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         answer = msgspec.json.decode(api.post(SELF_SUBJECT_REVIEWS, msgspec.json.encode(body)))

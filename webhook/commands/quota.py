@@ -225,7 +225,7 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
                 warn(f"{_CAPITAL.sub(' ', condition.type).lower()}: {condition.message}")
         if summary.waiting is not None:
             _waiting(screen, summary.waiting, now)
-        _kept(screen, record.status.kept)
+        _print_kept(screen, record.status.kept)
         quota_text.print_budget(screen, summary.budget, now, indent=2, column=NAME_COLUMN)
         _idle(screen, summary, now)
         if objects is not None:
@@ -258,7 +258,7 @@ def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
         screen.line(f"        and {counted(rest, 'pod')} more")
 
 
-def _kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
+def _print_kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
     for each in kept:
         text = f"kept for {each.object}, whose pods are replaced: {amounts_in_words(each.demand)}"
         screen.paragraph(text, indent=2)

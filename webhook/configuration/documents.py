@@ -284,11 +284,11 @@ def _read_spec(
         _read_workload_kinds(document, collected, problems)
     spec = decode_valid(SPECS[document.kind], rest, ("spec",), problems)
     if isinstance(spec, GPUClassSpec):
-        problems.extend(_further(below((), classes.problems(document.name, spec)), problems))
+        problems.extend(_not_reported_yet(below((), classes.problems(document.name, spec)), problems))
         if not problems:
             collected.classes[document.name] = GPUClass.of(document.name, spec)
     elif spec is not None:
-        problems.extend(_further(below(("spec",), spec.problems()), problems))
+        problems.extend(_not_reported_yet(below(("spec",), spec.problems()), problems))
         if isinstance(spec, QuotaSpec):
             collected.quotas[document.key[1]] = spec
         elif isinstance(spec, TeamSpec):
@@ -305,7 +305,7 @@ def _read_workload_kinds(document: Document, collected: DocumentSet, problems: l
         collected.workload_kinds[document.name] = spec.workload_kinds
 
 
-def _further(problems: Iterable[Problem], known: Iterable[Problem]) -> list[Problem]:
+def _not_reported_yet(problems: Iterable[Problem], known: Iterable[Problem]) -> list[Problem]:
     """Return the problems that are not at, above or below a value that is invalid already."""
     wrong = [each.parts for each in known]
     return [
@@ -335,7 +335,7 @@ def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
         )
         options = decode_valid(rule.options, _without(data, removed), at, problems)
         if options is not None:
-            problems.extend(_further(below(at, options.problems()), problems))
+            problems.extend(_not_reported_yet(below(at, options.problems()), problems))
             rules[rule_id] = options
     return rules
 

@@ -59,7 +59,7 @@ class Allocations:
         return max(self._bindings.values(), default=0)
 
     @property
-    def known(self) -> AbstractSet[str]:
+    def claims_with_known_devices(self) -> AbstractSet[str]:
         """The uids of the claims whose devices are known."""
         return self._kinds.keys()
 

@@ -170,7 +170,7 @@ class TeamMembership:
             self._update(namespace)
 
     def _update(self, namespace: str) -> None:
-        labels, before = self._namespaces.known(namespace), self._team_of.get(namespace, "")
+        labels, before = self._namespaces.watched_labels(namespace), self._team_of.get(namespace, "")
         team_match = None if labels is None else self._teams.of(namespace, dict(labels))
         after = team_match.name if team_match else ""
         if after == before:

@@ -186,7 +186,7 @@ class UsageSums:
         with self.lock:
             space = self._namespaces.get(namespace, _Namespace())
             claims = {**space.gone, **space.claims}
-            known = (claims[uid] for uid in space.allocations.known & claims.keys())
+            known = (claims[uid] for uid in space.allocations.claims_with_known_devices & claims.keys())
             both = (
                 [self._demand(space, each, unclassified_pods).get(GPUS, NOTHING) for each in (now, admitted)]
                 for now, admitted in ((claim, replace(claim, devices=())) for claim in known)

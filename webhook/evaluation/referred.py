@@ -26,9 +26,9 @@ class ReferredObjects:
 
     def find(self, name: Referred) -> Any:
         """Return the object, as plain data; None if it is not known."""
-        return next((other for _, other in self._found(name)), None)
+        return next((other for _, other in self._known_candidates(name)), None)
 
-    def _found(self, name: Referred) -> Iterator[tuple[ObjectName, Any]]:
+    def _known_candidates(self, name: Referred) -> Iterator[tuple[ObjectName, Any]]:
         for candidate in name.candidates:
             if candidate not in self._read and len(self._read) < MAX_READ:
                 self._read[candidate] = self._facts.referred(candidate)
@@ -52,7 +52,7 @@ class ReferredObjects:
         rest, seen = [name], set[ObjectName]()
         while rest:
             each = rest.pop()
-            candidate, other = next(self._found(each), (None, None))
+            candidate, other = next(self._known_candidates(each), (None, None))
             if candidate is None:
                 missing.append(each)
             elif candidate not in seen:
@@ -72,7 +72,7 @@ class ReferredObjects:
         return False
 
 
-def _not_known(name: Referred, missing: Referred, more: int) -> Finding:
+def _not_known(name: Referred, missing: Referred, others: int) -> Finding:
     message = f"names a {missing.kind} that is not known here, nor are its GPUs"
     if missing is not name:
         message = (
@@ -81,6 +81,6 @@ def _not_known(name: Referred, missing: Referred, more: int) -> Finding:
     return unread(
         path=name.path,
         value=name.name,
-        message=message + (f"; nor {'is' if more == 1 else 'are'} {more} more" if more else ""),
+        message=message + (f"; nor {'is' if others == 1 else 'are'} {others} more" if others else ""),
         remedy=f"apply the {missing.kind} first, or check both together",
     )

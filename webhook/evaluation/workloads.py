@@ -33,6 +33,7 @@ from webhook.workloads import references
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.counts import stage_field
 from webhook.workloads.gang_sources import starts_together
+from webhook.workloads.misplaced import lost_fields
 from webhook.workloads.owners import first_deadline, leader_edit
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.serve_config import serve_config
@@ -97,7 +98,8 @@ def evaluate_workload(
     mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
     unread = unread_gpus(*key, data, places, mapping, kinds)
     quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
-    advice.append(Decision.of_findings(policy, (*unread, *quotas, *whole.findings), Mode.WARN))
+    of_object = (*unread, *quotas, *lost_fields(data), *whole.findings)
+    advice.append(Decision.of_findings(policy, of_object, Mode.WARN))
     return pods, advice
 
 

@@ -316,7 +316,7 @@ class ReservationBatcher:
         of_namespace = [waiting for waiting in batch if waiting.namespace == namespace]
         if before is None:
             self._forget(namespace)
-            self.no_quota.found(namespace, begun, epoch)
+            self.no_quota.note_no_quota(namespace, begun, epoch)
             for waiting in of_namespace:
                 waiting.finish(NO_QUOTA)
             return

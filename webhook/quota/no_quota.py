@@ -40,7 +40,7 @@ class NoQuota:
         """Return the version of the epoch that is known."""
         return self._shown[0]
 
-    def found(self, namespace: str, begun: float, epoch: int) -> None:
+    def note_no_quota(self, namespace: str, begun: float, epoch: int) -> None:
         """Note that a read found no quota, when it began, and the epoch that was known then."""
         if len(self._found) >= NAMESPACES_REMEMBERED:
             self._found.clear()

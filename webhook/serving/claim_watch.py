@@ -47,7 +47,7 @@ class ClaimWatch:
         for watch in self._watches.values():
             watch.start(stopping)
 
-    def known(self, name: ClaimName) -> ClaimRecord | None:
+    def watched(self, name: ClaimName) -> ClaimRecord | None:
         """Return the record in the watch; None while the watch is silent."""
         informer = self._watches[name.kind].informer
         return self._records.get(name) if informer is not None and informer.is_current else None
@@ -70,18 +70,18 @@ class ClaimWatch:
         read: dict[ClaimName, ClaimRecord | None] = {}
         until = inf
 
-        def found(name: ClaimName) -> ClaimRecord | None:
+        def look_up(name: ClaimName) -> ClaimRecord | None:
             nonlocal until
             now = monotonic()
             until = min(until, deadline, now + REVIEW_READ_SECONDS)  # set by the first call
-            if (record := self.known(name)) is not None:
+            if (record := self.watched(name)) is not None:
                 return record
             if name not in read:
                 left = until - now
                 read[name] = self.read(name, left) if len(read) < MAX_READS and left > 0 else UNREAD
             return read[name]
 
-        return found
+        return look_up
 
 
 def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord:

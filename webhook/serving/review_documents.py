@@ -69,26 +69,26 @@ class DocumentReviews(msgspec.Struct, frozen=True):
         if not self.source.state.read:
             alone = documents.DocumentSet()
             documents.read_document(documents.DocumentLocation("", document.data), alone)
-            return [*_own(alone.problems, document), _UNREAD]
+            return [*_findings_on(alone.problems, document), _UNREAD]
         findings = self._problems(document)
         if findings:
-            # What it names may have been applied a moment ago; only what is stored now is a reason to refuse.
+            # What it names may have been applied a moment ago; only what is stored now is a reason to deny.
             self.source.refresh()
             findings = self._problems(document)
         if findings and before is not None and _is_only_a_pause(document, before):
             return [msgspec.structs.replace(finding, severity=Severity.WARNING) for finding in findings]
         return findings or list(self._advice(document, now))
 
-    def _known(self) -> list[Document]:
+    def _configuration_documents(self) -> list[Document]:
         """Return the documents that have to go together. No document names a quota."""
         return [document for document in self.source.documents if document.kind not in documents.LIMITS]
 
     def _problems(self, document: Document) -> list[Finding]:
-        known, devices = self._known(), self.source.devices
+        known, devices = self._configuration_documents(), self.source.devices
         stored = [each for each in known if each.key != document.key]
         problems = problems_of([*stored, document], devices)
         already = frozenset(problems_of(known, devices))
-        findings = list(_own(problems, document))
+        findings = list(_findings_on(problems, document))
         for problem in problems:
             if problem.document != document.title and problem not in already:
                 message = f"would make {problem.document} unusable: {problem.path}: {problem.message}"
@@ -101,7 +101,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             for path, message in limits_warnings(document.name, spec, self.teams()):
                 yield _warning(message=message, path=f"spec.{path}")
             return
-        stored = [each for each in self._known() if each.key != document.key]
+        stored = [each for each in self._configuration_documents() if each.key != document.key]
         broken = problems_of(stored)
         if self.source.origin != "cluster":
             yield _warning(message="is not in force: gpu-admission reads its configuration from a directory")
@@ -127,7 +127,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
             yield _warning(path=path, message=message, remedy=_CORRECT)
 
 
-def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
+def _findings_on(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:
     for problem in problems:
         if problem.document == document.title:
             yield _problem(path=problem.path, message=problem.message)

@@ -1,6 +1,6 @@
 """Warns of GPU amounts, annotations and fields of a pod that are written in the wrong place of an object."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -10,21 +10,26 @@ import msgspec
 from policies.finding import Edit, Finding, Json, together, warning
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
-from policies.pods.pod import Container, PodSpec
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 from policies.rules.ineffective_fields import MISPLACED_FIELD, READ
+from webhook.configuration.workload_kinds import EVERY_ITEM, steps
+from webhook.workloads.counts import values
 from webhook.workloads.gpu_amounts import gpu_amounts
 from webhook.workloads.places import PodPlace
+from webhook.workloads.pod_fields import (
+    OF_EXACT_REQUESTS,
+    ONLY_OF_CONTAINERS,
+    ONLY_OF_PODS,
+    POD_FIELDS,
+    PodFields,
+)
 
 MAX_MISPLACED = 10
 """Misplaced amounts that are reported of one object."""
 _AMOUNT_MAPS = {("resources", "limits"), ("resources", "requests")}
 CONTAINER_LISTS = ("containers", "ephemeralContainers", "initContainers")
 _CONTAINERS = {(each,) for each in CONTAINER_LISTS}
-_ONLY_OF_PODS = {each.encode_name for each in msgspec.structs.fields(PodSpec)} - {
-    each.encode_name for each in msgspec.structs.fields(Container)
-}
-"""Fields of a pod that a container does not have."""
+_ALSO_OF_JOBS = frozenset({"activeDeadlineSeconds"})
 _misplaced = partial(
     warning,
     rule=INEFFECTIVE_FIELDS,
@@ -53,38 +58,87 @@ def misplaced_gpus(
 
 
 def misplaced_fields(data: Any, places: Iterable[PodPlace], *, is_built_in: bool) -> Iterator[Finding]:
-    """Yield a warning for each annotation outside the annotations of a pod, and for each field of the pod in a container.
+    """Yield a warning for each annotation outside the annotations of a pod, and for each field of a pod or container elsewhere.
 
     is_built_in: whether the kind is one of Kubernetes, which has none of them above its pods either.
     """
     for place in places:
-        spec, annotations = (
-            place.parts_in_object(("spec",)),
-            place.parts_in_object(("metadata", "annotations")),
-        )
-        if spec[-1:] != ("spec",):  # a predictor of KServe has fields of its own
-            continue
-        targets = [
-            *(
-                (at, (*annotations, at[-1]))
-                for at in _our_keys(data, spec, 0 if is_built_in else len(place.at))
-            ),
-            *((at, (*spec, at[-1])) for at in _in_containers(value_at(data, spec), spec)),
-        ]
-        for at, target in islice(targets, MAX_MISPLACED):
-            moved = Json(msgspec.json.encode(value_at(data, at)).decode())
-            is_free = value_at(data, target) is None
+        spec = place.parts_in_object(("spec",))
+        pod = value_at(data, place.at) if () in place.origins else place.data
+        found = list(_in_containers(place, pod, spec))
+        if () in place.origins:
+            annotations = place.parts_in_object(("metadata", "annotations"))
+            start = 0 if is_built_in else len(place.at)
+            above = [spec[:length] for length in range(start, len(spec))]
+            found += ((at, (*annotations, at[-1])) for at in _our_keys(data, spec, above))
+            found += _beside_spec(data, spec, above)
+            found += _beside_containers(value_at(data, spec), spec)
+        for at, target in islice(found, MAX_MISPLACED):
+            yield _moved(data, at, target)
+
+
+def lost_fields(data: Any) -> Iterator[Finding]:
+    """Yield a warning for each field of a pod where the kind of the object does not have it.
+
+    The API server drops some of them, and stores those of a CRD without a schema, such as Argo's smaller ones.
+    """
+    for path, known in POD_FIELDS.get((str(data.get("apiVersion")), str(data.get("kind"))), {}).items():
+        for at, holder in values(data, steps(path)):
+            lost = (each for each in holder if each in ONLY_OF_PODS) if isinstance(holder, dict) else ()
+            for field in islice((each for each in lost if each not in known.fields), MAX_MISPLACED):
+                yield _lost(data, (*at, field), known)
+
+
+def misplaced_requests(data: Any, api_version: str) -> Iterator[Finding]:
+    """Yield a warning for each field of a claim's device request (DRA) that this API version has elsewhere, or no longer.
+
+    A request that has none where this version reads it is refused (`refused_requests`).
+    """
+    is_flat = api_version.endswith("/v1beta1")
+    for spec in (("spec",), ("spec", "spec")):
+        for at, request in values(data, (*spec, "devices", "requests", EVERY_ITEM)):
+            holder, target = ((*at, "exactly"), at) if is_flat else (at, (*at, "exactly"))
+            read = ("deviceClassName" if is_flat else "exactly", "firstAvailable")
+            is_read = isinstance(request, dict) and any(request.get(each) for each in read)
+            fields = value_at(data, holder) if is_read else None
+            for field in fields if isinstance(fields, dict) else ():
+                if field in OF_EXACT_REQUESTS:
+                    yield _moved(data, (*holder, field), (*target, field))
+        if value_at(data, (*spec, "resourceClassName")) is not None:
             yield _misplaced(
-                path=field_path(at),
-                choices=together(Edit(field_path(at)), Edit(field_path(target), moved)) if is_free else (),
-                remedy=f"write it into {field_path(target[:-1])}",
+                path=field_path((*spec, "resourceClassName")),
+                message="is gone since Kubernetes 1.31, as its API version is",
+                remedy=f"name a DeviceClass in {field_path((*spec, 'devices'))}.requests[0].exactly of version v1",
             )
 
 
-def _our_keys(data: Any, spec: Parts, start: int) -> Iterator[Parts]:
+def _moved(data: Any, at: Parts, target: Parts) -> Finding:
+    """Return a warning whose choice moves the value; without a target, one that says only where it belongs."""
+    moved = Json(msgspec.json.encode(value_at(data, at)).decode())
+    is_free = bool(target) and value_at(data, target) is None
+    return _misplaced(
+        path=field_path(at),
+        choices=together(Edit(field_path(at)), Edit(field_path(target), moved)) if is_free else (),
+        remedy=f"write it into {field_path(target[:-1]) if target else 'the container that it is for'}",
+    )
+
+
+def _lost(data: Any, at: Parts, known: PodFields) -> Finding:
+    """Return a warning of a field of a pod that the kind does not have at the path."""
+    others, moved = (*at[:-1], *known.others), Json(msgspec.json.encode(value_at(data, at)).decode())
+    target, value = (others, f"{{{at[-1]}: {moved.text}}}") if known.is_patch else ((*others, at[-1]), moved)
+    is_free = bool(known.others) and value_at(data, target) is None
+    return _misplaced(
+        path=field_path(at),
+        message="must not stand here: this kind has no such field, so that no pod gets it",
+        choices=together(Edit(field_path(at)), Edit(field_path(target), value)) if is_free else (),
+        remedy=f"write it into {field_path(others)}" if known.others else "remove it",
+    )
+
+
+def _our_keys(data: Any, spec: Parts, above: Iterable[Parts]) -> Iterator[Parts]:
     """Yield the paths of our annotations that stand outside `metadata.annotations`, on the path to a pod."""
-    on_the_way = (spec[:length] for length in range(start, len(spec) + 1))
-    for at in (each for way in on_the_way for each in (way, (*way, "metadata"))):
+    for at in (each for way in (*above, spec) for each in (way, (*way, "metadata"))):
         holder = value_at(data, at)
         for key, value in holder.items() if isinstance(holder, dict) else ():
             if key in READ:
@@ -99,12 +153,38 @@ def _our_keys(data: Any, spec: Parts, start: int) -> Iterator[Parts]:
                 yield from ((*at, key, each) for each in value if each in READ)
 
 
-def _in_containers(pod: Any, spec: Parts) -> Iterator[Parts]:
+def _beside_spec(data: Any, spec: Parts, above: Sequence[Parts]) -> Iterator[tuple[Parts, Parts]]:
+    """Yield (path, target) of fields of the pod beside its spec, or further above."""
+    for at in above:
+        holder = value_at(data, at)
+        is_of_job = at != spec[:-1]
+        for field in holder if isinstance(holder, dict) else ():
+            if field in ONLY_OF_PODS and not (is_of_job and field in _ALSO_OF_JOBS):
+                yield (*at, field), (*spec, field)
+
+
+def _in_containers(place: PodPlace, pod: Any, spec: Parts) -> Iterator[tuple[Parts, Parts]]:
+    """Yield (path, target) of fields of the pod in its containers."""
     for kind in CONTAINER_LISTS:
-        containers = value_at(pod, (kind,))
+        containers = value_at(pod, ("spec", kind))
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            at = place.parts_in_object(("spec", kind, index))
             fields = container if isinstance(container, dict) else ()
-            yield from ((*spec, kind, index, field) for field in fields if field in _ONLY_OF_PODS)
+            yield from (((*at, each), (*spec, each)) for each in fields if each in ONLY_OF_PODS)
+
+
+def _beside_containers(pod: Any, spec: Parts) -> Iterator[tuple[Parts, Parts]]:
+    """Yield (path, target) of fields of a container in the pod's spec and volumes; no target beside several containers."""
+    containers, volumes = (value_at(pod, (each,)) for each in ("containers", "volumes"))
+    is_single = isinstance(containers, list) and len(containers) == 1
+    holders = [
+        ((), pod),
+        *(((("volumes", n), each) for n, each in enumerate(volumes)) if isinstance(volumes, list) else ()),
+    ]
+    for at, holder in holders:
+        for field in holder if isinstance(holder, dict) else ():
+            if field in ONLY_OF_CONTAINERS:
+                yield (*spec, *at, field), (*spec, "containers", 0, field) if is_single else ()
 
 
 def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:

@@ -1,4 +1,4 @@
-"""Requests of ResourceClaims (DRA) that the API server refuses: what they ask for is not where its version has it.
+"""Requests of ResourceClaims (DRA) that the API server rejects: what they ask for is not where its version has it.
 
 resource.k8s.io v1beta1 has the fields of a device in the request itself, v1beta2 and v1 have them below `exactly`
 (`validateDeviceRequest` in pkg/apis/resource/validation/validation.go of k8s.io/kubernetes v1.37.2, and each version's types).

@@ -43,9 +43,19 @@ _OF_A_CLOUD = (
     ".azure.crossplane.io",
     "cluster.x-k8s.io",
     ".gardener.cloud",
+    "cloud.google.com",
+    "eks.amazonaws.com",
+    "hive.openshift.io",
+    "karpenter.azure.com",
+    "karpenter.k8s.aws",
+    "karpenter.k8s.gcp",
+    "karpenter.sh",
+    "kops.k8s.io",
+    "eksctl.io",
 )
 """Ends of API groups whose objects are machines and services of a cloud: Config Connector, ACK, Azure Service Operator,
-Crossplane, Cluster API, Gardener. Their GPUs are those of nodes, or of no node of this cluster.
+Crossplane, Cluster API, Gardener, GKE's ComputeClass, EKS, Hive, Karpenter, kOps. Their GPUs are those of nodes, or of no node
+of this cluster.
 """
 
 _ALIKE = 0.8

@@ -5,7 +5,8 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
+from policies.gpus.vendor import VOID
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.models.warming.model_uri import ModelURI
 from policies.models.warming.options import SourceOptions
 from policies.pods.pod import (

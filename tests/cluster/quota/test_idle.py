@@ -115,5 +115,5 @@ def test_idle_holders_are_named_until_they_work_and_while_they_are_measured(
             )
             assert shown
             assert (shown.gpus, shown.holders) == (None, ())
-            assert shown.measured == f"Prometheus at {client.url} denied the connection"
+            assert shown.measured == f"Prometheus at {client.url} refused the connection"
             assert idle_team.becomes()

@@ -21,6 +21,7 @@ spec:
 """
 GUARDED = ("--release-account", "release", "--break-glass-group", "breakers")
 CONTROLLER = "system:serviceaccount:gpu-admission:gpu-admission-controller"
+RELOADED_WITHIN = 90  # seconds; it looks once a minute if it misses a change
 API_SERVER_ITSELF = "system:apiserver"
 CA_INJECTOR = "system:serviceaccount:cert-manager:cert-manager-cainjector"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.cluster.static.files import reading, series, written
+from tests.cluster.static.files import RELOADED_WITHIN, reading, series, written
 from tests.controlplane import ControlPlane, minor_version
 from tests.controlplane.plane import API_SERVER, ControlPlaneFailed
 
@@ -15,7 +15,6 @@ pytestmark = pytest.mark.skipif(
     minor_version() < 37, reason="API servers read policies from files since 1.37"
 )
 
-RELOADED_WITHIN = 90  # seconds; it looks once a minute if it misses a change
 FILE = "validating/gpu-admission.yaml"
 
 

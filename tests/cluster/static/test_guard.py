@@ -1,5 +1,6 @@
 """What nobody can switch off: policies in files of the API server, and their guard over what is stored."""
 
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.cluster.static.files import (
     CA_INJECTOR,
     CONTROLLER,
     POLICY,
+    RELOADED_WITHIN,
     export,
     reading,
     written,
@@ -243,3 +245,31 @@ def test_shape_rules_hold_when_everything_else_is_gone(plane: ControlPlane) -> N
     assert 'env[0] (container "main") = "all": request nvidia.com/gpu: 1' in seeing[1]["message"]
     assert "must be at most 8 per pod by policy" in too_many[1]["message"]
     assert "nvidia.com/gpu" in [each.get("key") for each in admitted["spec"]["tolerations"]]
+
+
+def test_a_policy_that_blocks_too_much_is_taken_out_as_the_readme_says(
+    plane: ControlPlane, directory: Path
+) -> None:
+    client, file = plane.client(), directory / "validating/gpu-admission.yaml"
+    client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "blocked"}})
+    for path in (*CONFIGURATION_PATHS, STORED_BINDING.rpartition("/")[0]):
+        plane.client("breaker").delete(path)
+
+    def is_admitted(document: JSON) -> bool:
+        metadata = {"name": "p", "namespace": "blocked"}
+        path = "/api/v1/namespaces/blocked/pods"
+        return client.post(path, {**document, "metadata": metadata}, {"dryRun": "All"})[0] == 201
+
+    many, seeing = pod(gpu_container("9")), pod(container(env=[ALL]))
+    assert (is_admitted(many), is_admitted(seeing)) == (False, False)
+
+    documents = file.read_text().split("---\n")
+    left = [each for each in documents if "name: gpu-admission.default.gpu-requests" not in each]
+    assert len(left) == len(documents) - 2, "the policy, and its binding"
+    file.with_name(".left").write_text("---\n".join(left))
+    file.with_name(".left").replace(file)
+    assert eventually(lambda: is_admitted(many), seconds=RELOADED_WITHIN)
+    assert not is_admitted(seeing)
+
+    subprocess.run(["mv", "validating/gpu-admission.yaml", directory.parent], cwd=directory, check=True)
+    assert eventually(lambda: is_admitted(seeing), seconds=RELOADED_WITHIN)

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cluster.controllers import eventually
-from tests.cluster.static.files import reading, written
+from tests.cluster.static.files import RELOADED_WITHIN, reading, written
 from tests.controlplane import ControlPlane, helm, minor_version
 from tests.controlplane.webhook import CONFIGURATION_PATHS
 from tests.deploy.helm_needed import need_helm
@@ -20,7 +20,6 @@ pytestmark = [
 ]
 
 FILE = Path("validating", "gpu-admission.yaml")
-RELOADED_WITHIN = 90  # seconds; it looks once a minute if it misses a change
 REFUSED = "only release or a member of group breakers may change it, not admin: the guard of gpu-admission"
 OF_PODS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
 # Nothing here ends namespaces, so the canary's would stay.

@@ -166,3 +166,11 @@ def test_no_amount_of_memory_or_compute_is_a_number_of_cards(built_in: ResourceM
     assert {
         name for name, resource in found.items() if resource is None or resource.measure.is_count
     } == set()
+
+
+def test_names_that_people_give_to_cards_of_intel() -> None:
+    mapping = load_directory(None).resource_mapping
+
+    assert mapping.misspelt("intel.com/gpu") == "gpu.intel.com/i915"
+    assert mapping.misspelt("intel.com/gaudi") == "habana.ai/gaudi"
+    assert mapping.misspelt("gpu.intel.com/i915") is None

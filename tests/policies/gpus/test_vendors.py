@@ -9,7 +9,8 @@ import pytest
 
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.gpus.vendors import RESOURCE_MAPPING, VENDORS, Vendor, from_all_vendors
+from policies.gpus.vendor import Vendor
+from policies.gpus.vendors import RESOURCE_MAPPING, VENDORS, from_all_vendors
 
 ROOT = Path(__file__).parents[3]
 BUILT_IN = ResourceMapping((RESOURCE_MAPPING,))

@@ -3,7 +3,9 @@
 import pytest
 
 from policies.finding import Edit, Finding
-from policies.gpus.classes import GPUClass, GPUClasses
+from policies.gpus.classes import GPUClass, GPUClasses, NodeLabel
+from policies.placement.node_state import NodeState
+from policies.placement.nodes import NodeFacts
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
@@ -297,3 +299,41 @@ def test_several_shares_are_no_more_of_a_card(
     assert [(each.value, each.message, each.advice.rpartition(": ")[2]) for each in found] == (
         [(warned, SEVERAL_SHARES, "1")] if warned else []
     )
+
+
+PRODUCT, STRATEGY = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
+
+
+def on_nodes(*labels: JSON, amount: int = 16) -> NodeFacts:
+    states = frozenset(
+        {NodeState(resources=frozenset({"nvidia.com/gpu"}), amounts=(("nvidia.com/gpu", amount),))}
+    )
+    sets = {tuple(sorted(each.items())): states for each in labels}
+    return NodeFacts(keys=frozenset({PRODUCT, STRATEGY}), label_sets=frozenset(sets), states=sets)
+
+
+OF_SHARED = gpu_class(
+    "t4-shared", "t4", 16, node_labels=(NodeLabel(key=PRODUCT, values=("Tesla-T4-SHARED",)),)
+)
+
+
+@cases(
+    ("nodes", "amount", "warned"),
+    time_sliced=(on_nodes({STRATEGY: "time-slicing"}), 2, True),
+    by_mps=(on_nodes({STRATEGY: "mps"}), 20, True),
+    by_product=(on_nodes({PRODUCT: "Tesla-T4-SHARED"}), 2, True),
+    one_share=(on_nodes({STRATEGY: "mps"}), 1, False),
+    whole=(on_nodes({PRODUCT: "Tesla-T4", STRATEGY: "none"}), 2, False),
+    whole_on_other_nodes=(on_nodes({STRATEGY: "mps"}, {STRATEGY: "none"}), 2, False),
+    of_a_class=(None, 2, True),
+)
+def test_nodes_and_classes_that_share_cards_under_their_name(
+    nodes: NodeFacts | None, amount: int, warned: bool
+) -> None:
+    selector = {} if nodes else {PRODUCT: "Tesla-T4-SHARED"}
+    document = pod(gpu_container(str(amount)), nodeSelector=selector)
+    known = context(classes=GPUClasses((OF_SHARED,)), nodes=nodes)
+
+    found = [each.message for each in check(view(document), GPURequestsOptions(), known)]
+
+    assert found == ([SEVERAL_SHARES] if warned else [])

@@ -331,6 +331,9 @@ def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
     nvidias_plugin_of_nri="nvidia.cdi.k8s.io/container.main",
     nvidias_plugin_for_all_containers="nvidia.cdi.k8s.io",
     device_injector="cdi-devices.nri.io/pod",
+    device_injector_by_its_present_name="devices.noderesource.dev/container.main",
+    devices_of_cdi_by_its_present_name="cdi-devices.noderesource.dev/pod",
+    device_injector_of_gke="devices.gke.io/container.tcpx-daemon",
     crio="io.kubernetes.cri-o.Devices",
 )
 def test_an_annotation_that_names_devices(key: str) -> None:

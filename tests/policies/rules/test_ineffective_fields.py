@@ -312,12 +312,12 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     containers_below_the_spec_of_a_deployment=(
         {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
         "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
-        "refuses or drops it",
+        "rejects or drops it",
     ),
     containers_below_the_template_of_a_job=(
         written("Job", spec={"template": {"containers": [gpu_container()]}}),
         "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
-        "refuses or drops it",
+        "rejects or drops it",
     ),
     a_template_beside_the_spec_of_a_deployment=(
         {
@@ -326,7 +326,7 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
             "template": {"spec": {"containers": [gpu_container()]}},
         },
         "template.spec: write its fields into spec.template.spec; is not a field of a Deployment: the API server "
-        "refuses or drops it",
+        "rejects or drops it",
     ),
     a_deployment_without_containers=(
         {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {}}}},

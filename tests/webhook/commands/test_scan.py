@@ -31,7 +31,7 @@ from webhook.tools.scan.report import (
     Remark,
 )
 
-EFFECTS = "                            refused  changed   warned   logged\n"
+EFFECTS = "                             denied  changed   warned   logged\n"
 NO_POD = (
     "0 pods (0 with GPUs) and 0 workloads, evaluated by the built-in defaults\n"
     "\n"
@@ -97,7 +97,7 @@ def use(number: int = 0, **held: Any) -> NamespaceUse:
     )
 
 
-COLUMNS = "                               GPUs GPU pods     pods  refused  changed   warned\n"
+COLUMNS = "                               GPUs GPU pods     pods   denied  changed   warned\n"
 
 
 @cases(

@@ -215,10 +215,10 @@ START = datetime(2026, 11, 15, 8, tzinfo=UTC)
     ),
 )
 def test_the_audit_phase_has_its_number(
-    hours: int, refused: int, by_rule: dict[str, int], want: str, capsys: pytest.CaptureFixture[str]
+    hours: int, denied: int, by_rule: dict[str, int], want: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     until = START + timedelta(hours=hours)
-    audited = AuditedPods(since=START, until=until, pods=412, denied=refused, by_rule=by_rule)
+    audited = AuditedPods(since=START, until=until, pods=412, denied=denied, by_rule=by_rule)
     shown = " ".join(printed(status(audited=audited), capsys).split())
 
     assert f"only audited {want} doctor" in shown

@@ -34,7 +34,7 @@ class World:
         self.changed: list[str] = []
         self._subscribers = Subscribers[[NamespaceRecord | None, NamespaceRecord | None]]("namespaces")
         known: Any = SimpleNamespace(
-            known=lambda name: tuple(self.labels[name].items()) if name in self.labels else None,
+            watched_labels=lambda name: tuple(self.labels[name].items()) if name in self.labels else None,
             names=lambda: list(self.labels),
             informer=SimpleNamespace(synced=True, subscribe=self._subscribers.subscribe),
         )

@@ -26,7 +26,7 @@ class Replica:
 
     def finds_none(self, *namespaces: str) -> None:
         for namespace in namespaces:
-            self.no_quota.found(namespace, self.now, self.no_quota.epoch())
+            self.no_quota.note_no_quota(namespace, self.now, self.no_quota.epoch())
 
     def goes_on(self, seconds: float, *, reads: bool = True) -> None:
         until = self.now + seconds
@@ -54,7 +54,7 @@ def test_for_so_long_it_is_believed(reads: bool, seconds: float, believed: bool)
 def test_an_epoch_that_was_never_read_leaves_the_own_read(seconds: float, believed: bool) -> None:
     now = 100.0
     no_quota = NoQuota(clock=lambda: now)
-    no_quota.found("cv", now, no_quota.epoch())
+    no_quota.note_no_quota("cv", now, no_quota.epoch())
     now += seconds
     assert no_quota.holds("cv") is believed
 

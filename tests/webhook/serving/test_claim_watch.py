@@ -78,7 +78,7 @@ def requested(watch: ClaimWatch, name: ClaimName, seconds: float = 20.0) -> Any:
 def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
     cluster = claims(claim("card", "gpu.example.com"), templates=(template("link", "nic.example.com"),))
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("card")) and watch.known(by_name("link", TEMPLATE)))
+        assert eventually(lambda: watch.watched(by_name("card")) and watch.watched(by_name("link", TEMPLATE)))
         assert requested(watch, by_name("card")) == GPU
         assert requested(watch, by_name("link", TEMPLATE)) == frozenset({DeviceChoice("nic.example.com")})
         assert cluster.reads == []
@@ -87,7 +87,7 @@ def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
 def test_thousands_of_claims_for_the_same_share_what_is_kept(tmp_path: Path) -> None:
     cluster = claims(claim("one", "gpu.example.com"), claim("two", "gpu.example.com"))
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("two")))
+        assert eventually(lambda: watch.watched(by_name("two")))
         assert requested(watch, by_name("one")) is requested(watch, by_name("two"))
 
 
@@ -129,7 +129,7 @@ def test_of_claims_made_for_pods_the_name_is_kept(tmp_path: Path) -> None:
         claim("made", "gpu.example.com", ownerReferences=[owner]), claim("own", "gpu.example.com")
     )
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("own")) and watch.known(by_name("made")))
+        assert eventually(lambda: watch.watched(by_name("own")) and watch.watched(by_name("made")))
         lookup = watch.lookup(monotonic() + 20)
         assert requested_by(lookup, by_name("made")) is None
         assert [is_made_for_pod(lookup, by_name(name)) for name in ("made", "own")] == [True, False]
@@ -151,7 +151,7 @@ def test_what_stays_unknown(
     cluster = claims(claim("known", "gpu.example.com"))
     cluster.read = lambda _request: answer
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("known")))
+        assert eventually(lambda: watch.watched(by_name("known")))
         lookup = watch.lookup(monotonic() + seconds)
         assert requested_by(lookup, name) is None
         assert is_made_for_pod(lookup, name) is made
@@ -166,7 +166,7 @@ def test_what_stays_unknown(
 def test_a_claim_that_may_be_for_anything_is_unknown_and_not_read_again(tmp_path: Path, spec: JSON) -> None:
     cluster = claims({**claim("odd"), "spec": spec})
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("odd")))
+        assert eventually(lambda: watch.watched(by_name("odd")))
         assert requested(watch, by_name("odd")) is None
         assert cluster.reads == []
 
@@ -175,7 +175,7 @@ def test_a_review_reads_few_claims(tmp_path: Path) -> None:
     cluster = claims(claim("known", "gpu.example.com"))
     cluster.read = lambda _request: Answer(json.dumps(claim("any", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("known")))
+        assert eventually(lambda: watch.watched(by_name("known")))
         lookup = watch.lookup(monotonic() + 20)
         found = [requested_by(lookup, by_name(f"new-{number}")) for number in range(7)]
 
@@ -190,7 +190,7 @@ def test_a_read_that_is_not_answered_is_given_up_in_time(tmp_path: Path) -> None
     cluster = claims(claim("known", "gpu.example.com"))
     cluster.read = lambda _request: Answer(stream=[], wait=never)
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("known")))
+        assert eventually(lambda: watch.watched(by_name("known")))
         began = monotonic()
         assert requested(watch, by_name("slow"), 0.3) is None
         assert monotonic() - began < 10

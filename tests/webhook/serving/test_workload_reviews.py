@@ -63,6 +63,30 @@ def test_warnings(document: JSON, mode: str, tweaks: Any, want: tuple[str, ...] 
     assert served.held() == []
 
 
+WORKFLOW = {"group": "argoproj.io", "version": "v1alpha1", "kind": "Workflow"}
+
+
+def test_a_field_that_no_pod_of_the_kind_gets() -> None:
+    template = {"name": "main", "container": gpu_container("1")}
+    spec = {"entrypoint": "main", "runtimeClassName": "nvidia", "templates": [template]}
+    document = {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": "train"},
+        "spec": spec,
+    }
+
+    response = Served().validate(document, kind=WORKFLOW)
+
+    assert (response.allowed, response.warnings) == (
+        True,
+        (
+            "Workflow team/train: spec.runtimeClassName: write it into spec.podSpecPatch; must not stand here: this kind has no "
+            "such field, so that no pod gets it [ineffective-fields]",
+        ),
+    )
+
+
 FITS = "needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods will start"
 
 

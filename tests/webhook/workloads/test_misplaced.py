@@ -3,11 +3,11 @@
 import msgspec
 import yaml
 
-from policies.finding import Edit, Finding, short_path
+from policies.finding import Edit, Finding, Json, short_path
 from policies.rules.ineffective_fields import GROUPS
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus
+from webhook.workloads.misplaced import lost_fields, misplaced_fields, misplaced_gpus, misplaced_requests
 from webhook.workloads.places import PodPlace, workload_pods
 
 BUILT_IN = load_directory(None)
@@ -25,7 +25,7 @@ def test_a_gpu_that_stands_beside_the_resources() -> None:
 
     assert [each.sentence() for each in misplaced_gpus(data, [()], MAPPING)] == [
         "spec.containers[0][nvidia.com/gpu]: write it into resources.limits of the container; must not stand here: kubectl "
-        "refuses an unknown field, and other clients lose it [ineffective-fields]"
+        "rejects an unknown field, and other clients lose it [ineffective-fields]"
     ]
 
 
@@ -70,6 +70,37 @@ def test_a_gpu_that_stands_beside_the_resources() -> None:
         "spec.template.spec.initContainers[0].tolerations",
         "spec.template.spec",
     ),
+    a_runtime_class_in_a_template=(
+        "ray.io/v1 RayCluster",
+        "spec: {headGroupSpec: {template: {runtimeClassName: nvidia, spec: {containers: []}}}}",
+        "spec.headGroupSpec.template.runtimeClassName",
+        "spec.headGroupSpec.template.spec",
+    ),
+    tolerations_beside_the_spec=("v1 Pod", "tolerations: []\nspec: {}", "tolerations", "spec"),
+    a_selector_above_the_template=(
+        "batch/v1 CronJob",
+        "spec: {jobTemplate: {spec: {nodeSelector: {a: b}, template: {spec: {containers: []}}}}}",
+        "spec.jobTemplate.spec.nodeSelector",
+        "spec.jobTemplate.spec.template.spec",
+    ),
+    mounts_in_the_spec=(
+        "v1 Pod",
+        "spec: {volumeMounts: [], containers: [{name: a}]}",
+        "spec.volumeMounts",
+        "spec.containers[0]",
+    ),
+    a_probe_in_a_volume=(
+        "apps/v1 Deployment",
+        "spec: {template: {spec: {containers: [{name: a}], volumes: [{name: b, livenessProbe: {}}]}}}",
+        "spec.template.spec.volumes[0].livenessProbe",
+        "spec.template.spec.containers[0]",
+    ),
+    a_selector_in_a_container_of_argo=(
+        "argoproj.io/v1alpha1 Workflow",
+        "spec: {templates: [{container: {nodeSelector: {a: b}}}]}",
+        "spec.templates[0].container.nodeSelector",
+        "spec.templates[0]",
+    ),
 )
 def test_what_is_written_beside_its_place(kind: str, text: str, at: str, into: str) -> None:
     (found,) = misplaced(kind, text)
@@ -94,10 +125,139 @@ def test_what_is_written_beside_its_place(kind: str, text: str, at: str, into: s
         "kubeflow.org/v1 PyTorchJob",
         "spec: {annotations: {OURS}, pytorchReplicaSpecs: {Worker: {template: {spec: {}}}}}",
     ),
+    of_the_job=(
+        "batch/v1 Job",
+        "spec: {activeDeadlineSeconds: 9, template: {spec: {activeDeadlineSeconds: 9, containers: []}}}",
+    ),
+    of_the_object_of_an_operator_above_its_pods=(
+        "kubeflow.org/v1 PyTorchJob",
+        "spec: {tolerations: [], pytorchReplicaSpecs: {Worker: {template: {spec: {}}}}}",
+    ),
+    an_image_as_a_volume=("v1 Pod", "spec: {containers: [], volumes: [{name: a, image: {reference: b}}]}"),
+    what_a_template_of_argo_has=(
+        "argoproj.io/v1alpha1 Workflow",
+        "spec: {nodeSelector: {}, hostNetwork: true, templates: [{tolerations: [], volumes: [], container: {}}]}",
+    ),
     of_the_wrong_type=("v1 Pod", "metadata: []\nspec: {containers: {a: 1}, initContainers: [1]}"),
 )
 def test_what_may_stand_there(kind: str, text: str) -> None:
     assert misplaced(kind, text) == []
+
+
+def test_a_field_of_a_container_beside_several() -> None:
+    (found,) = misplaced("v1 Pod", "spec: {env: [], containers: [{name: a}, {name: b}]}")
+
+    assert found.sentence() == f"spec.env: write it into the container that it is for; {NOT_HERE}"
+    assert found.choices == ()
+
+
+UNKNOWN = "must not stand here: this kind has no such field, so that no pod gets it [ineffective-fields]"
+PATCHED = '{runtimeClassName: "nvidia"}'
+
+
+@cases(
+    ("kind", "text", "at", "remedy", "edit"),
+    a_workflow=(
+        "argoproj.io/v1alpha1 Workflow",
+        "spec: {runtimeClassName: nvidia, templates: []}",
+        "spec.runtimeClassName",
+        "write it into spec.podSpecPatch",
+        Edit("spec.podSpecPatch", PATCHED),
+    ),
+    a_template_of_a_cron_workflow=(
+        "argoproj.io/v1alpha1 CronWorkflow",
+        "spec: {workflowSpec: {templates: [{runtimeClassName: nvidia, container: {}}]}}",
+        "spec.workflowSpec.templates[0].runtimeClassName",
+        "write it into spec.workflowSpec.templates[0].podSpecPatch",
+        Edit("spec.workflowSpec.templates[0].podSpecPatch", PATCHED),
+    ),
+    a_task_run=(
+        "tekton.dev/v1 TaskRun",
+        "spec: {nodeSelector: {a: b}}",
+        "spec.nodeSelector",
+        "write it into spec.podTemplate",
+        Edit("spec.podTemplate.nodeSelector", Json('{"a":"b"}')),
+    ),
+    an_executor_of_spark=(
+        "sparkoperator.k8s.io/v1beta2 SparkApplication",
+        "spec: {executor: {runtimeClassName: nvidia}}",
+        "spec.executor.runtimeClassName",
+        "write it into spec.executor.template.spec",
+        Edit("spec.executor.template.spec.runtimeClassName", Json('"nvidia"')),
+    ),
+    a_patch_that_is_there=(
+        "argoproj.io/v1alpha1 Workflow",
+        "spec: {hostIPC: true, podSpecPatch: '{}'}",
+        "spec.hostIPC",
+        "write it into spec.podSpecPatch",
+        None,
+    ),
+    a_kind_without_another_place=(
+        "apps.nvidia.com/v1alpha1 NIMService",
+        "spec: {hostNetwork: true}",
+        "spec.hostNetwork",
+        "remove it",
+        None,
+    ),
+)
+def test_fields_of_pods_that_a_kind_does_not_have(
+    kind: str, text: str, at: str, remedy: str, edit: Edit | None
+) -> None:
+    (found,) = misplaced(kind, text)
+
+    assert found.sentence() == f"{short_path(at)}: {remedy}; {UNKNOWN}"
+    assert found.choices == (((Edit(at), edit),) if edit else ())
+
+
+@cases(
+    ("kind", "text", "at", "remedy"),
+    beside_exactly=(
+        "v1 ResourceClaim",
+        "spec: {devices: {requests: [{name: gpu, deviceClassName: a, exactly: {deviceClassName: a}}]}}",
+        "spec.devices.requests[0].deviceClassName",
+        "write it into spec.devices.requests[0].exactly",
+    ),
+    in_a_template=(
+        "v1beta2 ResourceClaimTemplate",
+        "spec: {spec: {devices: {requests: [{name: gpu, count: 2, exactly: {deviceClassName: a}}]}}}",
+        "spec.spec.devices.requests[0].count",
+        "write it into spec.spec.devices.requests[0].exactly",
+    ),
+    exactly_before_it_came=(
+        "v1beta1 ResourceClaim",
+        "spec: {devices: {requests: [{name: gpu, deviceClassName: a, exactly: {count: 2}}]}}",
+        "spec.devices.requests[0].exactly.count",
+        "write it into spec.devices.requests[0]",
+    ),
+)
+def test_device_requests_of_another_version(kind: str, text: str, at: str, remedy: str) -> None:
+    (found,) = misplaced_requests(yaml.safe_load(text), f"resource.k8s.io/{kind.partition(' ')[0]}")
+
+    assert found.sentence() == f"{short_path(at)}: {remedy}; {NOT_HERE}"
+
+
+def test_a_class_of_resources_that_is_gone() -> None:
+    data = {"spec": {"spec": {"resourceClassName": "gpu.nvidia.com"}}}
+
+    assert [each.sentence() for each in misplaced_requests(data, "resource.k8s.io/v1alpha2")] == [
+        "spec.spec.resourceClassName: name a DeviceClass in spec.spec.devices.requests[0].exactly of version v1; is gone since "
+        "Kubernetes 1.31, as its API version is [ineffective-fields]"
+    ]
+
+
+@cases(
+    ("version", "written"),
+    exactly=("v1", "exactly: {deviceClassName: a, count: 2}"),
+    alternatives=("v1", "firstAvailable: [{name: a, deviceClassName: a}]"),
+    before_exactly=("v1beta1", "deviceClassName: a"),
+    no_map=("v1", "exactly: []"),
+    refused_as_a_whole=("v1", "deviceClassName: a"),
+    refused_as_a_whole_in_v1beta1=("v1beta1", "exactly: {deviceClassName: a}"),
+)
+def test_device_requests_as_they_must_be(version: str, written: str) -> None:
+    data = yaml.safe_load(f"spec: {{devices: {{requests: [{{name: gpu, {written}}}]}}}}")
+
+    assert list(misplaced_requests(data, f"resource.k8s.io/{version}")) == []
 
 
 def misplaced(kind: str, text: str) -> list[Finding]:
@@ -109,4 +269,6 @@ def misplaced(kind: str, text: str) -> list[Finding]:
     else:
         _, pods = workload_pods(KINDS, group, name, msgspec.Raw(msgspec.json.encode(data)))
         places = [place for place, _ in pods]
-    return list(misplaced_fields(data, places, is_built_in=GROUPS.get(name) == group))
+    data |= {"apiVersion": version, "kind": name}
+    found = misplaced_fields(data, places, is_built_in=GROUPS.get(name) == group)
+    return [*found, *lost_fields(data)]

@@ -1,4 +1,4 @@
-"""Requests of ResourceClaims that the API server refuses, by version."""
+"""Requests of ResourceClaims that the API server rejects, by version."""
 
 from typing import Any
 

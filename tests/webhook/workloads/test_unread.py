@@ -130,6 +130,11 @@ CLOUDS = (
     "ec2.aws.crossplane.io",
     "infrastructure.cluster.x-k8s.io",
     "core.gardener.cloud",
+    "cloud.google.com",
+    "hive.openshift.io",
+    "karpenter.sh",
+    "karpenter.k8s.aws",
+    "kops.k8s.io",
 )
 
 

@@ -73,11 +73,11 @@ def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> 
 class Fixes(msgspec.Struct):
     """The new text of each changed file, and the repairs made.
 
-    `results` and `found` come from the last check, `originals`, `manifests` and `sources` from the first.
+    `results` and `checked_manifests` come from the last check, `originals`, `manifests` and `sources` from the first.
     """
 
     results: Sequence[ManifestResult]
-    found: Manifests
+    checked_manifests: Manifests
     originals: dict[str, str]
     manifests: Sequence[Manifest]
     sources: Mapping[str, Source]
@@ -128,7 +128,7 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
     fixes.open = {each.key: number for number, each in several.items() if number not in taken}
     chosen = {several[n].key: several[n].violation.finding.choices[taken[n] - 1] for n in taken}
 
-    def wanted() -> list[Repair]:
+    def repairs_left() -> list[Repair]:
         open_repairs = (repair for repair in _repairs(fixes.results) if repair.key not in fixes.reasons)
         with_choice = (each._replace(chosen=chosen.get(each.key, ())) for each in open_repairs)
         return [each for each in with_choice if each.edits]
@@ -140,7 +140,7 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
             fixes.reasons.setdefault(repairs[0].key, INEFFECTIVE)
         return is_made
 
-    correct(wanted, attempt)
+    correct(repairs_left, attempt)
     return fixes
 
 
@@ -177,7 +177,7 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
         findings_after = [each for each in after.findings() if not (is_asked_now and _is_of_quota(each))]
         if len(before.pods) > len(after.pods) or not is_better(before.findings(), findings_after, fixed):
             return False
-    fixes.results, fixes.found, fixes.texts = results, found, texts
+    fixes.results, fixes.checked_manifests, fixes.texts = results, found, texts
     fixes.repaired += repairs
     return True
 

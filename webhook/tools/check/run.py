@@ -24,6 +24,7 @@ from policies.rules.ineffective_fields import GROUPS, misplaced_containers
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import GROUP
+from webhook.configuration.dynamic_resources import DRA_GROUP
 from webhook.evaluation.creation import evaluate_creation, evaluate_template, is_reviewed, unreviewed
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
@@ -50,7 +51,7 @@ from webhook.tools.check.run_decisions import (
 )
 from webhook.tools.check.run_kueue import RunKueue
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
-from webhook.workloads.misplaced import misplaced_fields, misplaced_gpus
+from webhook.workloads.misplaced import lost_fields, misplaced_fields, misplaced_gpus, misplaced_requests
 from webhook.workloads.places import workload_pods
 from webhook.workloads.references import ObjectName
 from webhook.workloads.refused_requests import refused_requests
@@ -199,10 +200,13 @@ class Run:
         is_built_in = GROUPS.get(manifest.kind) == manifest.group
         places = [place for place, _ in manifest.pods if not place.is_partial]
         searched = [()] if is_built_in else [place.at for place in places if () in place.origins]
-        findings = chain(
+        findings: Iterator[Finding] = chain(
             misplaced_gpus(manifest.data, searched, self._configuration.resource_mapping),
             misplaced_fields(manifest.data, places, is_built_in=is_built_in),
+            lost_fields(manifest.data),
         )
+        if manifest.group == DRA_GROUP:
+            findings = misplaced_requests(manifest.data, manifest.api_version)
         if manifest.is_pod:
             findings = chain(misplaced_containers(manifest.kind, manifest.data), findings)
         return Decision.of_findings(policy, findings, Mode.WARN, INEFFECTIVE_FIELDS).violations

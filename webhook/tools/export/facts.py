@@ -14,6 +14,7 @@ from policies.gpus.classes import GPUClasses
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure, ResourcePattern
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
+from policies.gpus.vendor import HIDING
 from policies.placement import named_nodes
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import node_label_values
@@ -246,7 +247,7 @@ def _of_gpu_isolation(mapping: ResourceMapping) -> dict[str, str]:
     own_values = {
         name: vendor.hiding
         for vendor in vendors.VENDORS
-        if vendor.hiding != vendors.HIDING
+        if vendor.hiding != HIDING
         for name in vendor.visible_devices
     }
     return {

@@ -135,15 +135,14 @@ def _read(folder: Path) -> list[Path]:
 
 def differences(directory: Path, files: Mapping[str, str]) -> Iterator[str]:
     """Yield how the folders and the AdmissionConfiguration differ from what would be written. Raises OSError."""
-    for file in (directory / folder / FILE for folder in PLUGINS.values()):
-        if not file.exists():
-            yield f"{file}: export again: it does not exist"
-        elif file.read_bytes() != files[f"{file.parent.name}/{FILE}"].encode():
-            yield f"{file}: export again with the same options: the configuration in force makes another one"
-    admission = directory / ADMISSION
-    yield from (
-        lacking(admission) if admission.exists() else (f"{admission}: export again: it does not exist",)
-    )
+    for name in (name for name in files if name != README):
+        path = directory / name
+        if not path.exists():
+            yield f"{path}: export again: it does not exist"
+        elif name == ADMISSION:
+            yield from lacking(path)
+        elif path.read_bytes() != files[name].encode():
+            yield f"{path}: export again with the same options: the configuration in force makes another one"
 
 
 class Loaded(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 import msgspec
 import yaml
@@ -100,14 +101,13 @@ def fill(template: str, facts: Facts) -> str:
     return _Filling(facts, ("",)).of_lists([template])
 
 
-class _Filling:
-    def __init__(self, texts: Facts, lists: tuple[str, ...]) -> None:
-        self._texts = texts
-        self._lists = lists
+class _Filling(NamedTuple):
+    texts: Facts
+    lists: tuple[str, ...]
 
     def of_lists(self, templates: Iterable[str]) -> str:
         """Return the sum of the templates, each filled for each list of containers that it names."""
-        filled = (self._filled(template, at) for template in templates for at in self._lists)
+        filled = (self._filled(template, at) for template in templates for at in self.lists)
         return " +\n".join(dict.fromkeys(filled))
 
     def mentioned(self, variables: Facts, expression: str) -> dict[str, str]:
@@ -123,7 +123,7 @@ class _Filling:
             name, arguments = match[1], match[2]
             if name == "list":
                 return containers
-            inner = self._texts[name]
+            inner = self.texts[name]
             for number, argument in enumerate(arguments.split("; ") if arguments else (), start=1):
                 inner = inner.replace(f"${number}", argument)
             before = template[template.rfind("\n", 0, match.start()) + 1 : match.start()]

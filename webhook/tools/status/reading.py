@@ -138,14 +138,14 @@ def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Call
     before: ClusterStatus | None = None
     checked = 0.0
 
-    def again() -> ClusterStatus:
+    def read_again() -> ClusterStatus:
         nonlocal before, checked
         is_due = before is None or monotonic() - checked >= CHECKED_SECONDS
         before = read(None if is_due else before)
         checked = monotonic() if is_due else checked
         return before
 
-    return again
+    return read_again
 
 
 def _read_quotas(

@@ -52,7 +52,7 @@ def line_cause(
     """Return why the pod waits, without its name. `needed`: its own demand on the quota."""
     waiting = quota.status.waiting if quota else None
     since = f"{WAITS} since {utc(pod.metadata.created or now, now)}"
-    more, raised = _more(quota, place.demand if place else needed, contact)
+    more, raised = _ask_for_more(quota, place.demand if place else needed, contact)
     ways: Ways = Way(awaits=(Awaited.TURN,)), raised
     if place is None:
         message, remedy = _without_place(quota, waiting, needed), f"wait, or {more}"
@@ -63,14 +63,14 @@ def line_cause(
     remedy, ways = _remedy(pod, place, more, contact, ways)
     return Cause(
         source=Source.LINE,
-        message=f"{since}{gang}: {place.message}{_before(place, waiting)}",
+        message=f"{since}{gang}: {place.message}{_who_is_before(place, waiting)}",
         remedy=remedy,
         reason=place.reason,
         ways=ways,
     )
 
 
-def _more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str, Way]:
+def _ask_for_more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str, Way]:
     """Return whom to ask to raise what, and the same as data: what has too little free, or else the quota."""
     team = quota.status.team if quota else None
     of_team = _short(demand, {key: team.free.get(key, NOTHING) for key in team.hard}) if team else []
@@ -97,7 +97,7 @@ def _without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, neede
     return f"behind the first {behind} places{needs}; {waiting.pods} pods wait"
 
 
-def _before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
+def _who_is_before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
     """Return who is before it in line."""
     before = [each for each in (waiting.next if waiting else ()) if 0 < each.place < place.place]
     if not before:

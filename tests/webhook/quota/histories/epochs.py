@@ -32,7 +32,7 @@ class Replica:
 
     def finds_none(self) -> None:
         self.no_quota.read()
-        self.no_quota.found(NAMESPACE, self.now, self.no_quota.epoch())
+        self.no_quota.note_no_quota(NAMESPACE, self.now, self.no_quota.epoch())
 
     def quota_appears(self) -> None:
         """Let a controller observe its ledger, and raise the epoch."""
@@ -80,7 +80,7 @@ def a_replica_knows_of_another_epoch(*, rule: bool) -> Replica:
     replica.now += NO_QUOTA_SECONDS - 0.1
     replica.no_quota.read()
     if not rule:
-        replica.no_quota.found(NAMESPACE, 100.0, replica.no_quota.epoch())
+        replica.no_quota.note_no_quota(NAMESPACE, 100.0, replica.no_quota.epoch())
     return replica.answers()
 
 
@@ -91,7 +91,7 @@ def an_epoch_is_raised_during_a_read(*, rule: bool) -> Replica:
     begun, epoch = replica.now, replica.no_quota.epoch()
     replica.quota_appears()
     replica.no_quota.read()
-    replica.no_quota.found(NAMESPACE, begun, epoch if rule else replica.no_quota.epoch())
+    replica.no_quota.note_no_quota(NAMESPACE, begun, epoch if rule else replica.no_quota.epoch())
     replica.now += NO_QUOTA_SECONDS - 0.1
     replica.no_quota.read()
     return replica.answers()

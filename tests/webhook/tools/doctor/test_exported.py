@@ -93,8 +93,8 @@ def loaded(failed: str) -> Answer:
 
 def test_files_that_an_api_server_refused(tmp_path: Path) -> None:
     refused = (
-        "static-policies-rejected: ValidatingAdmissionPolicy of API server sha256:7 denied its newest file of policies, and will "
-        "not start with it: the last good one is in force\n"
+        "static-policies-rejected: ValidatingAdmissionPolicy of API server sha256:7 rejected its newest file of policies, and "
+        "will not start with it: the last good one is in force\n"
         "run gpu-admission export --static again for its control plane node; its log says what is wrong"
     )
 

@@ -1,7 +1,10 @@
 """How templates are filled: placeholders, lists of containers, sentences, and the variables that a policy needs."""
 
+import re
+
 import pytest
 
+from policies.pods import limits
 from policies.registry import RULES
 from tests.cases import cases
 from webhook.tools.export.templates import SHARED, SentenceTemplate, _Filling, template_file
@@ -42,22 +45,29 @@ def test_a_sentence_names_its_container_and_value() -> None:
 
 
 def test_a_toleration_without_an_operator_compares_values() -> None:
-    parts = template_file(SHARED).parts
+    parts = template_file("gpu-toleration").parts
     filled = _Filling({**parts, "EQUAL": "['', 'Equal']", "DECIMAL_INTEGER": "'x'"}, ("containers",))
 
     equals = "t.?operator.orValue('') in ['', 'Equal'] ? t.?value.orValue('') == v :"
     assert filled.of_lists(["${tolerates-value: t; v}"]).partition("\n")[0] == equals
 
 
-@pytest.mark.parametrize("rule", [rule.id for rule in RULES if not rule.not_exported])
-def test_no_template_is_unused(rule: str) -> None:
-    own = template_file(rule)
-    written = "\n".join(
-        [*own.parts.values(), *own.variables.values(), *own.conditions.values()]
-        + [each for policy in own.policies for each in (*policy.findings, policy.patch, *policy.variables.values())]
-        + [sentence.expression(rule) for sentence in own.sentences.values()]
-    )  # fmt: skip
-    unused = [name for name in (*own.parts, *own.sentences) if f"${{{name}" not in written]
-    unused += [name for name in own.variables if f"variables.{name}" not in written]
+FILES = (SHARED, limits.ID, *(rule.id for rule in RULES if not rule.not_exported))
 
-    assert unused == []
+
+def written(name: str) -> list[str]:
+    file = template_file(name)
+    own = [*file.parts.values(), *file.variables.values(), *file.conditions.values()]
+    for policy in file.policies:
+        own += [*policy.findings, policy.patch, *policy.variables.values(), *policy.conditions]
+    return own + [sentence.expression(name) for sentence in file.sentences.values()]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_template_is_unused(name: str) -> None:
+    own, everything = template_file(name), [each for file in FILES for each in written(file)]
+    uses = [rf"\$\{{{re.escape(each)}[}}:]" for each in (*own.parts, *own.sentences)]
+    uses += [rf"variables\.{each}\b" for each in own.variables]
+    uses += [rf"^{each}$" for each in own.conditions]
+
+    assert [each for each in uses if not any(re.search(each, text) for text in everything)] == []

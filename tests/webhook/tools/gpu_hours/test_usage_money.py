@@ -236,4 +236,4 @@ def test_use_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     result = called(tmp_path, USE_LINES, "--since", "1h", "--prometheus-url", "http://127.0.0.1:1")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "error: Prometheus at http://127.0.0.1:1 denied the connection" in result.stderr
+    assert "error: Prometheus at http://127.0.0.1:1 refused the connection" in result.stderr

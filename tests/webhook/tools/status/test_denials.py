@@ -205,7 +205,7 @@ WARNED = {"rule": "placement", "outcome": "warned"}
     by_two_rules=(AUDITED, 1, {"gpu-quota": 1, "gpu-requests": 1}),
 )
 def test_what_only_audited_is_counted_by_pod(
-    found: list[dict[str, str]], refused: int, by_rule: dict[str, int], tmp_path: Path
+    found: list[dict[str, str]], denied: int, by_rule: dict[str, int], tmp_path: Path
 ) -> None:
     create = {"operation": "CREATE", "verdict": "allowed"}
     (tmp_path / "a.log").write_text(
@@ -228,7 +228,7 @@ def test_what_only_audited_is_counted_by_pod(
         since=NOW - timedelta(hours=170),
         until=NOW - timedelta(hours=2),
         pods=3,
-        denied=refused,
+        denied=denied,
         by_rule=by_rule,
     )
 

@@ -120,7 +120,7 @@ def _served(cluster: InstalledCluster) -> Iterator[Observation]:
         leaf = _presented(target, address)
         if leaf is None:
             missed = f"{at} is not reachable from here" if address else f"{target.host} has no address"
-            yield from _stand_in(cluster, trusting, missed)
+            yield from _by_secret(cluster, trusting, missed)
             continue
         for bundle in trusting:
             yield from _handshake(address, bundle)
@@ -233,7 +233,7 @@ def stored_certificate(cluster: InstalledCluster) -> x509.Certificate | None:
         return None
 
 
-def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: str) -> Iterator[Observation]:
+def _by_secret(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: str) -> Iterator[Observation]:
     where, stored = _secret(cluster)
     if stored is None:
         lacking = "" if _is_controllers(cluster, bundles) else f", and {where} does not exist"
@@ -257,7 +257,7 @@ def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> b
     "The certificate can be served and renewed, and the caBundle is its authority",
     *READS,
 )
-def _kept(cluster: InstalledCluster) -> Iterator[Observation]:
+def _certificate_secret(cluster: InstalledCluster) -> Iterator[Observation]:
     bundles = _trusted(cluster)
     where, stored = _secret(cluster)
     if stored is None:
@@ -386,4 +386,4 @@ def _admits_everybody(rule: dict[str, Any]) -> bool:
     return concerns_us and (not rule.get("from") or any(peer in ANYWHERE for peer in rule["from"]))
 
 
-CHECKS = (_ca_bundle, _served, _kept, _callers)
+CHECKS = (_ca_bundle, _served, _certificate_secret, _callers)

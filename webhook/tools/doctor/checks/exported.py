@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.finding import Severity
-from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
+from policies.gpus.vendor import VOID
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import Pod, decode_pod
 from policies.rule import Context, Mode, Phase
