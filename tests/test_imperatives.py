@@ -165,6 +165,8 @@ ELSEWHERE = {
     "server called one that put the gate back": "tests/webhook/controller/test_waiting_line.py",
     "write it into resources.limits of the container": "tests/webhook/workloads/test_misplaced.py",
     "write it into {}": "tests/webhook/workloads/test_misplaced.py",
+    "remove it": "tests/webhook/workloads/test_misplaced.py",
+    "name a DeviceClass in {}.requests[0].exactly of version v1": "tests/webhook/workloads/test_misplaced.py",
     "write them into {}": "tests/webhook/workloads/test_unread_sentences.py",
     "write its fields below {}": "tests/webhook/workloads/test_refused_requests.py",
     "write the fields of {} into the request": "tests/webhook/workloads/test_refused_requests.py",
