@@ -3,8 +3,9 @@
 All literals are walked. Each such sentence of `why` stands in a table with the data that it has: edits, what is awaited, or what
 is asked for. The test fails for another sentence, and for a function that does not make that data. What rules and `scan` say
 has its data in the finding: tests/remedies says whether both are true. What doctor says is followed in
-tests/webhook/tools/doctor/test_followed.py, but for a table that says why not. The few sentences of the proposal of `scan`, the
-console and Events stand in a table with the test that does what they say. tests/test_commands_named.py parses the commands.
+tests/webhook/tools/doctor/test_followed.py, but for a table that says why not. Those of other surfaces (the proposal of `scan`,
+console, Events, canary, progress, missing rights, versions) stand in a table with the test that does what they say.
+tests/test_commands_named.py parses the commands.
 """
 
 import ast
@@ -62,7 +63,7 @@ SAID: dict[str, frozenset[str]] = {
     "nodes with GPUs where the volume is": frozenset({ASKS}),
     "request {} or less of {}": frozenset({EDITS}),
     "set {}": frozenset({EDITS}),
-    "ask {} why the device plugins of these nodes offer none": frozenset({ASKS}),
+    "ask why the device plugin of {} offers none": frozenset({ASKS}),
 }
 
 
@@ -109,7 +110,8 @@ def test_a_sentence_without_data_is_found() -> None:
 
 MORE = re.compile(
     TELLS.pattern.replace(
-        "|ask)", "|ask|create|give|label|correct|delete|lower|install|start|run|extend|taint|omit)"
+        "|ask)",
+        "|ask|create|give|label|correct|delete|lower|install|start|run|extend|taint|omit|use|allow|apply)",
     ),
     re.IGNORECASE,
 )
@@ -126,6 +128,7 @@ UNFOLLOWED = {
         "tests/webhook/tools/doctor/test_kueue.py"
     ),
     "create patch": "verbs of a right",
+    "{}; or apply the {} that it means": "tests/webhook/tools/doctor/test_quotas.py",
     "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs": (
         "tests/webhook/tools/doctor/test_devices.py"
     ),
@@ -160,12 +163,67 @@ ELSEWHERE = {
     ),
     "run the controller as ServiceAccount {} of the webhook's namespace, or remove the mutating webhook that adds {}: the API "
     "server called one that put the gate back": "tests/webhook/controller/test_waiting_line.py",
+    "write it into resources.limits of the container": "tests/webhook/workloads/test_misplaced.py",
+    "write it into {}": "tests/webhook/workloads/test_misplaced.py",
+    "remove it": "tests/webhook/workloads/test_misplaced.py",
+    "name a DeviceClass in {}.requests[0].exactly of version v1": "tests/webhook/workloads/test_misplaced.py",
+    "write them into {}": "tests/webhook/workloads/test_unread_sentences.py",
+    "write its fields below {}": "tests/webhook/workloads/test_refused_requests.py",
+    "write the fields of {} into the request": "tests/webhook/workloads/test_refused_requests.py",
+    "apply the {} first, or check both together": "tests/webhook/tools/check/test_train_jobs.py",
+    "add it to webhooks.fractionAnnotations of the chart": "tests/webhook/configuration/test_registered_annotations.py",
+    "correct the path, or install a CustomResourceDefinition that has it": (
+        "tests/webhook/serving/test_review_documents.py"
+    ),
+    "give {} a spec.priority above {}, or delete it": "tests/webhook/configuration/test_advice.py",
+    "valid, but the documents take effect together: correct {}": (
+        "tests/webhook/configuration/test_document_status.py"
+    ),
+    ": write disabled": "tests/webhook/configuration/test_decoding.py",
+    "is a link that leads out of the directory: name what it leads to, if that is meant": (
+        "tests/webhook/configuration/test_files.py"
+    ),
+    "set annotation {}: {} (the pods are on {})": "tests/webhook/tools/rightsize/test_sizing.py",
+    "set {} instead of {}": "tests/webhook/tools/rightsize/test_sizing.py",
+    "run {} of gpu-admission doctor": "tests/webhook/commands/test_status.py",
+    "the most lost first; gpu-admission ends none of them: ask who runs them": (
+        "tests/webhook/commands/test_status_waste.py"
+    ),
+    "use the client of the installation's version: checks, fields and words may differ": (
+        "tests/webhook/commands/test_version.py"
+    ),
+    **dict.fromkeys(
+        (
+            "allow connections from the API server to port 8443 of the webhook (firewall, NetworkPolicy)",
+            "allow it to create pods in namespace {namespace}: apply the RBAC of deploy/ again",
+            "apply the Service of deploy/ again: kubectl -n gpu-admission get service gpu-admission",
+            "remove what rejects the pod in namespace {namespace}, or name another --canary-namespace",
+            "start the webhook: kubectl -n gpu-admission get pods",
+            "with failurePolicy Ignore, start the webhook (kubectl -n gpu-admission get pods) or correct the caBundle",
+        ),
+        "tests/webhook/canary/test_probe.py",
+    ),
+    '"{}" is not a valid duration: write 30m or 1h30m': "tests/webhook/commands/test_usage_errors.py",
+    "%s: request %s failed": "a line of the log",
+    "request.{} must {}; no API server sends anything else": "an answer to no API server",
 }
-"""Sentences of the proposal of `scan`, of the console and of Events, and the test that does what they say."""
+"""Sentences of other surfaces, and the test that has both what they are about and what they say to do."""
+OTHER_SURFACES = (
+    *(
+        f"webhook/{each}/**/*.py"
+        for each in ("canary", "configuration", "controller", "evaluation", "serving", "workloads")
+    ),
+    *(f"webhook/tools/{each}/**/*.py" for each in ("check", "console", "rightsize", "scan", "status")),
+    *(
+        f"webhook/commands/{each}.py"
+        for each in ("doctor", "output", "quota", "scan_text", "status_text", "version")
+    ),
+)
+"""Among these, commands/output.py has progress and missing rights, commands/version.py the skew of versions."""
 
 
-def imperatives(*folders: str) -> set[str]:
-    paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
+def imperatives(*places: str) -> set[str]:
+    paths = (path for place in places for path in sorted(ROOT.glob(place)))
     found = (text for path in paths for text in texts(ast.parse(path.read_text())))
     return {text for text in found if MORE.search(text)}
 
@@ -177,15 +235,18 @@ def is_followed(text: str) -> bool:
 
 
 def test_each_sentence_of_doctor_is_followed_or_says_why_not() -> None:
-    assert {each for each in imperatives("webhook/tools/doctor") if not is_followed(each)} == {*UNFOLLOWED}
+    assert {each for each in imperatives("webhook/tools/doctor/**/*.py") if not is_followed(each)} == {
+        *UNFOLLOWED
+    }
 
 
-def test_each_sentence_of_scan_console_and_events_is_followed_somewhere() -> None:
-    assert imperatives("webhook/tools/scan", "webhook/tools/console", "webhook/controller") == {*ELSEWHERE}
+def test_each_sentence_of_other_surfaces_is_followed_somewhere() -> None:
+    assert imperatives(*OTHER_SURFACES) == {*ELSEWHERE}
 
 
 def test_the_tests_that_are_named_have_the_sentences() -> None:
     named = {text: test for text, test in {**UNFOLLOWED, **ELSEWHERE}.items() if test.startswith("tests/")}
     lines = {test: BROKEN.sub("", (ROOT / test).read_text()) for test in named.values()}
 
-    assert [text for text, test in named.items() if max(text.split("{}"), key=len) not in lines[test]] == []
+    said = {text: max(re.split(r"\{\w*\}", text), key=len) for text in named}
+    assert [text for text, test in named.items() if said[text] not in lines[test]] == []

@@ -207,7 +207,6 @@ def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceM
         # Anybody can write the annotation, also of a limit that the pod lacks.
         if not is_given or None in (request, limit) or parse_quantity(request) <= parse_quantity(limit):
             continue
-        field = f"spec.limits[{default.item}].default[{resource}]"
         yield Finding(
             rule=ID,
             reason=LIMIT_RANGE_REJECTS,
@@ -217,8 +216,6 @@ def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceM
             message=f"must be at most the limit, and LimitRange {default.limit_range} gives {limit}",
             choices=together(Edit(default.path, request)),
             remedy=f"add {resource}: {request} to resources.limits",
-            ask_contact=f"to raise {field} of LimitRange {default.limit_range}",
-            contact_choices=((ContactEdit(LIMIT_RANGE, field),),),
         )
 
 

@@ -33,7 +33,7 @@ from policies.quota.amounts import exceeds, format_amount
 from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
 from policies.quota.claim_demand import SELECTOR_IGNORED, claim_demand, ignored_selectors
 from policies.quota.claim_protection import PROTECTED_CLAIM
-from policies.quota.demand import UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES
+from policies.quota.demand import UNCLASSIFIED_POD, UNCOUNTABLE_DEVICES, pod_demand
 from policies.quota.fit import FitResult, fit_result
 from policies.quota.fit_findings import fit_warning
 from policies.quota.ledger.decide import VerdictReason
@@ -230,9 +230,18 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
-    """Warn about a workload whose pods do not all fit the quota."""
+    """Warn about a workload whose pods do not all fit the quota, or are not counted without a class."""
     ledger = context.ledger
     if ledger is not None:
+        for pods in workload.pods if options.mode is Mode.ENFORCE else ():
+            demand = pod_demand(pods.admitted, context, ledger.unclassified_pods)
+            for denial in demand.denials if not pods.denied else ():
+                if denial.reason is UNCLASSIFIED_POD:
+                    # Its pods are new, also those of a change.
+                    names = islice(class_pins(pods.pod, replace(context, is_update=False)), MAX_NAMES_LISTED)
+                    choices = either(*(Edit(ANNOTATION_PATH, name) for name in names))
+                    denied = replace(denial, severity=Severity.WARNING, choices=choices)
+                    yield denied.at(partial("{}.{}".format, pods.path), pods.located)
         fit = fit_result(workload, ledger, context, is_stored=context.is_update)
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)

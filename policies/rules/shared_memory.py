@@ -71,13 +71,17 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
     if volume is None:
         size = size_in_bytes(str(options.size_limit), with_gpus, pod)
         if size is None:
-            unlimited = [place for place in with_gpus if "memory" not in place.container.limits]
+            unlimited = [
+                (place.path, place.container.requests.get("memory") or "16Gi")
+                for place in with_gpus
+                if "memory" not in place.container.limits
+            ]
             own = Volume(name="shm", empty_dir=EmptyDir(medium="Memory"))
             mount = VolumeMount(name="shm", mount_path=MOUNT_PATH)
             yield _not_added(
                 message=f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",
                 choices=(
-                    tuple(Edit(f"{place.path}.resources.limits[memory]", "16Gi") for place in unlimited),
+                    tuple(Edit(f"{path}.resources.limits[memory]", amount) for path, amount in unlimited),
                     (
                         Edit("spec.volumes[-]", own),
                         *(Edit(f"{place.path}.volumeMounts[-]", mount) for place in with_gpus),

@@ -60,9 +60,7 @@ def _changed(situation: Situation, document: JSON, finding: Finding, asked: Cont
             after = _with_nodes(situation, lambda node: _uncordoned(node, finding.ask_contact))
         case "Node", path:
             key = str(path_parts(path)[-1])
-            after = _with_nodes(
-                situation, lambda node: _labelled(node, key, asked.value, finding.ask_contact)
-            )
+            after = _with_nodes(situation, lambda node: labelled(node, key, asked.value, finding.ask_contact))
         case "GPUPolicy", path if asked.value is not None:
             edited = with_edits({"spec": {"rules": situation.rules}}, [(path_parts(path), asked.value)])
             after = replace(situation, rules=edited["spec"]["rules"])
@@ -144,7 +142,7 @@ def _uncordoned(node: JSON, asked: str) -> JSON:
     return {**node, "spec": {**spec, "unschedulable": False, "taints": taints}}
 
 
-def _labelled(node: JSON, key: str, value: str, asked: str) -> JSON:
+def labelled(node: JSON, key: str, value: str, asked: str) -> JSON:
     """Return the node with the label, if it is one of those that the words name by another label."""
     labels = node["metadata"]["labels"]
     is_named = key not in labels and any(f"{each}={of}" in asked for each, of in labels.items())

@@ -128,6 +128,7 @@ class Subject:
             for each in denials
             # A field that a rule denied already is denied for another reason.
             if now[identity(each)] > self.known[identity(each)]
+            and not self._stood_above(each, violation, now)
             and (
                 not each.finding.path
                 or field_of(each) == field_of(violation)
@@ -139,6 +140,15 @@ class Subject:
         if new:
             return f"brings {new[0].finding.sentence()}"
         return "" if denials else self._of_kubernetes(violation, situation, document, after)
+
+    def _stood_above(self, denial: Violation, corrected: Violation, now: Counter[tuple[str, ...]]) -> bool:
+        """Whether the same denial stood at the whole pod, of which two containers had the amount, and now one has."""
+        rule, reason, path, *_ = identity(denial)
+        return any(
+            each[:2] == (rule, reason) and path.startswith(f"{each[2]}.") and now[each] < self.known[each]
+            for each in self.known
+            if each[-1] == Outcome.DENIED.value and each != identity(corrected)
+        )
 
     def _of_kubernetes(
         self, violation: Violation, situation: Situation, document: JSON, after: Evaluation

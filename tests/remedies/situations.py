@@ -121,10 +121,10 @@ SHARES = {
 
 
 @cache
-def _configuration(rules: bytes) -> Configuration:
-    decoded = msgspec.json.decode(rules)
-    shares = [Document("GPUClass", "nvidia-l4", SHARES)] if "host-resources" in decoded else []
-    return load_objects([Document("GPUPolicy", "cluster-default", {"rules": decoded}), *shares])
+def _configuration(documents: bytes) -> Configuration:
+    rules, classes = msgspec.json.decode(documents)
+    own = [Document("GPUClass", name, spec) for name, spec in classes.items()]
+    return load_objects([Document("GPUPolicy", "cluster-default", {"rules": rules}), *own])
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +185,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What decides about an object besides the object."""
 
     rules: JSON
+    classes: Mapping[str, JSON]
+    """The GPUClass documents, by name."""
     nodes: tuple[JSON, ...] | None
     """None: serve does not know them."""
     pools: tuple[NodeOffer, ...]
@@ -195,7 +197,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def configuration(self) -> Configuration:
-        return _configuration(msgspec.json.encode(self.rules))
+        return _configuration(msgspec.json.encode((self.rules, self.classes)))
 
     def evaluator(self) -> Evaluator:
         if "_made" not in self.__dict__:
@@ -304,6 +306,7 @@ def draw_situation(seed: int) -> tuple[Situation, JSON]:
     knows_nodes = not draw.has("unknown nodes", 0.15)
     situation = Situation(
         rules=rules,
+        classes={"nvidia-l4": SHARES} if "host-resources" in rules else {},
         nodes=tuple(nodes) if knows_nodes else None,
         pools=pools if knows_nodes else (),
         limit_ranges=limit_ranges,

@@ -11,7 +11,7 @@ from policies.placement.nodes import NodeOffer
 from policies.quota.amounts import CLASSES, GPUS
 from tests.oracle import JSON, Answer, World, oracle
 from tests.oracle.worlds import NAMESPACE
-from tests.remedies.situations import NOW, SHARES, Quota, Situation, admitted
+from tests.remedies.situations import NOW, Quota, Situation, admitted
 from tests.remedies.workloads import KINDS
 from tests.webhook.cluster.apiserver import group
 from tests.webhook.commands.checked_cluster import FORBIDDEN
@@ -53,10 +53,13 @@ class Cluster(msgspec.Struct, frozen=True):
         """Return what an API server answers, by path; `pods` and `events` are those of the explained object."""
         situation, space = self.situation, f"/api/v1/namespaces/{NAMESPACE}"
         policy = {"metadata": {"name": "cluster-default", "uid": "p"}, "spec": {"rules": situation.rules}}
-        shares = {"metadata": {"name": "nvidia-l4", "uid": "c"}, "spec": SHARES}
+        classes = [
+            {"metadata": {"name": name, "uid": name}, "spec": spec}
+            for name, spec in situation.classes.items()
+        ]
         return {
             f"{DOCUMENTS}/gpupolicies": [policy],
-            f"{DOCUMENTS}/gpuclasses": [shares] if "host-resources" in situation.rules else [],
+            f"{DOCUMENTS}/gpuclasses": classes,
             f"{DOCUMENTS}/gpuresourcemappings": [],
             f"{DOCUMENTS}/gpuquotas": [_quota(situation, situation.quota)] if situation.quota else [],
             **(

@@ -16,14 +16,14 @@ import pytest
 from msgspec.structs import replace
 
 from policies.finding import ContactEdit
-from policies.pods.field_paths import value_at
+from policies.pods.field_paths import path_parts, value_at
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import RULES_BY_REASON
 from tests.oracle import JSON
 from tests.oracle.worlds import CARDS, PASSING, PRODUCT, ROOM, Draw, draw_bound
-from tests.remedies.asking import QUOTAS, REQUIRED, with_quotas
+from tests.remedies.asking import QUOTAS, REQUIRED, labelled, with_quotas
 from tests.remedies.following import IMPERATIVE, Failure, edited, identity, seen
-from tests.remedies.situations import NOW, admitted, draw_situation, released
+from tests.remedies.situations import NOW, Situation, admitted, draw_situation, released
 from tests.remedies.stored import UNREADY, Cluster, failed_create, path_of, pending
 from tests.remedies.telling import Followed, assert_true, in_worlds
 from tests.remedies.workloads import KINDS, pod_of
@@ -107,9 +107,8 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
         pod = owned(after[1]) if after else None
         if after is None or pod is None:
             return ""
-        found = [
-            each.finding for each in seen(after[0].situation.evaluated(pod)) if each.outcome is Outcome.DENIED
-        ]
+        situation = without_own(*after)
+        found = [each.finding for each in seen(situation.evaluated(pod)) if each.outcome is Outcome.DENIED]
         amounts = {QUOTA_EXCEEDED.name, QUOTA_CAN_NEVER_FIT.name}
         same = amounts if reason.reason == QUOTA_EXCEEDED.name else {reason.reason}
         asked = {(each.kind, each.path) for each in way.contact_edits}
@@ -142,6 +141,14 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
     is_new = (each for each in now - before if fields[each[0], each[2]] > fields_before[each[0], each[2]])
     new = [] if uncovers else [*is_new]
     return "is found again" if is_there >= was_there else f"brings {new}" if new else ""
+
+
+def without_own(cluster: Cluster, document: JSON) -> Situation:
+    """Return the situation; without what pods of the object hold if it makes only one, which is the pod that is tried."""
+    situation, kind = cluster.situation, KINDS.get(document["kind"])
+    if situation.quota is None or kind is None or not kind.number or value_at(document, kind.number) != 1:
+        return situation
+    return replace(situation, quota=replace(situation.quota, own=Fraction(0)))
 
 
 def by_field(denied: Counter[tuple[str, ...]]) -> Counter[tuple[str, str]]:
@@ -201,17 +208,26 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
             situation = with_quotas(cluster.situation, way.contact_edits) if asked.kind in QUOTAS else None
             if situation is not None:
                 cluster = replace(cluster, situation=situation)
-            elif asked.kind == "Node" and asked.path == "spec.unschedulable":
-                cluster = with_nodes(cluster, uncordoned)
-            elif asked.kind == "Node" and asked.path.startswith("metadata.labels"):
-                cluster = with_nodes(cluster, partial(labelled, value=asked.value))
-                if "for nodes of" in reason.remedy:
-                    cluster = with_node(cluster, str(asked.value), document)
             elif asked.kind == "Node":
-                cluster = with_node(cluster, str(asked.value or "nvidia-h100-80gb"), document)
+                cluster = with_changed_nodes(cluster, reason, asked, document)
             else:
                 return None
     return cluster, document
+
+
+def with_changed_nodes(cluster: Cluster, reason: Cause, asked: ContactEdit, document: JSON) -> Cluster:
+    """Return the cluster once its nodes are as is asked, or there is another node."""
+    name = str(asked.value or "nvidia-h100-80gb")
+    if asked.path == "spec.unschedulable":
+        return with_nodes(cluster, uncordoned)
+    if asked.path == "status.allocatable":
+        return with_nodes(cluster, partial(offering, asked=requested(pod_of(document))))
+    if asked.path.startswith("metadata.labels"):
+        key = str(path_parts(asked.path)[-1])
+        cluster = with_nodes(cluster, lambda node: labelled(node, key, name, reason.remedy))
+        cluster = with_nodes(cluster, partial(of_its_card, value=asked.value))
+        return with_node(cluster, name, document) if "for nodes of" in reason.remedy else cluster
+    return with_node(cluster, name, document)
 
 
 def come(cluster: Cluster, awaited: Awaited, document: JSON) -> Cluster:
@@ -257,11 +273,7 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
     counted = {"nvidia.com/gpu.count": "8"}
     labels = {**counted, **demanded, **of_class, **selected, "kubernetes.io/hostname": "new"}
     room = {**ROOM, "cpu": "256", "memory": "2Ti"}
-    containers = (*spec["containers"], *spec.get("initContainers", ()))
-    each_requests = (
-        each.get("resources", {}).get(kind, {}) for each in containers for kind in ("limits", "requests")
-    )
-    has = {**room, **{resource: "64" for asked in each_requests for resource in asked if "/" in resource}}
+    has = {**room, **requested(pod)}
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -273,7 +285,24 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
     return replace(cluster, situation=replace(cluster.situation, nodes=nodes))
 
 
-def labelled(node: JSON, value: str | None) -> JSON:
+def requested(pod: JSON) -> dict[str, str]:
+    """Return 64 of each device that the pod requests."""
+    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+    amounts = (
+        each.get("resources", {}).get(kind, {}) for each in containers for kind in ("limits", "requests")
+    )
+    return {resource: "64" for asked in amounts for resource in asked if "/" in resource}
+
+
+def offering(node: JSON, asked: dict[str, str]) -> JSON:
+    """Return the node once its device plugin offers what is asked for, if it offers nothing now."""
+    has = node["status"]["allocatable"]
+    if any("/" in resource and int(amount) for resource, amount in has.items()):
+        return node
+    return {**node, "status": {**node["status"], "allocatable": {**has, **asked}}}
+
+
+def of_its_card(node: JSON, value: str | None) -> JSON:
     """Return the node with the label of its class, which its product says."""
     labels = node["metadata"]["labels"]
     known = {each.product: each.accelerator for each in CARDS}

@@ -158,8 +158,7 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
         limit_range("gpus", default={"cpu": "500m", "memory": "2Gi"}, defaultRequest={"cpu": "100m"}),
         [
             f"{MAIN.format('requests', 'cpu')} = \"1\": add cpu: 1 to resources.limits; must be at most the limit, and "
-            "LimitRange gpus gives 500m; or ask the platform team to raise spec.limits[0].default[cpu] of LimitRange gpus "
-            "[limit-range]"
+            "LimitRange gpus gives 500m [limit-range]"
         ],
     ),
     a_request_above_a_limit_of_its_own=(

@@ -12,7 +12,7 @@ from policies.finding import Finding, Severity
 from policies.gpus.claimed_devices import decode_claim_template
 from policies.pods.pod import Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
-from policies.quota.demand import UNCLASSIFIED_POD
+from policies.quota.demand import UNCLASSIFIED_POD, UnclassifiedPods
 from policies.quota.ledger.decide import Line, ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_request_for_pod
 from policies.quota.waiting import OnExceeded
@@ -288,6 +288,30 @@ UPDATED = workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdat
 )
 def test_what_is_said_of_a_workload(subject: Workload, used: int, mode: Mode, want: list[str]) -> None:
     assert said(subject, granted({"gpus": used}), mode=mode) == want
+
+
+PIN_A_CLASS = (
+    "template.spec: must name a GPU class, by the nodeSelector of a pod or the DeviceClass or selectors of a claim, because "
+    "the quota of this namespace counts GPUs by class: it pins no GPU class"
+)
+
+
+@cases(
+    ("made", "counts_as", "mode", "want"),
+    denied=(pods(1, running=2), UnclassifiedPods.DENY, Mode.ENFORCE, [PIN_A_CLASS]),
+    of_a_class=(pods(1, on=A100, running=2), UnclassifiedPods.DENY, Mode.ENFORCE, []),
+    counted_for_every_class=(pods(1, running=2), UnclassifiedPods.MOST_EXPENSIVE, Mode.ENFORCE, []),
+    denied_by_no_rule_that_only_warns=(pods(1, running=2), UnclassifiedPods.DENY, Mode.WARN, []),
+    denied_by_another_rule=(
+        replace(pods(1, running=2), denied=True), UnclassifiedPods.DENY, Mode.ENFORCE, [],
+    ),
+)  # fmt: skip
+def test_a_workload_whose_pods_must_name_a_class(
+    made: WorkloadPods, counts_as: UnclassifiedPods, mode: Mode, want: list[str]
+) -> None:
+    ledger = replace(granted({"gpus": 0}), unclassified_pods=counts_as)
+
+    assert said(workload(made, kind="batch/Job"), ledger, mode=mode) == want
 
 
 @cases(

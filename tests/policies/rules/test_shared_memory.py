@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Severity
+from policies.finding import Edit, Severity
 from policies.pods.patch import PodPatch
 from policies.rule import Mode
 from policies.rules.shared_memory import SharedMemoryOptions, mutate
@@ -139,6 +139,18 @@ TAKEN = "rename that volume; volume gpu-admission-shm must be a memory emptyDir"
 )
 def test_warning(document: JSON, want: str) -> None:
     assert run(document) == (document, [f"spec.volumes: {want}"])
+
+
+@cases(
+    ("requests", "want"),
+    of_a_size_that_only_its_author_knows=({}, "16Gi"),
+    at_least_the_request=({"memory": "900Gi"}, "900Gi"),
+)
+def test_the_memory_limit_that_is_proposed(requests: JSON, want: str) -> None:
+    document = pod(container(resources={"limits": {"nvidia.com/gpu": "2"}, "requests": requests}))
+    (finding,) = mutate(PodPatch(view(document)), HALF, context())
+
+    assert finding.choices[0] == (Edit("spec.containers[0].resources.limits[memory]", want),)
 
 
 @pytest.mark.parametrize(

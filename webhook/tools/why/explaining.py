@@ -68,7 +68,7 @@ from webhook.tools.why.fit import (
 from webhook.tools.why.line import family_uids, gang_keys, kueue_cause, line_cause, place_in_line
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
 from webhook.tools.why.situation import Situation
-from webhook.tools.why.tried_remedies import FitsAfter, Try, cause_that_helps, helps, nearest
+from webhook.tools.why.tried_remedies import FitsAfter, Rest, Try, cause_that_helps, nearest, with_wait
 from webhook.tools.why.unschedulable import Unscheduled, insufficient
 
 OUTLOOKS = frozenset({QUOTA_EXCEEDED, QUOTA_CAN_NEVER_FIT})
@@ -329,18 +329,19 @@ class _Explained(Case):
 
     def _other_kinds(
         self, nodes: Sequence[GPUNode], classes: Sequence[str], try_edits: Try | None
-    ) -> dict[str, Edits]:
-        """Return the other classes with nodes that take the pod, with the edits that name them."""
-        of, edits_of = self._only_pod, {}
+    ) -> dict[str, Rest]:
+        """Return the other classes with nodes that take the pod, now or else once some have room, and how to name them."""
+        of, rests = self._only_pod, dict[str, Rest]()
         for kind in (kind for kind in self._usable_kinds(nodes) if kind not in classes):
             pins = without_pins(of.submitted, self.configuration.classes) if of else ()
             path_of = of.place.path_in_object if of else str
             edits = tuple(
                 Edit(path_of(each.path), each.value) for each in (*pins, Edit(ANNOTATION_PATH, kind))
             )
-            if try_edits is None or helps(edits, try_edits):
-                edits_of[kind] = edits
-        return edits_of
+            if (rest := with_wait(edits, try_edits)) is not None:
+                rests[kind] = rest
+        words = min((each.words for each in rests.values()), key=bool, default="")
+        return {kind: rest for kind, rest in rests.items() if rest.words == words}
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
         """Yield the classes that the namespace may use and that have schedulable nodes."""

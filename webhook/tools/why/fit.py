@@ -166,10 +166,13 @@ def _labels(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
 
 def _lacking_gpus(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) -> Iterator[Obstacle]:
     offered = {resource: number for resource, number in node.allocatable.items() if number}
+    remedy = f"ask why the device plugin of {f'Node {node.name}' if node.name else 'these nodes'} offers none"
+    way = Way(contact_edits=(ContactEdit("Node", "status.allocatable"),))
     for name, amount in requested.items():
         has = node.allocatable.get(name, NOTHING)
         but = ", but " + format_requests(offered) if offered and not has else ""
-        yield from _lacking(pod, node, name, amount, has, but, next(iter(offered), ""))
+        for each in _lacking(pod, node, name, amount, has, but, next(iter(offered), "")):
+            yield each if offered else each._replace(remedy=remedy, way=way)
 
 
 def _lacking_others(

@@ -332,10 +332,12 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         kinds = situation.other_kinds if classes else {}
         named = f"name a class that has nodes ({', '.join(kinds)})" if kinds else ""
+        wait = next((each.words for each in kinds.values()), "")
+        named = f"{named}, and {wait}" if wait else named
         words = situation.new_nodes.ask_contact
         remedy = ", or ".join(filter(None, (named, adds or (words and f"ask {situation.contact} {words}"))))
         others = ways or map(way_of, situation.new_nodes.contact_choices)
-        ways = (*(Way(edits=each) for each in kinds.values()), *others)
+        ways = (*(each.way for each in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
     first = nodes[0]
@@ -349,8 +351,5 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         if situation.updates_beside_all and first.way == Way(awaits=(Awaited.ROOM,)):
             message += "; its update ends no old pod before a new one is ready"
             remedy, own = f"set {room_for_update(0)}", [Way(edits=each) for each in ROOM_FOR_UPDATE]
-        if not remedy and first.allocatable and not any(any(node.allocatable.values()) for node in nodes):
-            remedy = f"ask {situation.contact} why the device plugins of these nodes offer none"
-            own = [Way(contact_edits=(ContactEdit("Node", "status.allocatable"),))]
         remedy = ", or ".join(filter(None, (remedy, adds)))
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=(*own, *ways))

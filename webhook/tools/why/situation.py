@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import PLATFORM_TEAM, Edits, Finding
+from policies.finding import PLATFORM_TEAM, Finding
 from policies.placement.class_advice import ClassAdvice
 from policies.pods.conditions import has_ended, true_condition
 from policies.quota.fit import starts_beside_all
@@ -15,6 +15,7 @@ from policies.registry import QUOTA_RULE
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Cause, NodeFit
+from webhook.tools.why.tried_remedies import Rest
 from webhook.tools.why.unschedulable import Unscheduled
 
 REPLICA_FAILURE = "ReplicaFailure"
@@ -38,7 +39,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     why_no_pods: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
       if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
-      pod, with the edits that name them.
+      pod, with the edits that name them, and what is awaited then.
     devices: why the claims of the stuck pod have no device, or not a working one.
     unscheduled: what else the scheduler says of it.
     adds_nodes: what can add a node for the pod, in words; "" if nothing is known to. new_nodes: for which nodes to ask.
@@ -60,7 +61,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     held: Mapping[str, str] = {}
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
-    other_kinds: Mapping[str, Edits] = {}
+    other_kinds: Mapping[str, Rest] = {}
     devices: Sequence[Cause] = ()
     unscheduled: Unscheduled | None = None
     adds_nodes: str = ""

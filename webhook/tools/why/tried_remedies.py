@@ -76,10 +76,12 @@ def _rest(edits: Edits, try_edits: Try) -> Rest | None:
     return min((*rests, *([adds] if adds else ())), key=lambda rest: rest.order, default=None)
 
 
-def helps(edits: Edits, try_edits: Try) -> bool:
-    """Whether the pod runs after the edits, or has only to wait."""
-    rest = _rest(edits, try_edits)
-    return rest is not None and not (rest.way.edits or rest.way.contact_edits)
+def with_wait(edits: Edits, try_edits: Try | None) -> Rest | None:
+    """Return the edits with what the pod then awaits; None if it needs more than to wait. `try_edits`: as above."""
+    rest = Rest() if try_edits is None else _rest(edits, try_edits)
+    if rest is None or rest.way.edits or rest.way.contact_edits:
+        return None
+    return Rest(rest.words, Way.together((Way(edits=edits), rest.way)))
 
 
 def nearest(fits: Sequence[NodeFit], try_edits: Try) -> tuple[NodeFit, ...]:

@@ -113,11 +113,17 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         (f"has 0 {GPU} in all, but 4 nvidia.com/gpu.shared, and the pod requests 1",),
         "request nvidia.com/gpu.shared",
     ),
-    a_slice_where_the_plugin_has_no_device=(
+    a_node_whose_plugin_offers_nothing=(
         pod("1"),
         node(allocatable={GPU: Fraction(0)}),
         (f"has 0 {GPU} in all, and the pod requests 1",),
-        "",
+        "ask why the device plugin of Node a offers none",
+    ),
+    nodes_whose_plugins_offer_nothing=(
+        pod("1"),
+        node(name="", number=3, allocatable={}),
+        (f"has 0 {GPU} in all, and the pod requests 1",),
+        "ask why the device plugin of these nodes offers none",
     ),
     a_taint=(
         pod(),

@@ -1,6 +1,5 @@
 """What `why` says of nodes that no pod can be placed on, and which choices of a finding it keeps."""
 
-from fractions import Fraction
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from tests.webhook.tools.why.situations import RUNNING, fits, pod, situation, un
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, NodeFit, Way
 from webhook.tools.why.reasons import answer_of
-from webhook.tools.why.tried_remedies import FitsAfter, cause_that_helps, nearest
+from webhook.tools.why.tried_remedies import FitsAfter, Rest, cause_that_helps, nearest
 from webhook.tools.why.unschedulable import Unscheduled
 
 FULL = replace(fits("a", "has 0 of 8 free", remedy="wait for 4"), way=Way(awaits=(Awaited.ROOM,)))
@@ -61,11 +60,16 @@ def deployment(updated: int = 1, **strategy: Any) -> JSON:
         {
             "nodes": [],
             "classes": ["nvidia-l4"],
-            "other_kinds": {"nvidia-t4": ()},
+            "other_kinds": {"nvidia-t4": Rest()},
             "new_nodes": ClassAdvice(ask_contact="for nodes"),
         },
         "there is no node of class nvidia-l4 now",
         "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
+    ),
+    no_node_of_the_class_and_no_room_on_others=(
+        {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": {"nvidia-t4": Rest("wait for 4")}},
+        "there is no node of class nvidia-l4 now",
+        "name a class that has nodes (nvidia-t4), and wait for 4",
     ),
     no_node_would_match=(
         {"nodes": [], "classes": ["nvidia-l4", "nvidia-t4"]},
@@ -81,11 +85,6 @@ def deployment(updated: int = 1, **strategy: Any) -> JSON:
         {"nodes": [fits("a", "has 0 of 8 free", remedy="wait for 4")], "adds_nodes": "the autoscaler"},
         "the only node with GPUs cannot take it: Node a has 0 of 8 free",
         "wait for 4, or wait until the autoscaler adds a node, or see in its log why it does not",
-    ),
-    nodes_without_their_device_plugin=(
-        {"nodes": [replace(fits("a", "has 0 in all"), allocatable={"nvidia.com/gpu": Fraction(0)})]},
-        "the only node with GPUs cannot take it: Node a has 0 in all",
-        "ask the platform team why the device plugins of these nodes offer none",
     ),
     an_update_that_would_wait_for_its_own_pods=(
         {"nodes": [FULL], "data": deployment()},
