@@ -60,15 +60,15 @@ def mapping(*unknown: UnknownDeviceClasses | None) -> ResourceMapping:
 )
 @pytest.mark.parametrize("name", ["nobody-knows", "silent"])
 def test_unknown_device_classes(
-    name: str, unknown: tuple[UnknownDeviceClasses | None, ...], counted: bool, refused: bool
+    name: str, unknown: tuple[UnknownDeviceClasses | None, ...], counted: bool, denied: bool
 ) -> None:
     found = mapping(*unknown)
 
     assert (found.device_class(name) is not None) is counted
     assert (found.resource(PREFIX + name) is not None) is counted
-    assert found.refused_device_class(PREFIX + name) == (name if refused else None)
+    assert found.refused_device_class(PREFIX + name) == (name if denied else None)
     assert (found.resource("example.com/silent") is not None) is counted
-    assert found.refused_device_class("example.com/silent") == ("silent" if refused else None)
+    assert found.refused_device_class("example.com/silent") == ("silent" if denied else None)
     assert found.resource("example.com/fast") == GPUResource("example.com/fast", Measure.DEVICES)
     assert found.refused_device_class("example.com/fast") is None
     assert found.device_class("nic.example.com") is None
