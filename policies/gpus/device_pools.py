@@ -72,7 +72,7 @@ class DevicePools:
         self._kinds: dict[bytes, DeviceKind] = {}
 
     def put(self, uid: str, before: PoolSlice | None, after: PoolSlice | None) -> None:
-        """Replace what a slice said before by what it says now; None: there is no such slice."""
+        """Replace a slice by its new content. None: it does not exist before, or any more."""
         if before is not None:
             of_pool = self._slices[before.name]
             of_pool.pop(uid, None)

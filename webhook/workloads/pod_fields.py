@@ -40,7 +40,6 @@ ONLY_OF_CONTAINERS = _names(
 OF_EXACT_REQUESTS = _names("adminAccess allocationMode capacity count deviceClassName selectors tolerations")
 """Fields of ExactDeviceRequest: below `exactly` since v1beta2, in the request itself in v1beta1 (api/resource, 1.37)."""
 
-
 _PATCH = "podSpecPatch"
 _OF_WORKFLOWS = _fields(
     "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy hostAliases hostNetwork imagePullSecrets "

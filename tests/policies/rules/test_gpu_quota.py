@@ -377,7 +377,7 @@ def test_a_pod_of_two_containers_that_exceeds_the_quota() -> None:
     ]
 
 
-def test_pods_of_two_containers_of_which_one_fits() -> None:
+def test_only_one_of_two_containers_of_a_pod_fits() -> None:
     made = view(pod(gpu_container(3, name="a"), gpu_container(3, name="b")))
     job = workload(WorkloadPods("spec.template", made, PodCount(running=4), made), kind="batch/Job")
     ledger = quota_ledger(hard={"gpus": Fraction(4)}, used=None)
