@@ -124,11 +124,11 @@ class SliceLayout(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class PoolSlice(msgspec.Struct, frozen=True):
-    """What is read of a ResourceSlice. `name`: the driver and the name of the pool."""
+    """What is read of a ResourceSlice. `pool`: the driver, and the name of the pool."""
 
-    name: tuple[str, str]
+    pool: tuple[str, str]
     generation: int
-    slices: int
+    slice_count: int
     """The number of slices of this generation."""
     node_name: str
     layout: SliceLayout
@@ -237,7 +237,7 @@ def newest_complete(slices: Iterable[PoolSlice]) -> tuple[PoolSlice, ...]:
     slices = tuple(slices)
     newest = max((each.generation for each in slices), default=0)
     of_newest = tuple(each for each in slices if each.generation == newest)
-    return of_newest if of_newest and len(of_newest) == of_newest[0].slices else ()
+    return of_newest if of_newest and len(of_newest) == of_newest[0].slice_count else ()
 
 
 def kinds_of_devices(
@@ -245,10 +245,10 @@ def kinds_of_devices(
 ) -> dict[int, DeviceKind]:
     """Return the kinds of the shapes in the slices of a pool by their `id`. Devices of drivers without GPUs have none."""
     layouts = tuple(layouts)
-    sets = {name: dict(counters) for layout in layouts for name, counters in layout.counters}
+    counter_sets = {name: dict(counters) for layout in layouts for name, counters in layout.counters}
     shapes = {id(shape): (layout.driver, shape) for layout in layouts for _, shape, _ in layout.devices}
     return {
-        key: _kind(driver, shape, sets, mapping.weighed_counters(driver), left_out)
+        key: _kind(driver, shape, counter_sets, mapping.weighed_counters(driver), left_out)
         for key, (driver, shape) in shapes.items()
         if mapping.device_class(driver) is not None
     }
@@ -257,7 +257,7 @@ def kinds_of_devices(
 def _kind(
     driver: str,
     shape: DeviceShape,
-    sets: Mapping[str, Mapping[str, CounterValue]],
+    counter_sets: Mapping[str, Mapping[str, CounterValue]],
     weighed: Collection[str],
     left_out: Collection[str],
 ) -> DeviceKind:
@@ -268,7 +268,7 @@ def _kind(
         attributes=attributes,
         capacity=capacity,
         unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
-        parts=ceil(_cards_taken(shape, sets, weighed) * CARD_PARTS),
+        parts=ceil(_cards_taken(shape, counter_sets, weighed) * CARD_PARTS),
         is_shared=shape.is_shared,
         weighed=tuple(filter(partial(_is_weighed, weighed), capacity)) if shape.is_shared else (),
     )
@@ -278,13 +278,13 @@ def _kind(
 
 
 def _cards_taken(
-    shape: DeviceShape, sets: Mapping[str, Mapping[str, CounterValue]], weighed: Collection[str]
+    shape: DeviceShape, counter_sets: Mapping[str, Mapping[str, CounterValue]], weighed: Collection[str]
 ) -> Fraction:
     """Return the cards that the device takes: the largest share of the weighed counters, summed over the cards.
 
     A device that consumes no weighed counter takes a whole card, and so does one of a card whose counters are missing.
     """
-    shares = [_part_of_card(consumed, sets.get(name), weighed) for name, consumed in shape.consumes]
+    shares = [_part_of_card(consumed, counter_sets.get(name), weighed) for name, consumed in shape.consumes]
     return sum(shares, Fraction(0)) or Fraction(1)
 
 

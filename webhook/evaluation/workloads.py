@@ -203,7 +203,7 @@ def evaluate_autoscaler(
     """Return the decision on an autoscaler, as plain data, by the `stored` object that it scales."""
     kinds = evaluator.configuration.workload_kinds
     scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
-    pods = tuple(readable(_templates(evaluator, policy, scales.kind, places)))
+    pods = tuple(pods_for_rules(_templates(evaluator, policy, scales.kind, places)))
     target = Workload(scales.group, scales.kind, policy.namespace, scaled, pods)
     workload = Workload(*key, policy.namespace, data, (), target)
     return evaluator.check_workload(policy, workload, is_update=is_update)
@@ -261,7 +261,7 @@ def as_workload(
         *key,
         namespace,
         data,
-        tuple(readable(completed.pods)),
+        tuple(pods_for_rules(completed.pods)),
         target,
         completed_by=completed.completed_by,
         is_one_gang=kind is not None and starts_together(kind, data),
@@ -272,7 +272,7 @@ def as_workload(
     )
 
 
-def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
+def pods_for_rules(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
     """Yield the pods of templates, without those that are too long to be read."""
     for pod in pods:
         place, admitted = pod.place, pod.decisions[0].pod
