@@ -98,8 +98,10 @@ def evaluate_workload(
     mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
     unread = unread_gpus(*key, data, places, mapping, kinds)
     quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
-    of_object = (*unread, *quotas, *lost_fields(data), *whole.findings)
-    advice.append(Decision.of_findings(policy, of_object, Mode.WARN))
+    advice.append(Decision.of_findings(policy, (*unread, *quotas, *whole.findings), Mode.WARN))
+    lost = (each for each in lost_fields(data) if policy.in_force(each.rule, by.now))
+    mode = Mode.WARN if policy.paused_until_at(by.now) is None else Mode.AUDIT
+    advice.append(Decision.of_findings(policy, lost, mode))
     return pods, advice
 
 
