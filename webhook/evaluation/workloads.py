@@ -103,8 +103,10 @@ def evaluate_workload(
     mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
     unread = unread_gpus(*key, data, places, mapping, kinds)
     quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
-    of_object = (*unread, *quotas, *lost_fields(data), *completed.findings)
-    advice.append(Decision.of_findings(policy, of_object, Mode.WARN))
+    advice.append(Decision.of_findings(policy, (*unread, *quotas, *completed.findings), Mode.WARN))
+    lost = (each for each in lost_fields(data) if policy.in_force(each.rule, evaluator.now))
+    mode = Mode.WARN if policy.paused_until_at(evaluator.now) is None else Mode.AUDIT
+    advice.append(Decision.of_findings(policy, lost, mode))
     return pods, advice
 
 

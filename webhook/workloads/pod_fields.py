@@ -48,8 +48,8 @@ _OF_WORKFLOWS = _fields(
     is_patch=True,
 )
 _OF_TEMPLATES = _fields(
-    "activeDeadlineSeconds affinity automountServiceAccountToken hostAliases nodeSelector priorityClassName resourceClaims "
-    "schedulerName serviceAccountName tolerations volumes",
+    "activeDeadlineSeconds affinity automountServiceAccountToken hostAliases nodeSelector priority priorityClassName "
+    "resourceClaims schedulerName serviceAccountName tolerations volumes",
     _PATCH,
     is_patch=True,
 )
@@ -95,7 +95,7 @@ POD_FIELDS: dict[tuple[str, str], dict[str, PodFields]] = {
     },
     # kubeflow/spark-operator, config/crd/bases
     ("sparkoperator.k8s.io/v1beta2", "SparkApplication"): {
-        "spec": _fields("imagePullSecrets nodeSelector volumes", "executor"),
+        "spec": _fields("imagePullSecrets nodeSelector volumes", "executor", "template", "spec"),
         "spec.driver": _OF_SPARK_PODS,
         "spec.executor": _OF_SPARK_PODS,
     },
