@@ -6,7 +6,7 @@ pattern decides.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -26,10 +26,12 @@ from policies.gpus.mapping_spec import (
     ResourcePattern,
     UnknownDeviceClasses,
 )
+from policies.gpus.vendors import from_all_vendors
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity, readable
 
 Pattern = TypeVar("Pattern", ResourcePattern, DeviceClassPattern)
+_OF_VENDORS = frozenset(from_all_vendors(lambda vendor: tuple(each.pattern for each in vendor.resources)))
 
 
 class _Patterns(Generic[Pattern]):
@@ -162,9 +164,14 @@ class ResourceMapping:
         """Return the GPU resource that `name` seems to mean. None if it has another meaning."""
         pattern, _ = self.first_pattern(name)
         is_other = pattern is not None and pattern.measure is Measure.NOTHING
-        if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
+        is_documents = self._by_full_name[name] > (name in _OF_VENDORS)
+        if is_other or is_documents or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None
         return near_names.intended(name, self._full_names, lambda plain: self.resource(plain) is not None)
+
+    @cached_property
+    def _by_full_name(self) -> Counter[str]:
+        return Counter(each.pattern for each in self.patterns)
 
     @cached_property
     def _full_names(self) -> near_names.FullNames:

@@ -7,8 +7,10 @@ import pytest
 
 from policies.gpus.cards import UNKNOWN_CARD, cards
 from policies.gpus.mapping_spec import Measure
+from policies.gpus.near_names import FORMER_NAMES
 from policies.gpus.resource_mapping import ResourceMapping
-from webhook.configuration.loader import load_directory
+from webhook.configuration.documents import Document
+from webhook.configuration.loader import load_directory, load_objects
 
 NAMES = {
     Measure.DEVICES: """
@@ -174,3 +176,10 @@ def test_names_that_people_give_to_cards_of_intel() -> None:
     assert mapping.misspelt("intel.com/gpu") == "gpu.intel.com/i915"
     assert mapping.misspelt("intel.com/gaudi") == "habana.ai/gaudi"
     assert mapping.misspelt("gpu.intel.com/i915") is None
+
+
+@pytest.mark.parametrize("name", FORMER_NAMES)
+def test_a_former_name_that_a_document_maps_is_meant(name: str) -> None:
+    document = Document("GPUResourceMapping", "own", {"resources": [{"pattern": name, "measure": "devices"}]})
+
+    assert load_objects([document]).resource_mapping.misspelt(name) is None
