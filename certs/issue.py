@@ -62,7 +62,7 @@ class KeyPair:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def key_pem(self) -> bytes:
-        """Return unencrypted PKCS #8; whoever stores it must restrict its permissions."""
+        """Return unencrypted PKCS #8: store it with restricted permissions."""
         return self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )

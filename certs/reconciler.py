@@ -74,12 +74,12 @@ class ReconcileResult:
 
 @dataclasses.dataclass(eq=False)
 class CertificateReconciler:
-    """One of any number for the same Secrets: `secret` has the state, `served` is what servers read."""
+    """Reconciles `secret`, which has the state, and `served`, which servers read. Others may reconcile the same Secrets."""
 
     secret: SecretStore
     served: SecretStore
     configurations: WebhookConfigurations
-    terms: RotationSettings
+    settings: RotationSettings
     clock: Callable[[], dt.datetime]
     last_state: RotationState | None = None
 
@@ -93,12 +93,12 @@ class CertificateReconciler:
     def _reconcile_once(self) -> ReconcileResult:
         configurations, served = self.configurations.read(), self.served.read()
         stored = self.secret.read()
-        # After reading: a wait that starts now must not include the time that reading took.
+        # After the reads, so that a wait that starts now does not include their time.
         now = self.clock()
         before = self._current_state(stored, served, configurations, now)
         published = {bundle for configuration in configurations for bundle in configuration.bundles}
         is_served = served is not None and for_servers(before).data.items() <= served.content.data.items()
-        state = advance(before, published, now, self.terms, is_served=is_served)
+        state = advance(before, published, now, self.settings, is_served=is_served)
         written = _write(self.secret, stored, encode(state))
         if written:
             _report(self.last_state, state)
@@ -138,8 +138,8 @@ class CertificateReconciler:
                 problem, readable = f"is damaged: {error}", (*readable, *error.authorities)
             else:
                 remembered = [self.last_state.authority.certificate] if self.last_state else []
-                # If a backup replaced the Secret, servers may still present leaves of other authorities. Where a caBundle has
-                # the authority of this state, a rotation dropped what it has and the state has not: do not adopt that.
+                # If a backup replaced the Secret, servers may still present leaves of the authorities in the caBundles. A
+                # caBundle that has our authority is only older: a rotation dropped its other authorities, so do not adopt them.
                 own = state.authority.certificate
                 behind = [each for each in configurations if own not in _authorities([each])]
                 return adopt(state, [*remembered, *_authorities(behind)], now)
@@ -147,7 +147,7 @@ class CertificateReconciler:
             log.warning("the Secret %s; restoring it", problem)
         else:
             log.info("the Secret %s; making a certificate authority", problem)
-        state = self.last_state or new_state(self.terms, now)
+        state = self.last_state or new_state(self.settings, now)
         # Servers could not load a certificate meanwhile: their wait begins again.
         state = dataclasses.replace(state, since=None)
         return adopt(state, [*_authorities(configurations), *readable], now)

@@ -1,8 +1,8 @@
 """The state machine of a rotation of certificates. Pure: observations and the clock are arguments.
 
 Invariant: any leaf that a server may still present verifies by any caBundle that an API server may still use. So an authority is
-replaced with an overlap, in which the bundle has both. A caBundle that differs from the bundle restarts a wait, and so does a
-Secret of the servers that lacks the leaf. A leaf of the same authority may be replaced at any time.
+replaced with an overlap, in which the bundle has both. The bundle is what every caBundle should have: one that differs restarts a
+wait, and so does a Secret of the servers that lacks the leaf. A leaf of the same authority may be replaced at any time.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class RotationPhase(enum.IntEnum):
     STEADY = 0
     """One authority, and a leaf of it."""
     PUBLISHING = 1
-    """The bundle has a new authority, too, but not yet every caBundle has it."""
+    """The bundle has a new authority, too. Some caBundles lack it."""
     PROPAGATING = 2
     """Every caBundle has both; API servers get `propagation` to load it."""
     RETIRING = 3
@@ -120,8 +120,8 @@ def advance(
             state, leaf=_issue(state.authority, settings.names, settings, now), since=None
         )
     is_everywhere = is_served and all(bundle == state.bundle() for bundle in published)
-    moved = _rotated(state, now, settings, is_everywhere=is_everywhere)
-    return _renewed(state, settings, now) if moved is state else moved
+    rotated = _rotated(state, now, settings, is_everywhere=is_everywhere)
+    return _renewed(state, settings, now) if rotated is state else rotated
 
 
 def remaining_wait(state: RotationState, settings: RotationSettings, now: dt.datetime) -> dt.timedelta | None:
@@ -140,7 +140,7 @@ def _rotated(
             return state
         requested = None if state.requested is Renewal.CA else state.requested
         return dataclasses.replace(state, upcoming=_new_authority(settings, now), requested=requested)
-    # The wait starts once it is everywhere, and again if it is not any more. A time in the future is from a wrong clock.
+    # The wait starts once bundle and leaf are everywhere, and again after one was not. A future time is from a wrong clock.
     if is_everywhere != (state.since is not None) or (state.since is not None and state.since > now):
         return dataclasses.replace(state, since=now if is_everywhere else None)
     if state.since is None or now - state.since < _wait(state, settings):

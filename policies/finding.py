@@ -39,7 +39,6 @@ LIMIT_RANGE_REJECTS = Reason("LimitRangeRejects", "a LimitRange rejects the pod"
 NOT_STARTED_BY_KUEUE = Reason("NotStartedByKueue", "Kueue does not start the object by its LocalQueue")
 REASONS_OF_NO_RULE = (UNREAD_GPUS, TOO_LARGE, INVALID_DOCUMENT, LIMIT_RANGE_REJECTS, NOT_STARTED_BY_KUEUE)
 
-
 PLATFORM_TEAM = "the platform team"
 """The contact if the policy names none (`spec.help`)."""
 

@@ -99,7 +99,6 @@ RESOURCE_MAPPING = ResourceMapping(
     )
 )
 
-
 NOW = datetime(2026, 11, 21, 10, 42, tzinfo=UTC)
 
 

@@ -60,7 +60,7 @@ def amd(pod: str, gpu: int, percent: float, mebibytes: float = 1024, prefix: str
 class Exporters:
     """Exporters on one port, each below its name. `pages` are what they say now; one without a page is away.
 
-    `page` says it anew for each scrape.
+    `page` says it again for each scrape.
     """
 
     def __init__(self, pages: Mapping[str, str], page: Callable[[str], str | None] | None = None) -> None:

@@ -1,6 +1,6 @@
 """The documentation says what the code does: documents load, options exist, quoted messages and outputs are real.
 
-UPDATE_DOCS=1 writes the outputs of commands in the documentation anew.
+UPDATE_DOCS=1 writes the outputs of commands in the documentation again.
 """
 
 import re

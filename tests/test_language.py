@@ -42,12 +42,17 @@ WORDS = {
     "shall": "must",
     "lets? in|letting in": "admit",
     "for ever": "forever, or a bound",
+    "anew|thrice": "again",
+    "aloud|dear(est)?": "in the log, large",
+    "whoever": "name the subject",
 }
 """A word that no Kubernetes document uses so, and what to write instead."""
 
 PHRASES = {
     r"(?<!there )\b(is|are) no (?!longer\b|more\b|less\b|later\b|earlier\b|older\b|newer\b)": "is not a valid …, must be …",
     r"(?<!there )\b(is|are) none (of|that|which)\b": "must be one of …, is not …",
+    r"\bof which (nothing|nobody)\b": "say it of the subject",
+    r"^MOST_(?!EXPENSIVE)": "MAX_ for a maximum",
     r"\bAPI servers? (itself |has |have )?refuse[sd]?\b(?! the connection)": "rejects",
     r"^[#|*\-\"' ]*(What|Whatever|Whoever|Who) [a-z][^.?|:\n]{2,90}? (is|are|gets|get) "
     r"(denied|refused|rejected|admitted|allowed|added|checked|counted|left|sent|read|kept|not)\b": "name the subject",

@@ -41,7 +41,7 @@ class DeviceRequest(View, frozen=True):
 
     @property
     def alternatives(self) -> "tuple[DeviceRequest, ...]":
-        """The requests of which one is allocated."""
+        """The alternatives: one of them is allocated."""
         return self.first_available or (self.exactly or self,)
 
     @property
@@ -149,7 +149,7 @@ class ClaimName(NamedTuple):
 
 
 class ClaimRecord(msgspec.Struct, frozen=True):
-    """A cached claim or template. `made_for`: the kind of the object for which a controller made it, "" for another claim.
+    """A cached claim or template. `made_for`: the kind of the object that a controller made it for, or "".
 
     `devices` is None if the claim may be for any device: it has an unknown kind of request, or too many choices.
     """
@@ -252,7 +252,7 @@ def with_accelerator_claims_only(
         and not any(resource_mapping.device_class(each.device_class) for each in devices)
     )
     names = {each.device_class for devices in requested.values() for each in devices or ()}
-    # A DeviceClass of which nothing is known counts as accelerators, but is not returned as one.
+    # An unknown DeviceClass counts as accelerators, but is not returned as one.
     accelerators = (
         name
         for name in names

@@ -19,13 +19,15 @@ from policies.pods.pod import StoredObject, View
 
 _DRIVER = r"\bdevice\s*\.\s*driver\b"
 _NAME = r"(?:\"[^\"\\]{1,253}\"|'[^'\\]{1,253}')"
-_NAMED = re.compile(rf"{_DRIVER}\s*==\s*({_NAME})|({_NAME})\s*==\s*{_DRIVER}|{_DRIVER}\s+in\s*\[([^\]]*)\]")
+_DRIVER_TEST = re.compile(
+    rf"{_DRIVER}\s*==\s*({_NAME})|({_NAME})\s*==\s*{_DRIVER}|{_DRIVER}\s+in\s*\[([^\]]*)\]"
+)
 """`device.driver == "x"`, the other way round, and `device.driver in ["x", 'y']`."""
 _TEXT = r"\"[^\"\\]*\"|'[^'\\]*'"
-_STEP = re.compile(rf"{_TEXT}|&&|\|\||[()\[\]{{}}]")
+_TOKEN = re.compile(rf"{_TEXT}|&&|\|\||[()\[\]{{}}]")
 _UNREAD = re.compile(rf"""(?:{_TEXT})|(//|\\|(?<![.\[])\?|['"])""")
-"""The group matches comments, strings with escapes or of several lines, and conditions: what they hold for is not read."""
-MOST_PARENTHESES = 50
+"""The group matches what is not read: comments, strings with escapes or of several lines, and conditional expressions."""
+MAX_PARENTHESES = 50
 _QUOTED = re.compile(_NAME)
 
 
@@ -70,9 +72,8 @@ class ClusterDevices(msgspec.Struct, frozen=True):
 
 NO_DEVICES = ClusterDevices()
 
-
-# Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
 decode_device_class = msgspec.json.Decoder(DeviceClass).decode
+"""Returns the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type."""
 
 
 def device_class_mapping(
@@ -103,7 +104,7 @@ def _pattern(
 ) -> DeviceClassPattern:
     pattern = (
         documents.stated_device_class(device_class.name)
-        or _of_gpus(device_class, known)
+        or _pattern_of_gpus(device_class, known)
         or known.stated_device_class(device_class.name)
         or DeviceClassPattern(
             pattern=device_class.name, measure=Measure.NOTHING if _drivers(device_class) else None
@@ -114,7 +115,7 @@ def _pattern(
     )
 
 
-def _of_gpus(device_class: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
+def _pattern_of_gpus(device_class: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
     """Return the pattern of the GPU driver in the selectors. With drivers of several vendors, it has no vendor."""
     texts = {text[1:-1] for expression in device_class.expressions for text in _QUOTED.findall(expression)}
     stated = (known.stated_device_class(text) for text in sorted(texts))
@@ -128,45 +129,47 @@ def _of_gpus(device_class: DeviceClass, known: ResourceMapping) -> DeviceClassPa
 
 
 def _drivers(device_class: DeviceClass) -> frozenset[str]:
-    """Return the drivers to which the selectors restrict the class. Empty if other drivers are possible."""
-    return next(filter(None, map(_only_drivers, device_class.expressions)), frozenset())
+    """Return the drivers that the selectors allow; empty if they may allow any."""
+    return next(filter(None, map(_allowed_drivers, device_class.expressions)), frozenset())
 
 
-def _only_drivers(expression: str) -> frozenset[str]:
-    """Return the drivers for which alone the expression may be true. Empty if it may be for others."""
-    is_unread = any(_UNREAD.findall(expression)) or expression.count("(") > MOST_PARENTHESES
-    return frozenset() if is_unread else _restriction(expression.strip())
+def _allowed_drivers(expression: str) -> frozenset[str]:
+    """Return the drivers that the expression allows; empty if it may allow any."""
+    is_unread = any(_UNREAD.findall(expression)) or expression.count("(") > MAX_PARENTHESES
+    return frozenset() if is_unread else _allowed_by(expression.strip())
 
 
-def _restriction(text: str) -> frozenset[str]:
+def _allowed_by(text: str) -> frozenset[str]:
     alternatives, all_of = _parts(text, "||"), _parts(text, "&&")
     if len(alternatives) > 1:
-        found = [_restriction(each) for each in alternatives]
-        return frozenset[str]().union(*found) if all(found) else frozenset()
+        allowed = [_allowed_by(each) for each in alternatives]
+        return frozenset[str]().union(*allowed) if all(allowed) else frozenset()
     if len(all_of) > 1:
-        return next(filter(None, map(_restriction, all_of)), frozenset())
-    match = _NAMED.fullmatch(text)
-    if match and not _QUOTED.sub("", match[3] or "").strip(", \n"):
+        return next(filter(None, map(_allowed_by, all_of)), frozenset())
+    match = _DRIVER_TEST.fullmatch(text)
+    has_only_names = match and not _QUOTED.sub("", match[3] or "").strip(", \n")
+    if match and has_only_names:
         return frozenset(each[1:-1] for each in _QUOTED.findall(" ".join(match.groups(default=""))))
+    # One pair of parentheses around all: only the last character closes the first.
     is_enclosed = text.startswith("(") and [*map(bool, _parts(text, ")"))] == [True, False]
-    return _restriction(text[1:-1].strip()) if is_enclosed else frozenset()
+    return _allowed_by(text[1:-1].strip()) if is_enclosed else frozenset()
 
 
 def _parts(text: str, separator: str) -> list[str]:
     """Return the parts of the text between separators that are in no parentheses."""
     parts, depth, start = list[str](), 0, 0
-    for step in _STEP.finditer(text):
-        depth += (step[0] in "([{") - (step[0] in ")]}")
-        if step[0] == separator and depth == 0:
-            parts.append(text[start : step.start()].strip())
-            start = step.end()
+    for token in _TOKEN.finditer(text):
+        depth += (token[0] in "([{") - (token[0] in ")]}")
+        if token[0] == separator and depth == 0:
+            parts.append(text[start : token.start()].strip())
+            start = token.end()
     return [*parts, text[start:].strip()]
 
 
 def unmapped_device_classes(
     device_classes: Iterable[DeviceClass], known: ResourceMapping, in_force: ResourceMapping
 ) -> tuple[str, ...]:
-    """Return the DeviceClasses whose devices count nothing, although neither a document nor a built-in pattern says so."""
+    """Return the DeviceClasses whose devices do not count as GPUs, although no document or built-in pattern says so."""
 
     def is_stated(device_class: DeviceClass) -> bool:
         drivers = _drivers(device_class) or {device_class.name}

@@ -72,16 +72,16 @@ class DevicePools:
         self._kinds: dict[bytes, DeviceKind] = {}
 
     def put(self, uid: str, before: PoolSlice | None, after: PoolSlice | None) -> None:
-        """Replace what a slice said before by what it says now; None: there is no such slice."""
+        """Replace a slice by its new content. None: it does not exist before, or any more."""
         if before is not None:
-            of_pool = self._slices[before.name]
+            of_pool = self._slices[before.pool]
             of_pool.pop(uid, None)
             if not of_pool:
-                del self._slices[before.name]
-            self._due.add(before.name)
+                del self._slices[before.pool]
+            self._due.add(before.pool)
         if after is not None:
-            self._slices[after.name][uid] = after
-            self._due.add(after.name)
+            self._slices[after.pool][uid] = after
+            self._due.add(after.pool)
 
     def count(self, mapping: ResourceMapping) -> bool:
         """Take over what was put, under a mapping. Return whether the kind of a device may differ."""

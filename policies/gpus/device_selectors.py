@@ -84,7 +84,7 @@ class _Selector(NamedTuple):
 
 
 def possible_kinds(expressions: Iterable[str], kinds: DeviceKinds) -> frozenset[int]:
-    """Return the indexes of the kinds of which a device may satisfy all expressions."""
+    """Return the indexes of the kinds whose devices may satisfy all expressions."""
     possible = frozenset(range(len(kinds.kinds)))
     for each in dict.fromkeys(expressions):
         if not possible:

@@ -30,13 +30,13 @@ _IDENTITY = re.compile(
 """Names, without their domain, of what tells a device from others of its kind, or where it is: of drivers of NVIDIA, AMD, Intel
 and Google (their sources), and the standard ones (`deviceattribute` in `k8s.io/dynamic-resource-allocation`)."""
 
-MOST_VALUES = 100
+MAX_VALUES = 100
 """An attribute or capacity that has more values in a cluster tells devices apart, and not their kinds."""
-MOST_KINDS, MOST_BYTES = 250, 200 * 1024
+MAX_KINDS, MAX_BYTES = 250, 200 * 1024
 """Kinds that are published, and bytes of their JSON. Each catalogue has them, and a ConfigMap of 1 MiB has several catalogues."""
-MOST_COMBINATIONS, MOST_NUMBERS = 250, 10_000
-"""Different combinations of devices that nodes have, each compared with each, and numbers in all of them, of some 9 bytes."""
-MOST_SHAPES = 50_000
+MAX_COMBINATIONS, MAX_NUMBERS = 250, 10_000
+"""Different combinations of devices on nodes, which are compared in pairs, and the numbers in all of them, some 9 bytes each."""
+MAX_SHAPES = 50_000
 """Shapes of devices that are remembered, some 1 KB each. A card with 20 placements on a node with 8 cards has 168."""
 
 
@@ -71,7 +71,7 @@ class SliceDevice(View, frozen=True):
     attributes: dict[str, DeviceAttribute] | None = None
     capacity: msgspec.Raw = msgspec.Raw(b"null")
     consumes_counters: msgspec.Raw = msgspec.Raw(b"null")
-    """Both are read once for all devices that have the same."""
+    """Equal capacities, or counters, of several devices are decoded once."""
     node_name: str = ""
     allow_multiple_allocations: bool | None = None
     taints: tuple[DeviceTaint, ...] | None = None
@@ -101,12 +101,11 @@ _SLICE = msgspec.json.Decoder(ResourceSlice).decode
 _CAPACITY = msgspec.json.Decoder(dict[str, DeviceCapacity] | None).decode
 _CONSUMES = msgspec.json.Decoder(tuple[CounterSet, ...] | None).decode
 
-
 Counters = tuple[tuple[str, CounterValue], ...]
 
 
 class DeviceShape(msgspec.Struct, frozen=True, cache_hash=True):
-    """The fields that are kept of a device. Devices of one shape share it. `unknown` are the names that are left out."""
+    """The fields that are read of a device. Devices of one shape share it. `unknown` are the names that are left out."""
 
     attributes: tuple[tuple[str, DeviceAttribute], ...]
     capacity: tuple[tuple[str, DeviceCapacity], ...]
@@ -125,38 +124,38 @@ class SliceLayout(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class PoolSlice(msgspec.Struct, frozen=True):
-    """What is kept of a ResourceSlice. `name`: the driver and the name of the pool."""
+    """What is read of a ResourceSlice. `pool`: the driver, and the name of the pool."""
 
-    name: tuple[str, str]
+    pool: tuple[str, str]
     generation: int
-    slices: int
+    slice_count: int
     """The number of slices of this generation."""
     node_name: str
     layout: SliceLayout
     taints: tuple[tuple[str, DeviceTaint], ...] = ()
-    """Those that keep claims from a device, with its name. They come and go, and no kind depends on them."""
+    """Those that keep claims from a device, with its name. No kind depends on them, because they come and go."""
 
 
 class SliceReader:
-    """Reads slices into shared layouts, and remembers which names have more than MOST_VALUES values: `left_out`, qualified."""
+    """Reads slices into shared layouts, and remembers which names have more than MAX_VALUES values: `left_out`, qualified."""
 
     def __init__(self) -> None:
         self.left_out: frozenset[str] = frozenset()
         self._values: defaultdict[str, set[DeviceAttribute | DeviceCapacity]] = defaultdict(set)
         self._shapes: dict[object, DeviceShape] = {}
         self._layouts: dict[SliceLayout, SliceLayout] = {}
-        self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
+        self._read_names: defaultdict[str, _ReadNames] = defaultdict(_ReadNames)
         """By driver."""
 
     def read(self, document: bytes | msgspec.Raw) -> PoolSlice:
-        """Return what is kept of a ResourceSlice in JSON. Raises msgspec.ValidationError for a field of the wrong type."""
+        """Return what is read of a ResourceSlice in JSON. Raises msgspec.ValidationError for a field of the wrong type."""
         spec = _SLICE(document).spec
         layout = SliceLayout(
             spec.driver,
             tuple((each.name, self._shape(spec.driver, each), each.node_name) for each in spec.devices or ()),
             tuple((each.name, _items(each)) for each in spec.shared_counters or ()),
         )
-        if len(self._layouts) > MOST_SHAPES:
+        if len(self._layouts) > MAX_SHAPES:
             self._layouts.clear()
         return PoolSlice(
             (spec.driver, intern(spec.pool.name)),
@@ -173,28 +172,27 @@ class SliceReader:
         )
 
     def _shape(self, driver: str, device: SliceDevice) -> DeviceShape:
-        attributes, kept = device.attributes or {}, self._kept[driver]
+        attributes, is_read = device.attributes or {}, self._read_names[driver]
         key = (
             driver,
             tuple(attributes),
-            tuple([each for each in attributes.items() if kept[each[0]]]),
+            tuple([each for each in attributes.items() if is_read[each[0]]]),
             bytes(device.capacity),
             bytes(device.consumes_counters),
             device.allow_multiple_allocations,
         )
         shape = self._shapes.get(key)
-        return self._added(key, driver, device) if shape is None else shape
+        return self._new_shape(key, driver, device) if shape is None else shape
 
-    def _added(self, key: object, driver: str, device: SliceDevice) -> DeviceShape:
-        attributes, capacity, kept = (
-            device.attributes or {},
-            _CAPACITY(device.capacity) or {},
-            self._kept[driver],
-        )
+    def _new_shape(self, key: object, driver: str, device: SliceDevice) -> DeviceShape:
+        attributes, capacity = device.attributes or {}, _CAPACITY(device.capacity) or {}
+        is_read = self._read_names[driver]
         is_shared = device.allow_multiple_allocations is True
-        lacks_all = is_shared and not all(kept[name] for name in capacity)  # as `without`
+        leaves_out_capacity = is_shared and not all(is_read[name] for name in capacity)  # as `without`
         left_out = {
-            name for name in (*attributes, *capacity) if not kept[name] or (lacks_all and name in capacity)
+            name
+            for name in (*attributes, *capacity)
+            if not is_read[name] or (leaves_out_capacity and name in capacity)
         }
         shape = DeviceShape(
             tuple(each for each in attributes.items() if each[0] not in left_out),
@@ -207,22 +205,22 @@ class SliceReader:
         for name, value in named:
             values = self._values[qualified(driver, name)]
             values.add(value)
-            if len(values) > MOST_VALUES:
-                kept[name] = False
+            if len(values) > MAX_VALUES:
+                is_read[name] = False
                 self.left_out |= {qualified(driver, name)}
                 values.clear()
-        if len(self._shapes) > MOST_SHAPES:
+        if len(self._shapes) > MAX_SHAPES:
             self._shapes.clear()
         self._shapes[key] = shape
         return shape
 
 
-class _Kept(dict[str, bool]):
-    """Whether the values of a name are kept."""
+class _ReadNames(dict[str, bool]):
+    """Whether the values of a name are read."""
 
     def __missing__(self, name: str) -> bool:
-        kept = self[name] = not _IDENTITY.fullmatch(name.rpartition("/")[2])
-        return kept
+        is_read = self[name] = not _IDENTITY.fullmatch(name.rpartition("/")[2])
+        return is_read
 
 
 def _items(counters: CounterSet) -> Counters:
@@ -239,7 +237,7 @@ def newest_complete(slices: Iterable[PoolSlice]) -> tuple[PoolSlice, ...]:
     slices = tuple(slices)
     newest = max((each.generation for each in slices), default=0)
     of_newest = tuple(each for each in slices if each.generation == newest)
-    return of_newest if of_newest and len(of_newest) == of_newest[0].slices else ()
+    return of_newest if of_newest and len(of_newest) == of_newest[0].slice_count else ()
 
 
 def kinds_of_devices(
@@ -247,10 +245,10 @@ def kinds_of_devices(
 ) -> dict[int, DeviceKind]:
     """Return the kinds of the shapes in the slices of a pool by their `id`. Devices of drivers without GPUs have none."""
     layouts = tuple(layouts)
-    sets = {name: dict(counters) for layout in layouts for name, counters in layout.counters}
+    counter_sets = {name: dict(counters) for layout in layouts for name, counters in layout.counters}
     shapes = {id(shape): (layout.driver, shape) for layout in layouts for _, shape, _ in layout.devices}
     return {
-        key: _kind(driver, shape, sets, mapping.weighed_counters(driver), left_out)
+        key: _kind(driver, shape, counter_sets, mapping.weighed_counters(driver), left_out)
         for key, (driver, shape) in shapes.items()
         if mapping.device_class(driver) is not None
     }
@@ -259,7 +257,7 @@ def kinds_of_devices(
 def _kind(
     driver: str,
     shape: DeviceShape,
-    sets: Mapping[str, Mapping[str, CounterValue]],
+    counter_sets: Mapping[str, Mapping[str, CounterValue]],
     weighed: Collection[str],
     left_out: Collection[str],
 ) -> DeviceKind:
@@ -270,7 +268,7 @@ def _kind(
         attributes=attributes,
         capacity=capacity,
         unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
-        parts=ceil(_share(shape, sets, weighed) * CARD_PARTS),
+        parts=ceil(_cards_taken(shape, counter_sets, weighed) * CARD_PARTS),
         is_shared=shape.is_shared,
         weighed=tuple(filter(partial(_is_weighed, weighed), capacity)) if shape.is_shared else (),
     )
@@ -279,18 +277,18 @@ def _kind(
     return without(kind, {*left_out, *unread})
 
 
-def _share(
-    shape: DeviceShape, sets: Mapping[str, Mapping[str, CounterValue]], weighed: Collection[str]
+def _cards_taken(
+    shape: DeviceShape, counter_sets: Mapping[str, Mapping[str, CounterValue]], weighed: Collection[str]
 ) -> Fraction:
     """Return the cards that the device takes: the largest share of the weighed counters, summed over the cards.
 
-    A device that consumes no weighed counter is a whole card, and so is what it takes of a card whose counters are missing.
+    A device that consumes no weighed counter takes a whole card, and so does one of a card whose counters are missing.
     """
-    shares = [_share_of_card(consumed, sets.get(name), weighed) for name, consumed in shape.consumes]
+    shares = [_part_of_card(consumed, counter_sets.get(name), weighed) for name, consumed in shape.consumes]
     return sum(shares, Fraction(0)) or Fraction(1)
 
 
-def _share_of_card(
+def _part_of_card(
     consumed: Counters, counters: Mapping[str, CounterValue] | None, weighed: Collection[str]
 ) -> Fraction:
     if counters is None:
@@ -339,14 +337,14 @@ def device_kinds(kinds: Iterable[DeviceKind], nodes: Iterable[Combination]) -> D
     by_key = {kind_key(kind): kind for kind in kinds}
     indexes = {key: index for index, key in enumerate(sorted(by_key))}
     different = {tuple(sorted(each.items())): each for each in nodes}
-    if len(different) > MOST_COMBINATIONS:
+    if len(different) > MAX_COMBINATIONS:
         different = {}
     largest = [
         one
         for one in different.values()
         if not any(one is not other and _exceeds(other, one) for other in different.values())
     ]
-    if sum(map(len, largest)) > MOST_NUMBERS:
+    if sum(map(len, largest)) > MAX_NUMBERS:
         largest = []
     numbered = [dict(sorted((indexes[key], number) for key, number in each.items())) for each in largest]
     return DeviceKinds(
@@ -374,7 +372,7 @@ def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind
     """Return the kinds to publish by the keys of those given, and the names that were left out so that they are not too many.
 
     First all versions are left out, which change with every upgrade, then one by one the name with the most values. If the
-    parts of cards alone are too many, a driver has one kind, as dear as its dearest device, and one of shared devices.
+    parts of cards alone are too many, a driver has one kind, as large as its largest device, and one of shared devices.
     """
     left_out: list[str] = []
     coarse = dict(kinds)
@@ -397,7 +395,7 @@ def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind
 def are_too_many(kinds: Iterable[DeviceKind]) -> bool:
     """Whether they are more than can be published."""
     different = {kind_key(kind) for kind in kinds}
-    return len(different) > MOST_KINDS or sum(map(len, different)) > MOST_BYTES
+    return len(different) > MAX_KINDS or sum(map(len, different)) > MAX_BYTES
 
 
 def without(kind: DeviceKind, names: Collection[str]) -> DeviceKind:

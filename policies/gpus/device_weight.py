@@ -26,7 +26,7 @@ def device_weight(
     """Return the demand of a device of the kind, or of a share of it, in whole cards.
 
     A MIG slice weighs what the class says (`mig_weight`), so it costs the same by DRA and by the device plugin. Of several
-    classes, the dearest counts.
+    classes, the largest counts.
 
     consumed: amounts by name of a capacity, as a request states them (`capacity.requests`) or an allocation
       (`consumedCapacity`). Only of a shared device they matter.
@@ -50,7 +50,7 @@ def classified_weights(
 
 
 def weight_by_name(name: str, mapping: ResourceMapping, classes: GPUClasses) -> Fraction:
-    """Return the weight of the dearest device that a pod may get by a resource name of DeviceClasses.
+    """Return the weight of the largest device that a pod may get by a resource name of DeviceClasses.
 
     A card if there is no such device, or if `equivalents` of a GPUClass say what the name weighs.
     """

@@ -15,8 +15,8 @@ from policies.gpus.device_slices import CounterValue, DeviceShape, SliceLayout
 from policies.gpus.device_weight import WHOLE
 from policies.pods.quantity import QuantityError, parse_quantity
 
-Counters = Mapping[str, Mapping[str, int]]
-"""Amounts by name of a card's counters, and of a counter, in nano units."""
+CounterAmounts = Mapping[str, Mapping[str, int]]
+"""By the name of a card's counter set, its counters: amounts in nano units by name."""
 
 
 class CardUse(NamedTuple):
@@ -47,7 +47,7 @@ def cards_of_pool(
     held: Mapping[str, Fraction],
     unusable: Collection[str] = (),
 ) -> Iterator[CardUse]:
-    """Yield the cards of a pool, whose slices of its newest complete generation have these layouts.
+    """Yield the cards of a pool. layouts: those of the slices of its newest complete generation.
 
     kinds: by `id` of a shape (`kinds_of_devices`); devices without a kind do not count as GPUs. held: what is allocated of a
     device, in cards. unusable: devices with a taint that keeps claims away.
@@ -64,7 +64,7 @@ def cards_of_pool(
         yield _card(devices, kinds, left, held, unusable)
 
 
-def counters_left(layouts: Collection[SliceLayout], held: Collection[str]) -> Counters:
+def counters_left(layouts: Collection[SliceLayout], held: Collection[str]) -> CounterAmounts:
     """Return what the devices in `held` leave of the counters of a pool."""
     left = defaultdict(
         Counter, {name: _amounts(values) for each in layouts for name, values in each.counters}
@@ -76,19 +76,21 @@ def counters_left(layouts: Collection[SliceLayout], held: Collection[str]) -> Co
     return left
 
 
-def fits(shape: DeviceShape, left: Counters, *, is_held: bool) -> bool:
+def fits(shape: DeviceShape, left: CounterAmounts, *, is_held: bool) -> bool:
     """Whether a device, or another share of it, can still be allocated."""
-    # What is shared consumes its counters once.
+    # All shares of a device consume its counters once.
     if is_held:
         return shape.is_shared
     needed = ((left.get(card, {}), _amounts(values)) for card, values in shape.consumes)
-    return all(has.get(name, 0) >= amount for has, amounts in needed for name, amount in amounts.items())
+    return all(
+        of_card.get(name, 0) >= amount for of_card, amounts in needed for name, amount in amounts.items()
+    )
 
 
 def _card(
     devices: Iterable[_Device],
     kinds: Mapping[int, DeviceKind],
-    left: Counters,
+    left: CounterAmounts,
     held: Mapping[str, Fraction],
     unusable: Collection[str],
 ) -> CardUse:
@@ -99,11 +101,11 @@ def _card(
         (held.get(each.name, Fraction(0)) / (len(each.shape.consumes) or 1) for each in devices), Fraction(0)
     )
     allocated = min(taken, WHOLE)
-    is_left = allocated < WHOLE and any(
+    has_free = allocated < WHOLE and any(
         each.name not in unusable and fits(each.shape, left, is_held=each.name in held) for each in devices
     )
     return CardUse(
-        largest.node, kinds[id(largest.shape)], allocated, WHOLE - allocated if is_left else Fraction(0)
+        largest.node, kinds[id(largest.shape)], allocated, WHOLE - allocated if has_free else Fraction(0)
     )
 
 

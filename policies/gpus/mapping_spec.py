@@ -13,10 +13,8 @@ from policies.pods.pod import Strict
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the names for which the scheduler makes DRA claims (KEP-5004). The API server does not check their amounts."""
 
-
 NVIDIA_GPU = "nvidia.com/gpu"
 """The default resource of whole cards."""
-
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """The default of schedulerName in the API server."""
@@ -53,7 +51,6 @@ class Measure(Enum):
 
 
 _COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
-
 
 _RESOURCE_NAME = "must be a resource name such as example.com/gpu"
 
@@ -121,7 +118,7 @@ class DeviceClassPattern(Strict, frozen=True):
 
 
 class OtherScheduler(Strict, frozen=True):
-    """A scheduler that gives GPUs by annotations in units that no quota counts: how the keys begin that request them."""
+    """A scheduler that gives GPUs by annotations, in units that no quota counts. It reads the annotations with these prefixes."""
 
     scheduler_name: str
     annotation_prefixes: tuple[str, ...]
@@ -135,7 +132,7 @@ class ResourceMappingSpec(Strict, frozen=True):
     fraction_schedulers: tuple[str, ...] = ()
     """The `schedulerName` of the schedulers that read these annotations. Other schedulers ignore them."""
     other_schedulers: tuple[OtherScheduler, ...] = ()
-    """They change no demand, nor the digest."""
+    """Neither demand nor the digest of the catalogue depends on them."""
     device_classes: tuple[DeviceClassPattern, ...] = ()
     unknown_device_classes: UnknownDeviceClasses | None = None
     """The strictest value of all documents applies. The default is `count`."""

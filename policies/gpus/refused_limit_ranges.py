@@ -111,6 +111,6 @@ def _largest_ratio(values: Mapping[str, Quantity]) -> int | None:
 
 
 def _too_large(values: Mapping[str, Quantity]) -> tuple[str, str] | None:
-    """Return the first two fields of which one is too large for the other."""
+    """Return the first two fields that contradict each other: one is too large."""
     pairs = (pair for pair in _AT_MOST if {*pair} <= values.keys())
     return next((pair for pair in pairs if values[pair[0]] > values[pair[1]]), None)

@@ -33,7 +33,7 @@ Pattern = TypeVar("Pattern", ResourcePattern, DeviceClassPattern)
 
 
 class _Patterns(Generic[Pattern]):
-    """Patterns, of which the first that matches a name decides."""
+    """Patterns. The first that matches a name decides."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self._patterns: Sequence[Pattern] = patterns
@@ -199,7 +199,7 @@ class ResourceMapping:
         return next(filter(self.is_unknown, self.device_classes_of(resource_name)), None)
 
     def device_classes_of(self, resource_name: str) -> list[str]:
-        """Return the DeviceClasses of which the resource name requests devices: none if it matches a pattern of `resources`."""
+        """Return the DeviceClasses whose devices the resource name requests: none if it matches a pattern of `resources`."""
         if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
             return [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
         if self._stated_resources.first(resource_name)[0] is not None:

@@ -1,4 +1,4 @@
-"""How many CEL selectors of claims one review evaluates. Tenants write them, in claims of which a pod may name hundreds."""
+"""How many CEL selectors of claims one review evaluates. Tenants write them, and a pod may name hundreds of claims."""
 
 from collections.abc import Iterable
 

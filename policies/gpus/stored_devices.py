@@ -92,7 +92,7 @@ class StoredDevices:
         self._rules = [each for each in rules if each.spec.taint.keeps_away]
         by_pool = defaultdict[PoolName, list[PoolSlice]](list)
         for each in slices:
-            by_pool[each.name].append(each)
+            by_pool[each.pool].append(each)
         shared: dict[object, Mapping[int, DeviceKind]] = {}
         self._pools: dict[PoolName, StoredPool] = {}
         for name, of_pool in by_pool.items():

@@ -20,11 +20,11 @@ _ACCELERATOR = re.compile(ACCELERATOR)
 NO_AMOUNTS = ("", "0")
 """Values of an annotation of another scheduler that request nothing."""
 VIRTUAL_NODE = ("type", "virtual-kubelet")
-"""The node label of Virtual Kubelet (its Helm chart): such a node is a cloud (RunPod, Salad), and has no GPU of the cluster."""
+"""The label of Virtual Kubelet's nodes (its Helm chart). They stand for clouds (RunPod, Salad), without GPUs of the cluster."""
 
 
 def other_resources(container: Container, resource_mapping: ResourceMapping) -> list[str]:
-    """Return the extended resources, other than GPUs, of which the container requests more than 0, as the kubelet reads it."""
+    """Return the extended resources besides GPUs that the container requests. 0 requests none; limits precede requests."""
     resources = container.resources
     if resources is None:
         return []
@@ -46,7 +46,7 @@ def is_unmapped_accelerator(name: str, resource_mapping: ResourceMapping) -> boo
 
 
 def other_scheduler(pod: Pod, resource_mapping: ResourceMapping) -> tuple[str, str] | None:
-    """Return the first annotation that requests a GPU from one of the mapping's other schedulers, and this scheduler."""
+    """Return the first annotation that requests a GPU from one of `otherSchedulers`, and the name of that scheduler."""
     requesting = (
         (key, scheduler)
         for scheduler, prefixes in resource_mapping.other_schedulers.items()
@@ -59,6 +59,6 @@ def other_scheduler(pod: Pod, resource_mapping: ResourceMapping) -> tuple[str, s
 def gets_other_gpus(pod: Pod, resource_mapping: ResourceMapping) -> bool:
     """Whether another scheduler gives the pod its GPUs, or a virtual node runs it. A pod with a nodeName bypasses schedulers."""
     key, value = VIRTUAL_NODE
-    asked = other_scheduler(pod, resource_mapping)
-    is_served = asked is not None and asked[1] == pod.spec.scheduler_name and not pod.spec.node_name
-    return is_served or (pod.spec.node_selector or {}).get(key) == value
+    _, scheduler = other_scheduler(pod, resource_mapping) or ("", "")
+    is_served = scheduler and scheduler == pod.spec.scheduler_name and not pod.spec.node_name
+    return bool(is_served) or (pod.spec.node_selector or {}).get(key) == value

@@ -177,7 +177,7 @@ class ClaimJudge:
 
     @cached_property
     def _allowed_alone(self) -> list[str]:
-        """The DeviceClasses of which every device is of an allowed class."""
+        """The DeviceClasses whose devices are all of allowed classes."""
         classes = {name: self._classes.of_choice(DeviceChoice(name)) for name in self._mapping.kinds_by_class}
         return sorted(name for name, names in classes.items() if names and names <= self._allowed)
 
@@ -186,7 +186,7 @@ class ClaimJudge:
         by_kind, kinds = self._classes.by_kind(choice), self._mapping.device_kinds.kinds
         keys = {each.key for gpu_class in self._gpu_classes for each in gpu_class.device_attributes}
         for key in sorted(keys):
-            # A selector that reads an attribute of a device without it is an error, for which no device is allocated.
+            # A selector that reads an attribute of a device without it is an error: no device is allocated.
             texts: dict[bool, set[str | None]] = {True: set(), False: set()}
             for index, names in by_kind.items():
                 attribute = kinds[index].attributes.get(key)

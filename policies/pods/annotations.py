@@ -54,13 +54,11 @@ DISRUPTION_ANNOTATIONS = (DO_NOT_DISRUPT, SAFE_TO_EVICT)
 INJECTED = DOMAIN + "injected"
 """Written by the webhook for people. `policies.pods.injected` reads it on updates. On a creation only words depend on it."""
 
-
 SECONDS, MIB, BYTES = "seconds", "MiB", "bytes"
 _POWERS = {BYTES: 0, MIB: 2}
 """Units of memory, as powers of 1024."""
 _PREFIXES = ("", "k", "m", "g", "t")
 _AMOUNT = re.compile(r"([0-9]{1,13}(?:\.[0-9]{1,3})?)\s*(([kmgt]?)(?:i?b?|bytes?))", re.IGNORECASE)
-
 
 FLAGS = {**dict.fromkeys(("yes", "y", "on", "1"), "true"), **dict.fromkeys(("no", "n", "off", "0"), "false")}
 """What people write for true and false."""

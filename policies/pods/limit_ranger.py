@@ -30,7 +30,7 @@ from policies.pods.requests import at_one_time
 
 POD = "Pod"
 POD_LEVEL = ("cpu", "memory")
-"""The resources of which `spec.resources` replaces the sum of the containers."""
+"""The resources whose amounts in `spec.resources` replace the sum of the containers."""
 KINDS: tuple[ResourceMap, ResourceMap] = ("requests", "limits")
 
 

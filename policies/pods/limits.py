@@ -51,7 +51,6 @@ PREFERRED_TERMS = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDu
 LONGEST_ANNOTATION = 4_096
 """Characters of an annotation that a rule parses."""
 
-
 POD_LIMITS = {
     **dict.fromkeys(("containers", "ephemeral_containers"), MAX_CONTAINERS),
     "init_containers": MAX_INIT_CONTAINERS,

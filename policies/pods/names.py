@@ -34,7 +34,6 @@ is_kind = _syntax(r"[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?", _LABEL_LENGTH)
 is_data_key = _syntax(r"(?!\.\.?$)[-._a-zA-Z0-9]+")
 """Whether this can be a key of a Secret or a ConfigMap (`IsConfigMapKey`)."""
 
-
 is_qualified_name = _syntax(
     rf"((?=.{{1,{_SUBDOMAIN_LENGTH}}}/){_SUBDOMAIN}/)?(?=.{{1,{_LABEL_LENGTH}}}$){_NAME}",
     _SUBDOMAIN_LENGTH + len("/") + _LABEL_LENGTH,

@@ -14,7 +14,6 @@ SHORT_NOTICE = Reason("ShortNotice", "a spot node ends before the termination gr
 LOST_WITH_NODE = Reason("LostWithNode", "what a training saves is lost with its spot node")
 UNTOLERATED_SPOT = Reason("UntoleratedSpot", "a pod selects spot nodes whose taint it does not tolerate")
 
-
 AKS_LABEL = "kubernetes.azure.com/scalesetpriority"
 AKS_TAINT = Toleration(key=AKS_LABEL, operator="Equal", value="spot", effect="NoSchedule")
 """On each spot node of AKS (its documentation, spot-node-pool). GKE Autopilot adds the toleration for its taint itself."""

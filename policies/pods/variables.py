@@ -15,7 +15,7 @@ class _Field(View, frozen=True):
 
 
 class Source(View, frozen=True):
-    """A key of a ConfigMap, a field of the pod, or another source, of which nothing is read."""
+    """A key of a ConfigMap, a field of the pod, or another source, which is not read."""
 
     config_map_key_ref: _Key | None = None
     field_ref: _Field | None = None

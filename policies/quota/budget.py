@@ -19,9 +19,9 @@ from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, parse_amount
 GPU_HOUR = 3_600_000_000
 """GPU-us."""
 GPU_SECOND = 1_000_000
-MOST_GPU_HOURS = 10**9
+MAX_GPU_HOURS = 10**9
 """A million GPUs for a month are less. What is spent beyond that is cut: msgspec writes no whole number of more than 64 bits."""
-_MOST = 2 * MOST_GPU_HOURS * GPU_HOUR
+_MOST = 2 * MAX_GPU_HOURS * GPU_HOUR
 PER_MS = 1000
 """GPU-us of one GPU in a millisecond."""
 
@@ -76,8 +76,8 @@ class BudgetSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
         """Yield (path below the budget, message) for every invalid value; without a path if nothing is granted."""
         for _, path, raw in self._granted():
             try:
-                if parse_amount(raw) > MOST_GPU_HOURS:
-                    yield path, f"must be at most {MOST_GPU_HOURS} GPU-hours"
+                if parse_amount(raw) > MAX_GPU_HOURS:
+                    yield path, f"must be at most {MAX_GPU_HOURS} GPU-hours"
             except ValueError as error:
                 yield path, str(error)
         if self.gpu_hours is None and not self.by_class:
@@ -139,7 +139,7 @@ def with_held(budget: Budget, spending: Spending, held: Vector, ms: int) -> Spen
 
 
 def reached(budget: Budget, spending: Spending, share: float = 1.0) -> frozenset[str]:
-    """Return the keys of which at least this share of the budget is spent."""
+    """Return the keys whose budget is spent to at least this share."""
     return frozenset(
         key for key, granted in budget.granted.items() if spending.spent.get(key, 0) >= _share(granted, share)
     )

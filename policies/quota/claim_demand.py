@@ -64,7 +64,7 @@ def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> 
             reason=SELECTOR_IGNORED,
             path=f"{path}.devices.requests",
             value=truncate(text),
-            message="must be a selector that a quota evaluates: else devices count as the dearest of "
+            message="must be a selector that a quota evaluates: else devices count as the largest of "
             f"DeviceClass {device_class}",
             remedy="write it shorter, or with fewer functions",
         )

@@ -62,7 +62,7 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
 
 
 def changed_owner(before: ResourceClaim | None, after: ResourceClaim) -> Finding | None:
-    """Deny that a claim is taken from the pod for which it was made, also by the garbage collector, or given to a pod.
+    """Deny that a claim loses the pod that it was made for, also by the garbage collector, or gets a pod.
 
     The claim of a pod counts the devices that this pod got. With one that outlives its pod, or that others name, too, another pod
     could get larger ones. `before` is None at a creation, by a user who makes no claims for pods.
@@ -110,6 +110,6 @@ def borrowed_claims(
 
 
 def marked_for(metadata: Metadata) -> str:
-    """Return the uid of the pod for which the scheduler made the claim, or "" for another claim."""
+    """Return the uid of the pod that the scheduler made the claim for, or ""."""
     is_marked = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true"
     return owner_pod(metadata) if is_marked else ""

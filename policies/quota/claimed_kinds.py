@@ -1,6 +1,6 @@
 """Demand of the devices that one request of a ResourceClaim (DRA) may get: the least upper bound that its selectors leave.
 
-A request counts as the dearest kind of device that its DeviceClass, its own selectors and its amounts of capacity allow. Neither
+A request counts as the largest kind of device that its DeviceClass, its own selectors and its amounts of capacity allow. Neither
 taints nor present allocations reduce it, because they go. If no present kind matches, devices may come later (an autoscaler has
 the pool at zero), so each counts as a card of any class that the DeviceClass may have.
 """
@@ -52,7 +52,7 @@ class ClaimedKinds:
         self._reads_selectors = SelectorBounds(self._kinds).include(expressions)
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
-        """Return the indexes of the present kinds of which a device may serve the request."""
+        """Return the indexes of the present kinds whose devices may serve the request."""
         if id(request) in self._possible:
             return self._possible[id(request)][1]
         possible = frozenset(self.mapping.kinds_by_class.get(request.device_class_name, ()))

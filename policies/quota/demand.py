@@ -69,7 +69,7 @@ class UnclassifiedPods(Enum):
 class Demand(msgspec.Struct, frozen=True):
     """The demand of a pod or claim. `denials` deny a new one; a stored one counts as `vector` all the same.
 
-    `classes`: the names of the classes and families for which it counts. `because`: why it counts for them, in words.
+    `classes`: the classes and families that it counts for. `because`: why, in words.
     """
 
     vector: Vector
@@ -159,7 +159,7 @@ def resources_demand(
 
     @cache
     def largest_sum(resources: tuple[GPUResource, ...], on: frozenset[Card]) -> Fraction:
-        """Return the cards of all resources, each on the kind of card of which it needs most.
+        """Return the cards of all resources, each on the kind of card that it needs most of.
 
         A memory limit counts with the resource that it limits, not as cards of its own.
         """

@@ -39,7 +39,7 @@ QUOTA_EXCEEDED = Reason(
 QUOTA_CAN_NEVER_FIT = Reason("QuotaCanNeverFit", "the request exceeds the whole quota")
 
 MAX_CLASSES = 4
-"""Classes for which a denied pod is computed again; each takes up to 4 ms."""
+"""Classes that a denied pod is computed for again; each takes up to 4 ms."""
 LONGEST = 190
 """Characters of a denial, without the names of pod and team and the contact. With them it has some 300."""
 OUTER_LABELS = ("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/name")

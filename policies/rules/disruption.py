@@ -110,7 +110,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def may_keep_all(self) -> bool:
-        """Whether there is a number of pods of which none may be evicted."""
+        """Whether none of some number of pods may be evicted."""
         return self.max_unavailable is None or self.keeps_all(1)
 
     def keeps_all(self, pods: int) -> bool:

@@ -82,7 +82,6 @@ TOLERATED = (
 )
 REMOVE_TOLERATION = "remove the toleration or request a GPU"
 
-
 _exposed = partial(Finding, reason=EXPOSED_GPUS)
 _unread = partial(warning, reason=DEVICE_VARIABLE, message=UNREAD)
 

@@ -75,6 +75,8 @@ LEDGER_UNREACHABLE = Reason("LedgerUnreachable", "the ledger of the quota could 
 
 ID = "gpu-quota"
 TRY_AGAIN_SECONDS = 10.0
+MAX_WITHOUT_CLASS = 8
+"""Templates of one object that are said to need a class: to name these takes as long as to count all of the object's pods."""
 
 
 class OnLedgerError(Enum):
@@ -233,15 +235,8 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
     """Warn about a workload whose pods do not all fit the quota, or are not counted without a class."""
     ledger = context.ledger
     if ledger is not None:
-        for pods in workload.pods if options.mode is Mode.ENFORCE else ():
-            demand = pod_demand(pods.admitted, context, ledger.unclassified_pods)
-            for denial in demand.denials if not pods.denied else ():
-                if denial.reason is UNCLASSIFIED_POD:
-                    # Its pods are new, also those of a change.
-                    names = islice(class_pins(pods.pod, replace(context, is_update=False)), MAX_NAMES_LISTED)
-                    choices = either(*(Edit(ANNOTATION_PATH, name) for name in names))
-                    denied = replace(denial, severity=Severity.WARNING, choices=choices)
-                    yield denied.at(partial("{}.{}".format, pods.path), pods.located)
+        if options.mode is Mode.ENFORCE:
+            yield from islice(_without_class(workload, ledger, context), MAX_WITHOUT_CLASS)
         fit = fit_result(workload, ledger, context, is_stored=context.is_update)
         if fit is not None:
             yield from _fit_warning(fit, workload, ledger, options, context)
@@ -256,6 +251,17 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
         if context.lets_wait:
             is_behind = fit is None and ledger.pods_before and not context.is_update
             yield from line_advice(workload, context.resource_mapping, ledger.pods_before if is_behind else 0)
+
+
+def _without_class(workload: Workload, ledger: QuotaLedger, context: Context) -> Iterator[Finding]:
+    for pods in (each for each in workload.pods if not each.denied):
+        for denial in pod_demand(pods.admitted, context, ledger.unclassified_pods).denials:
+            if denial.reason is UNCLASSIFIED_POD:
+                # Its pods are new, also those of a change.
+                names = islice(class_pins(pods.pod, replace(context, is_update=False)), MAX_NAMES_LISTED)
+                choices = either(*(Edit(ANNOTATION_PATH, name) for name in names))
+                denied = replace(denial, severity=Severity.WARNING, choices=choices)
+                yield denied.at(partial("{}.{}".format, pods.path), pods.located)
 
 
 def _fit_warning(

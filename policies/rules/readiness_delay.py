@@ -58,7 +58,6 @@ STARTUP_PERIOD_SECONDS = 10
 DEFAULT_PERIOD_SECONDS = 10
 DEFAULT_FAILURE_THRESHOLD = 3
 
-
 PROBE = Json('{"httpGet": {"path": "/healthz", "port": 8080}}')
 """A probe for an example."""
 

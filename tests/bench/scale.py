@@ -66,7 +66,6 @@ _READ_BYTES = re.compile(
     re.MULTILINE,
 )
 
-
 _CALLS = re.compile(
     r'^apiserver_request_total\{.*group="gpu-admission\.dev".*verb="(GET|POST|PUT|PATCH|DELETE)".*\} (\S+)$',
     re.MULTILINE,

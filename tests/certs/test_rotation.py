@@ -127,7 +127,7 @@ def test_what_is_due(state: RotationState, after: dt.timedelta, want: list[str])
 @pytest.mark.parametrize(
     "fields", [{"upcoming": OTHER}, {"retired": (OTHER.certificate,)}], ids=["upcoming", "retired"]
 )
-def test_a_bundle_that_goes_missing_begins_the_wait_anew(fields: dict[str, Any]) -> None:
+def test_a_bundle_that_goes_missing_begins_the_wait_again(fields: dict[str, Any]) -> None:
     waiting = changed(**fields, since=NOW)
     missed = advanced(waiting, carried=False, after=3600 * SECOND)
     assert missed.since is None

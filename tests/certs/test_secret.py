@@ -81,7 +81,7 @@ def test_an_authority_that_is_lost_is_told(content: SecretContent, want: str, re
         {"retired": (OTHER.certificate,)},
     ),
 )
-def test_everything_else_is_made_anew(content: SecretContent, want: dict[str, Any]) -> None:
+def test_everything_else_is_made_again(content: SecretContent, want: dict[str, Any]) -> None:
     assert decode(content) == dataclasses.replace(STATE, **want)
 
 

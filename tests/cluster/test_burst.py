@@ -50,7 +50,7 @@ def gpu_pod(name: str) -> dict[str, object]:
 
 @pytest.fixture
 def fresh_webhook(plane: ControlPlane) -> Iterator[Webhook]:
-    """Serve and register anew for every burst: the API server has no connection yet, so it dials all of them at once."""
+    """Serve and register again for every burst: the API server has no connection yet, so it dials all of them at once."""
     client = plane.client()
     assert client.post("/api/v1/namespaces", {"metadata": {"name": "burst"}})[0] in {201, 409}
     with Webhook(plane) as webhook:

@@ -29,7 +29,6 @@ REFUSED = "half a GPU is rejected with our message"
 NOT_REFUSED = f"that an invalid pod is rejected: gpu-requests is not enforced in {NAMESPACE}"
 NOT_INJECTED = f"that injections persist: the policy of {NAMESPACE} injects nothing"
 
-
 POLICY = {
     "apiVersion": "gpu-admission.dev/v1alpha1",
     "kind": "GPUPolicy",

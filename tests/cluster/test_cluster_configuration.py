@@ -141,7 +141,7 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
         "the previous version stays in force:\nspec.rules.gpu-class.default: "
     )
     assert eventually(lambda: valid(controller) == ["gpu_admission_config_valid 0.0"])
-    refused = ("get", "events", "--field-selector", "reason=Refused", "-o", "jsonpath={..message}")
+    refused = ("get", "events", "--field-selector", "reason=Rejected", "-o", "jsonpath={..message}")
     kept = "the previous version stays in force: spec.rules.gpu-class.default: "
     assert eventually(lambda: kept in served.plane.kubectl(*refused).stdout)
     assert eventually(lambda: condition("GPUPolicy", "other").get("status") == "True")

@@ -46,7 +46,6 @@ OVERHEADS: dict[str, JSON] = {
     "with-cpu": {"cpu": "100m", "memory": "64Mi"},
 }
 
-
 DEVICE_CLASSES = ["gpu.nvidia.com", "mig.nvidia.com", "gpu.amd.com"]
 PER_CLASS = ".deviceclass.resource.k8s.io/devices"
 

@@ -160,7 +160,7 @@ def test_an_exempt_kind_counts_where_a_controller_made_the_pod(
     )
 
 
-def test_whoever_lifts_a_gate_has_to_have_pinned_the_pod(plane: ControlPlane) -> None:
+def test_a_gate_is_lifted_only_from_a_pod_that_is_pinned(plane: ControlPlane) -> None:
     stored(plane, "gated", pod(gpu_container(), schedulingGates=[{"name": "example.com/queue"}]), CHOSEN)
     path = f"/api/v1/namespaces/{CHOSEN}/pods/gated"
 

@@ -57,7 +57,7 @@ def test_a_typo_in_a_stored_policy(reviewed: ControlPlane) -> None:
     mistyped = {"prio": 3, "rules": {"gpu-request": LONG, "gpu-class": {"alowed": ["*"]}}}
 
     assert applied(reviewed, stored) == "gpupolicy.gpu-admission.dev/transcript created\n"
-    for name in ("transcript", "created-anew"):
+    for name in ("transcript", "created-again"):
         assert applied(reviewed, Document("GPUPolicy", name, mistyped)) == (
             f'The GPUPolicy "{name}" is invalid: \n'
             "* spec.prio: unknown field; did you mean priority?\n"

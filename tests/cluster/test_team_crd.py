@@ -42,7 +42,6 @@ WHOLE = {
     "contact": "#crd-leads",
 }
 
-
 CLASSES = [f"nvidia-class-{number:05}" for number in range(32)]
 LONGEST_HARD = {"classes": dict.fromkeys(CLASSES, 4000)}
 LONGEST_GUARANTEED = {

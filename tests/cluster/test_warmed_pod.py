@@ -1,6 +1,6 @@
 """What a real API server stores of a warmed pod beside what was applied is what docs/tenants/model-warming.md shows.
 
-UPDATE_DOCS=1 writes it anew.
+UPDATE_DOCS=1 writes it again.
 """
 
 import json

@@ -26,7 +26,7 @@ from tests.webhook.tools.fetch.servers import GSHandler, Handler, HubHandler, S3
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 USER = 65532
 
-# Everything is downloaded and compiled anew: two minutes on a busy machine.
+# Everything is downloaded and compiled again: two minutes on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 OFFLINE = re.compile(
     r"Temporary failure in name resolution|Failed to establish a new connection|NewConnectionError"

@@ -12,7 +12,7 @@ What each inline stands for is named above it. One GPU is held all the time, so 
   L1  no run is infinite
 
 What quota.pml checks is taken as given: who may create and delete a ledger, and when. Not modelled: what is held, the end of a period, at which a sum
-begins anew, and VerdictReason.BUDGET_SPENT, which compares the sum with what is granted.
+begins again, and VerdictReason.BUDGET_SPENT, which compares the sum with what is granted.
 */
 
 /* ---- Rules: each can be switched off with -D<RULE>=0 */

@@ -207,12 +207,12 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifndef FENCE_SLICES
 #define FENCE_SLICES 1
 #endif
-/* an allocated claim counts for its devices only once its pod is bound; without it: the binding fails, and the claim is allocated anew, and
+/* an allocated claim counts for its devices only once its pod is bound; without it: the binding fails, and the claim is allocated again, and
    larger: the quota is exceeded. Replayed: a_binding_fails */
 #ifndef EXACT_ONCE_BOUND
 #define EXACT_ONCE_BOUND 1
 #endif
-/* and only if it was generated for that pod; without it: the pod ends, and another one has the claim allocated anew, and larger: the quota
+/* and only if it was generated for that pod; without it: the pod ends, and another one has the claim allocated again, and larger: the quota
    is exceeded. Replayed: a_claim_is_used_by_one_pod_after_another */
 #ifndef EXACT_IF_GENERATED
 #define EXACT_IF_GENERATED 1
@@ -228,7 +228,7 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #define SHRINKS_BY_LIST 1
 #endif
 /* nobody takes a claim from the pod for which it was made; without it: its owner is removed, the pod ends, and another pod has the claim
-   allocated anew, and larger: the quota is exceeded. Replayed: a_claim_is_taken_from_its_pod */
+   allocated again, and larger: the quota is exceeded. Replayed: a_claim_is_taken_from_its_pod */
 #ifndef CLAIM_KEEPS_ITS_POD
 #define CLAIM_KEEPS_ITS_POD 1
 #endif
@@ -236,7 +236,7 @@ before a ledger names it as its catalogue version: a serve that does not know a 
 #ifndef COLLECTOR_KEEPS_ITS_POD
 #define COLLECTOR_KEEPS_ITS_POD 1
 #endif
-/* nobody gives a claim to a pod but who makes claims for pods; without it: a pod may name the claim before, and has it allocated anew, and
+/* nobody gives a claim to a pod but who makes claims for pods; without it: a pod may name the claim before, and has it allocated again, and
    larger, after the one that it was given to: the quota is exceeded. Replayed: a_claim_is_given_to_a_pod */
 #ifndef CLAIM_IS_GIVEN_TO_NO_POD
 #define CLAIM_IS_GIVEN_TO_NO_POD 1
@@ -644,7 +644,7 @@ byte had;                         /* and with these devices */
 bool owned = GENERATED;           /* pod 0 is the controller of the claim, and uses it as one that was made for it */
 bool named = !GENERATED;          /* another pod names the claim, and may use it whenever pod 0 does not */
 #define SMALL VECTOR(1, 0)
-#define IS_FINAL (bound && (LIVE(0) || GENERATED))   /* nobody allocates it anew */
+#define IS_FINAL (bound && (LIVE(0) || GENERATED))   /* nobody allocates it again */
 #define TAKES(o) (((o) == ALLOCATES && IS_FINAL) -> allocated : (shows[o] -> shows[o] : CREATED(o)))
 #define CHARGED(o) (((o) == ALLOCATES && GENERATED && bound && LIVE(0)) -> allocated : (shows[o] -> shows[o] : CREATED(o)))
 #else

@@ -62,7 +62,6 @@ LISTS_OF_A_PAGE = 4
 other kinds are written: a consistent list waits until the API server's cache has asked etcd for its revision, each 100 ms
 (`progressRequestPeriod` in `k8s.io/apiserver/pkg/storage/cacher/progress`). Pages after the first do not wait."""
 
-
 STALE_SECONDS = 150.0
 """Silence of a watch after which nothing that it shows is believed: two and a half intervals of bookmarks."""
 

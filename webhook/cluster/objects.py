@@ -93,7 +93,6 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 
-
 TRUE, FALSE = "True", "False"
 """Status of a condition."""
 

@@ -39,8 +39,7 @@ OLD = timedelta(seconds=3 * REFRESH_SECONDS)
 KEY = "capacity"
 """Of the ConfigMap's data."""
 
-
-MOST_KINDS = 16
+MAX_KINDS = 16
 """Kinds of nodes that are published of a class. The ConfigMap has 1 MiB, and a kind some 500 bytes."""
 
 
@@ -81,7 +80,7 @@ class AlikeNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The nodes of a class, and their GPUs in whole cards; only nodes that take pods have free ones.
 
-    pending: GPUs of pods without a node that only this class can take. alike: MOST_KINDS at most, those with the fewest taints
+    pending: GPUs of pods without a node that only this class can take. alike: MAX_KINDS at most, those with the fewest taints
     first, of these those with the most free GPUs.
     """
 
@@ -212,7 +211,7 @@ def _kinds(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNodes, .
         )
         for (labels, taints, is_ready, is_schedulable), alike in groups.items()
     )
-    return tuple(sorted(kinds, key=_order)[:MOST_KINDS])
+    return tuple(sorted(kinds, key=_order)[:MAX_KINDS])
 
 
 def _order(alike: AlikeNodes) -> tuple[object, ...]:

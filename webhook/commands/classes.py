@@ -32,7 +32,7 @@ def classes(
 ) -> None:
     """List the GPU classes, what is allowed and what is free.
 
-    Without --all, only classes that have nodes, or of which nodes can be made, are listed; where nodes cannot be read, those that
+    Without --all, only classes that have nodes, or may get nodes, are listed; where nodes cannot be read, those that
     quota, policy or documents name. Free are the whole cards that no pod requests on nodes that take pods.
 
     Exit codes: 0, or 2 if the cluster or the documents cannot be used.

@@ -29,7 +29,6 @@ HOURS_OF_YEAR = 365 * 24
 Command = Callable[..., Any]
 F = TypeVar("F", bound=Command)
 
-
 Completed = Callable[[click.Context, click.Parameter, str], list[str]]
 
 

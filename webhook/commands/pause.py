@@ -29,7 +29,6 @@ PAUSED_BY, PAUSED_AT, PAUSE_REASON = (
 SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 EVERYTHING = "*"
 
-
 _completed = options.completed_by(partial(options.object_names, path=RESOURCES[POLICY].path()))
 
 

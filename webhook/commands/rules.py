@@ -36,7 +36,6 @@ TYPE_NAMES: dict[Any, str] = {
     type(None): "null",
 }
 
-
 OF_NO_RULE = {
     LIMITS: "lists and texts of an object are no longer than a review can read; no policy changes that",
     LIMIT_RANGE: "a LimitRange of the namespace gives the pod GPUs, or rejects it; those who may write it can change that",

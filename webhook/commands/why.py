@@ -27,7 +27,7 @@ from webhook.tools.why.fit import format_requests
 from webhook.tools.why.problems import Problem, Problems, read_problems
 
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
-"""Answers for which the command exits with 0."""
+"""Answers that let the command exit with 0."""
 STYLES = {
     Answer.DENIED: "red",
     **dict.fromkeys((Answer.PENDING, Answer.GATED, Answer.WAITING, Answer.UNKNOWN), "yellow"),

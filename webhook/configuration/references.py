@@ -54,7 +54,7 @@ def check_references(
 
 
 def _may_be_defined(problem: Problem, place: DocumentLocation, kind: str, collected: DocumentSet) -> bool:
-    """Whether an invalid document of the kind may define the name or glob of which the problem says that nothing has it."""
+    """Whether an invalid document of the kind may define the name or glob that the problem calls unknown."""
     unread = collected.unreadable.get(kind)
     if not unread or kind != CLASS:  # a pattern of a resource mapping may define any name
         return bool(unread)

@@ -32,7 +32,7 @@ class Allocations:
 
     def __init__(self) -> None:
         self._kinds: dict[str, Kinds] = {}
-        """By uid of a claim with devices, of which one is known at least. Those of other drivers than GPUs' are not."""
+        """By uid of a claim with at least one known device. Devices of drivers without GPUs are not known."""
         self._pods: dict[str, str] = {}
         """By uid of a claim that has its devices for good: that of its pod."""
         self._reached = 0
@@ -85,7 +85,7 @@ class Allocations:
         return replace(claim, devices=before.devices) if before is not None and is_lost else claim
 
     def kinds(self, claim: ClaimRecord, pod: PodRecord | None) -> Kinds:
-        """Return the kinds of the devices for which a claim counts. Empty if it counts as it was admitted.
+        """Return the kinds of devices that a claim counts as. Empty if it counts as it was admitted.
 
         pod: the owner of the claim, if it is stored.
         """

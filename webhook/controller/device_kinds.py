@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from policies.gpus.device_kinds import NO_TAINTS, DeviceKind
 from policies.gpus.device_pools import Inventory
 from policies.gpus.device_slices import (
-    MOST_BYTES,
+    MAX_BYTES,
     are_too_many,
     combinations,
     device_kinds,
@@ -108,7 +108,7 @@ def to_publish(before: PublishedDevices, inventory: Inventory, now: datetime) ->
     for combination in inventory.nodes:
         gone.pop(frozenset(combination.items()), None)
     catalogue = device_kinds(kinds.values(), (*inventory.nodes, *map(dict, gone)))
-    taints = inventory.taints if len(msgspec.json.encode([*inventory.taints.values()])) <= MOST_BYTES else {}
+    taints = inventory.taints if len(msgspec.json.encode([*inventory.taints.values()])) <= MAX_BYTES else {}
     return PublishedDevices(
         kinds=tuple(
             PublishedKind(

@@ -47,13 +47,13 @@ PODS = "pods"
 class Admitted(msgspec.Struct, frozen=True):
     """The uids of the waiting pods that Kueue has admitted, and what it has admitted in their namespace.
 
-    `again`: after how many seconds it may be read anew for other pods that claim so. None if it was read now, or there are none:
+    `read_again_in`: seconds until it may be read for further pods that claim so. None if it was read now, or there are none:
     Kueue starts what it has admitted, which gives the line another turn.
     """
 
     uids: frozenset[str] = frozenset()
     amounts: Vector = {}
-    again: float | None = None
+    read_again_in: float | None = None
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class KueueAdmissions:
         read: _Read,
         late: float,
     ) -> Iterator[str]:
-        """Yield the uids of the pods for which their Workload has room; of none, if not all owners were read before `late`.
+        """Yield the uids of the pods whose Workload has room for them; of none, if not all owners were read before `late`.
 
         A pod that names no class may run on any, so it needs room on each.
         """

@@ -124,7 +124,7 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             return msgspec.structs.replace(before, conditions=unchanged)
         if ledger.quota_uid != record.uid:
             return None
-        amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_shown}
+        amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_of_dimensions}
         idle = self._gpu_use.shown(namespace) if self._gpu_use else None
         if idle is not None and idle.gpus is not None:
             amounts["idle"] = {GPUS: idle.gpus}

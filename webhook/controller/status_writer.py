@@ -45,7 +45,7 @@ class StatusWriter(Generic[Record]):
     path: "ClassVar[staticmethod[[str, str], str]]"
     reference: "ClassVar[staticmethod[[str, str], Regarding]]"
     with_event: tuple[str, ...] = ()
-    """The conditions of which an Event is written when they become True."""
+    """The conditions that cause an Event when they become True."""
 
     def __init__(
         self,

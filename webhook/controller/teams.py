@@ -25,7 +25,6 @@ log = logging.getLogger("gpu_admission.controller")
 
 TEAMS = Resource(f"/apis/{API_VERSION}", TEAM_PLURAL)
 
-
 DELETED_SECONDS = 5.0
 """A GPUQuota or ClusterGPUQuota that was deleted stays in force for so long. `kubectl replace --force` makes it again, and then
 nobody has started. `kubectl` needs some 0.2 s for that, and tools that reconcile need seconds."""

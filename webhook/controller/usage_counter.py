@@ -204,7 +204,7 @@ class UsageCounter:
             used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone, idle)
             spending = ledger.spending
             if self._is_silent:
-                # A history that begins now would take what was stored before the silence for what is stored now.
+                # A history that begins now would show the objects from before the silence as those of now.
                 self.sums.forget_histories()
             else:
                 spending = self.sums.spending(namespace, unclassified_pods, ledger)

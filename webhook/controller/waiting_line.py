@@ -44,9 +44,9 @@ PUT_BACK = (
 """`serve` puts it back for every other user, so that a second apply of a manifest does not remove it."""
 CHANGED = "limit the mutating webhook that changes pods to their creation: one that exists must keep its fields; it wrote {}"
 _UNCHANGEABLE = "pod updates may not change fields"
-"""Of the API server's message of fields that differ (`ValidatePodUpdate` of Kubernetes). A list in a webhook's looks alike."""
+"""Begins the API server's list of changed fields (`ValidatePodUpdate` of Kubernetes). Webhooks may send such lists, too."""
 _DIFFERENCE = re.compile("(?m)^[-+] .+")
-"""Fields of the stored pod and of the new one in this message."""
+"""A changed field in this list: of the stored pod (-), and of the new one (+)."""
 
 
 class _Aside(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class WaitingLine:
     def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn | None:
         """Return the ledger with what is held for the next pods in line; None if nobody waits, or it cannot be decided.
 
-        `ledger` was just counted. Only pods of that count take part: what is held for a pod that a count lacks is removed.
+        `ledger` was just counted. Only pods in that count take part: a count removes what is held for other pods.
         """
         waiting = self._waiting(namespace, ledger, in_team=False)
         if waiting is None:
@@ -110,7 +110,7 @@ class WaitingLine:
     def take_team_turn(self, team_ledgers: TeamLedgers, namespaces: Iterable[str]) -> TeamTurn:
         """Return the ledgers of a team with what is held for the next pods in line.
 
-        `namespaces` were just counted. Others take no part.
+        `namespaces` are those that were just counted. Pods of others take no part.
         """
         waiting_by_namespace = {
             namespace: waiting
@@ -148,8 +148,8 @@ class WaitingLine:
         if any(not gang.size for gang in gangs.values()):
             self._reconcile_later(namespace, self._gangs.seconds_to_read(namespace))
         admitted = self._kueue.of(namespace, pods, ledger.reservations.lifts)
-        if admitted.again is not None:
-            self._reconcile_later(namespace, admitted.again)
+        if admitted.read_again_in is not None:
+            self._reconcile_later(namespace, admitted.read_again_in)
         waiters = [
             Waiter(
                 uid=pod.uid,
@@ -170,7 +170,7 @@ class WaitingLine:
         return _Waiting(pods, demands, line)
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
-        """Remove the gates of these pods, in other threads, unless that returns something true before."""
+        """Remove the gates of these pods, in other threads; of no pod once `unless` returns something true."""
         pods = {pod.uid: pod for pod in self._usage_cache.waiting(namespace)}
         with self._lock:
             lifted = self._lifted.get(namespace, {})
@@ -195,8 +195,8 @@ class WaitingLine:
     ) -> tuple[dict[str, str], dict[str, Gang]]:
         """Return the key of the gang of each pod that waits, by uid, and these gangs by key, with all of their pods.
 
-        A gang of which a pod of the same owner has succeeded has started: what takes the place of a failed one is alone. If all
-        have failed or are being deleted, all come again.
+        A gang has started if one of its pods runs, or one of the same owner has succeeded. Then a pod that replaces a failed one
+        waits alone. If all have failed or are being deleted, the gang waits again.
         """
         if not any(pod.gang_source for pod in waiting):
             return {}, {}
@@ -211,10 +211,10 @@ class WaitingLine:
             if known is not None:
                 keys[pod.uid] = known.key
                 gang = gangs.get(known.key, Gang(known.size))
-                has_started = (
+                has_begun = (
                     not pod.is_deleted if pod.holds_quota else pod.has_succeeded and pod.holder in holders
                 )
-                gangs[known.key] = Gang(known.size, gang.running + has_started)
+                gangs[known.key] = Gang(known.size, gang.running + int(has_begun))
         return keys, gangs
 
     def _obstacle(self, pod: PodRecord, gang: Gang | None) -> Standing | None:
@@ -255,7 +255,7 @@ class WaitingLine:
             # It has changed or gone, and the watch will show it.
             self._reconcile_later(pod.namespace, FIRST_PAUSE)
         except (errors.Invalid, errors.Forbidden) as error:
-            # The pod has changed, or the API server just started and knows no roles yet. What admission denies, it denies twice.
+            # Try twice: the pod may have changed, or the API server just started and knows no roles. Admission denies it again.
             before = self._aside.get(pod.uid)
             if before is not None and before.version == pod.version:
                 self._stand_aside(pod, _problem(error), pod.version)
@@ -302,7 +302,7 @@ def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:
 
 
 def _problem(error: errors.ApiError) -> str:
-    """Return what to do about a denial. Where fields differ a mutating webhook wrote them: our patch removes only a gate."""
+    """Return what to do about a denial. A mutating webhook wrote the fields that differ: our patch only removes a gate."""
     differences = _DIFFERENCE.findall(str(error)) if _UNCHANGEABLE in str(error) else ()
     if not differences:
         return str(error)

@@ -1,4 +1,4 @@
-"""The work queue of the controller, for any number of workers. Names for which somebody waits come first, up to a rate.
+"""The work queue of the controller, for any number of workers. Names that somebody waits for come first, up to a rate.
 
 A name is that of a namespace, or of the object of a team. A group is the names whose ledgers stand in one GPUQuotaLedger, and has
 its name. A worker that takes one name of a group takes all that are due, and counts them in one write. A group rests after that,
@@ -26,7 +26,7 @@ class WorkItem(msgspec.Struct, frozen=True):
 class WorkQueue:
     """Names with the times at which they are due. Hurried names come before other names that are due.
 
-    A name is queued once, for the earliest time for which it was added. Only one worker at a time has a group, or a name whose
+    A name is queued once, for the earliest time that was asked for. Only one worker at a time has a group, or a name whose
     group changes. If a name is added meanwhile, it comes again afterwards.
 
     `group_of` returns the group of a name, the name itself if it has none. When a worker has taken names of a group, the others

@@ -18,35 +18,35 @@ from webhook.evaluation.queue_gate import line_of
 
 
 def evaluate_creation(
-    by: Evaluator, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
+    evaluator: Evaluator, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
 ) -> list[Decision]:
     """Return what both phases decide on a pod that is created now. Duplicate findings are dropped.
 
     A pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
     """
-    if too_long := by.too_long(policy, pod):
+    if too_long := evaluator.too_long(policy, pod):
         return [too_long]
-    submitted, is_unwanted = pod, waits(pod) and by.lets_wait(policy) is False
+    submitted, is_unwanted = pod, waits(pod) and evaluator.lets_wait(policy) is False
     pod = without_gate(pod) if is_unwanted else pod
     creation = Creation(Phase.MUTATE, policy, by_daemonset)
-    mutated = replace(by.evaluate(creation, pod), request=None)
+    mutated = replace(evaluator.evaluate(creation, pod), request=None)
     if is_unwanted:
         mutated = without_line(mutated, submitted, Phase.MUTATE)
-    final = by.with_limit_range_defaults(policy, mutated.pod or pod)
-    validated = by.evaluate(replace(creation, phase=Phase.VALIDATE), final)
+    final = evaluator.with_limit_range_defaults(policy, mutated.pod or pod)
+    validated = evaluator.evaluate(replace(creation, phase=Phase.VALIDATE), final)
     if counted:
         line = line_of(final, by_daemonset=by_daemonset)
-        nodes = by.facts.named_nodes()
-        demand = quota_request_for_pod("review", final, None, by.configuration, nodes, line=line)
-        validated = by.reserve(validated, demand)
-    by_limits = by.with_helpful_choices(by.by_limit_ranges(policy, final), creation, pod)
+        nodes = evaluator.facts.named_nodes()
+        demand = quota_request_for_pod("review", final, None, evaluator.configuration, nodes, line=line)
+        validated = evaluator.reserve(validated, demand)
+    by_limits = evaluator.with_helpful_choices(evaluator.by_limit_ranges(policy, final), creation, pod)
     validated = validated.with_findings(by_limits.findings(Outcome.DENIED), Mode.ENFORCE)
     rest = not_repeated(validated.violations, mutated.violations)
     return [mutated, replace(validated, violations=tuple(rest))]
 
 
 def evaluate_template(
-    by: Evaluator,
+    evaluator: Evaluator,
     policy: EffectivePolicy,
     kind: str,
     pod: Pod,
@@ -58,12 +58,12 @@ def evaluate_template(
 
     `owner`: the object with the template, or the one inside it that makes the pods. `is_partial`: it has only a part of them.
     """
-    if too_long := by.too_long(policy, pod):
+    if too_long := evaluator.too_long(policy, pod):
         return too_long
     creation = Creation(Phase.TEMPLATE, policy, kind == "DaemonSet", owner)
-    decision = by.evaluate(creation, pod)
-    by_limits = by.by_limit_ranges(policy, decision.pod or pod, is_partial=is_partial)
-    by_limits = by.with_helpful_choices(by_limits, creation, pod)
+    decision = evaluator.evaluate(creation, pod)
+    by_limits = evaluator.by_limit_ranges(policy, decision.pod or pod, is_partial=is_partial)
+    by_limits = evaluator.with_helpful_choices(by_limits, creation, pod)
     return decision.with_findings(by_limits.findings(Outcome.DENIED), Mode.ENFORCE)
 
 

@@ -72,7 +72,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     answer_holds: Callable[[], bool] = lambda: True
     """Whether the decision still holds when the answer is written. If not, decide again."""
     queue_outcome: Callable[[QuotaRequest], ReservationOutcome | None] | None = None
-    """Returns the verdict for which a new pod has to wait in line, if it has to. None where nothing will be stored."""
+    """Returns the verdict that makes a new pod wait in line; None if it need not wait. None where nothing will be stored."""
     tries_choices: bool = True
     """Whether choices of findings are tried. False in such a trial."""
 
@@ -194,7 +194,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return decision if is_update else within_quota(decision)
 
     def _within_quota(self, creation: Creation, pod: Pod, decision: Decision) -> Decision:
-        """Return the decision on a new pod with those choices of warnings for which the quota has room now.
+        """Return the decision on a new pod with those choices of warnings that the quota has room for now.
 
         Equal pods share a decision; each meets another usage. A controller does not read the answer to its new pod: no ledger is
         read for it. Where nothing will be stored, people read it.
@@ -217,7 +217,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return ReadOnlyQuota(ledger, self.configuration, is_unused=is_unused, has_controller=is_led)
 
     def trial(self) -> Self:
-        """Return what tries choices, in at most half of the time that is left."""
+        """Return an evaluator that tries choices, in at most half of the time that is left."""
         return replace(self, tries_choices=False, deadline=(monotonic() + self.deadline) / 2)
 
     def with_helpful_choices(
@@ -249,19 +249,19 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         limits: the LimitRanges then; None for those of the namespace. quota: None for the unused one. asks_quota: false for a pod
         that rules deny, whose review reads no ledger.
         """
-        by, phase, policy = self, creation.phase, creation.policy
+        evaluator, phase, policy = self, creation.phase, creation.policy
         if limits is not None:
-            by = replace(self, facts=replace(self.facts, limits_of=lambda _namespace: limits))
+            evaluator = replace(self, facts=replace(self.facts, limits_of=lambda _namespace: limits))
         pod = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
-        pod = by.with_limit_range_defaults(policy, pod)
+        pod = evaluator.with_limit_range_defaults(policy, pod)
         is_template = phase is Phase.TEMPLATE
-        first = by.evaluate(creation if is_template else replace(creation, phase=Phase.MUTATE), pod)
+        first = evaluator.evaluate(creation if is_template else replace(creation, phase=Phase.MUTATE), pod)
         yield first.violations
-        yield by.by_limit_ranges(policy, first.pod or pod).violations
+        yield evaluator.by_limit_ranges(policy, first.pod or pod).violations
         if is_template:
             return
         admitted = first.pod or pod
-        yield by.evaluate(replace(creation, phase=Phase.VALIDATE), admitted).violations
+        yield evaluator.evaluate(replace(creation, phase=Phase.VALIDATE), admitted).violations
         if asks_quota:
             quota = quota or self._tried_quota(policy, self._ledger(policy), is_unused=True)
             yield self._by_quota(policy, quota, admitted).violations
@@ -320,7 +320,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
 
     def check_claim_template(self, policy: EffectivePolicy, template: ResourceClaimTemplate) -> Decision:
-        """Return the decision on a template, of which claims are made that no rule checks again.
+        """Return the decision on a template. No rule checks the claims that are made from it.
 
         In every mode it warns of claims that can never fit.
         """
@@ -408,7 +408,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def _found_within(
         self, policy: EffectivePolicy, request: QuotaRequest, quota: ReadOnlyQuota
     ) -> Callable[..., Iterator[tuple[Violation, ...]]]:
-        """Return what finds what is wrong with a new pod, also by this quota."""
+        """Return a function that yields the violations of a new pod, also by this quota."""
         creation = Creation(Phase.VALIDATE, policy, request.controlled_by.startswith("DaemonSet/"))
         return partial(self.trial().findings_by_phase, creation, quota=quota)
 

@@ -1,4 +1,4 @@
-"""Removes choices of warnings for which the quota has no room now. Until then they were tried as if the quota was unused."""
+"""Removes choices of warnings that the quota has no room for now. Until then they were tried as if the quota was unused."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice

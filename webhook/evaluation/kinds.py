@@ -11,4 +11,4 @@ CLAIM_SPECS = {CLAIM: ("spec",), CLAIM_TEMPLATE: ("spec", "spec")}
 ADVISED = frozenset({RESOURCE_QUOTA, LIMIT_RANGE, CLAIM_TEMPLATE})
 """Kinds, with their API groups, that may get a warning: their author would not see the effect. Rules may deny templates."""
 VALIDATED_ITSELF = frozenset({RESOURCE_QUOTA, LIMIT_RANGE})
-"""Kinds of which we say what the API server rejects."""
+"""Kinds whose findings say what the API server rejects."""

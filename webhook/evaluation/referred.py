@@ -65,7 +65,7 @@ class ReferredObjects:
 
     def _has_gpus(self, key: tuple[str, str], data: Any) -> bool:
         mapping, kinds = self._configuration.resource_mapping, self._configuration.workload_kinds
-        with suppress(msgspec.ValidationError):  # said of that object itself
+        with suppress(msgspec.ValidationError):  # the review of that object says so
             _, pods = workload_pods(kinds, *key, msgspec.Raw(msgspec.json.encode(data)))
             requests = any(mapping.pod_requests_gpus(pod) for _, pod in pods)
             return requests or bool(unread_gpus(*key, data, pods, mapping, kinds))

@@ -23,14 +23,14 @@ from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Vio
 
 MAX_TRIED = 48
 """Edited pods of one decision that are tried. Each takes some 0.5 ms, of 30 resources 5 ms. No other choice is offered."""
-MOST_BYTES = 32 * 1024
+MAX_BYTES = 32 * 1024
 """Of all edited pods of one decision, in JSON."""
-MOST_AMOUNTS = 128
+MAX_AMOUNTS = 128
 """Extended resources of all edited pods of one decision."""
 FEW = 8
 """If fewer choices than this could be tried, and not all, because the pod is so long, they are offered as the rules made them."""
 
-MOST_DEMANDS = 3
+MAX_DEMANDS = 3
 """Trials of what a question leads to; each but the last may bring another demand."""
 
 PhasesOf = Callable[[Pod], Iterable[Iterable[Violation]]]
@@ -98,8 +98,8 @@ def _asking(violation: Violation, before: Kinds, pod: Pod, phases_of: PhasesOf) 
 
 
 def _completed(change: Change, rule: str, before: Kinds, pod: Pod, phases_of: PhasesOf) -> Change:
-    """Return the change with the edits that other rules then demand; () if that takes more than MOST_DEMANDS rounds."""
-    for _ in range(MOST_DEMANDS):
+    """Return the change with the edits that other rules then demand; () if that takes more than MAX_DEMANDS rounds."""
+    for _ in range(MAX_DEMANDS):
         denials = denials_with(edits, pod, phases_of) if (edits := edits_of(change)) else ()
         new = [each for each in denials if each.rule != rule and not before[_kind(each), Outcome.DENIED]]
         if not new:
@@ -110,14 +110,14 @@ def _completed(change: Change, rule: str, before: Kinds, pod: Pod, phases_of: Ph
 
 def most_trials(pod: Pod, length: int) -> int:
     """Return how many edited pods of one decision may be tried. `length`: of the pod in JSON."""
-    return min(MAX_TRIED, MOST_BYTES // length, MOST_AMOUNTS // (_extended_resources(pod) or 1))
+    return min(MAX_TRIED, MAX_BYTES // length, MAX_AMOUNTS // (_extended_resources(pod) or 1))
 
 
 def denials_with(edits: Edits, pod: Pod, phases_of: PhasesOf) -> list[Finding]:
     """Return what denies the pod with the edits. Empty where no time is left to try, or the pod is too long."""
     try:
         text = msgspec.json.encode(pod)
-        edited = edited_pod(msgspec.json.decode(text), edits) if len(text) <= MOST_BYTES else None
+        edited = edited_pod(msgspec.json.decode(text), edits) if len(text) <= MAX_BYTES else None
         phases = phases_of(edited) if edited is not None else ()
         return [each.finding for phase in phases for each in phase if each.outcome is Outcome.DENIED]
     except (msgspec.MsgspecError, DeadlineExceeded):

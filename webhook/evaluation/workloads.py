@@ -28,7 +28,7 @@ from webhook.evaluation.creation import evaluate_template
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.referred import ReferredObjects
-from webhook.evaluation.tried_choices import MOST_BYTES
+from webhook.evaluation.tried_choices import MAX_BYTES
 from webhook.workloads import references
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.counts import stage_field
@@ -41,7 +41,7 @@ from webhook.workloads.train_jobs import TRAIN_JOB, with_runtime
 from webhook.workloads.unread import quota_findings, unread_gpus
 
 MAX_TRIED = 4
-"""Templates of one object of which the choices of findings are tried."""
+"""Templates of one object whose findings have their choices tried."""
 TEMPLATE_FINDINGS = 40
 """Findings of the templates of one object, after which the others are not evaluated. kubectl shows some 30 warnings at most."""
 
@@ -73,7 +73,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def admitted(self) -> Pod:
-        """The pod with what the rules add; of a template, to what is known of its pods."""
+        """The pod with what the rules add. Of a template, only what is known of its pods."""
         return self.decisions[0].pod or self.submitted
 
     @property
@@ -82,31 +82,38 @@ class EvaluatedPod(msgspec.Struct, frozen=True, dict=True):
 
 
 def evaluate_workload(
-    by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], document: msgspec.Raw, *, is_update: bool
+    evaluator: Evaluator,
+    policy: EffectivePolicy,
+    key: tuple[str, str],
+    document: msgspec.Raw,
+    *,
+    is_update: bool,
 ) -> tuple[list[EvaluatedPod], list[Decision]]:
     """Return the templates with the decision on each, and the decisions on the object. `key`: its group and kind."""
-    configuration, kind = by.configuration, key[1]
+    configuration, kind = evaluator.configuration, key[1]
     data, places = workload_pods(configuration.workload_kinds, *key, document)
-    pods = _templates(by, policy, kind, places)
+    pods = _templates(evaluator, policy, kind, places)
     workload_kind = configuration.workload_kinds.get(key)
-    whole = with_referred(by, policy, key, data, pods)
-    workload = as_workload(configuration.workload_kinds, key, policy.namespace, whole)
-    advice = [by.check_workload(policy, workload, is_update=is_update)]
-    if by.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MOST_BYTES:
-        tried = partial(templates_of, by.trial(), policy, key)
+    completed = with_referred(evaluator, policy, key, data, pods)
+    workload = as_workload(configuration.workload_kinds, key, policy.namespace, completed)
+    advice = [evaluator.check_workload(policy, workload, is_update=is_update)]
+    if evaluator.tries_choices and len(pods) <= MAX_TRIED and memoryview(document).nbytes <= MAX_BYTES:
+        tried = partial(templates_of, evaluator.trial(), policy, key)
         advice = [_without_denied_choices(each, pods, data, tried) for each in advice]
     mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
     unread = unread_gpus(*key, data, places, mapping, kinds)
     quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
-    of_object = (*unread, *quotas, *lost_fields(data), *whole.findings)
-    advice.append(Decision.of_findings(policy, of_object, Mode.WARN))
+    advice.append(Decision.of_findings(policy, (*unread, *quotas, *completed.findings), Mode.WARN))
+    lost = (each for each in lost_fields(data) if policy.in_force(each.rule, evaluator.now))
+    mode = Mode.WARN if policy.paused_until_at(evaluator.now) is None else Mode.AUDIT
+    advice.append(Decision.of_findings(policy, lost, mode))
     return pods, advice
 
 
 class CompletedWorkload(msgspec.Struct, frozen=True):
-    """An object, as plain data, and its pods, with what the objects say that it names, and warnings of what stands only there.
+    """An object, as plain data, and its pods, completed by the objects that it names.
 
-    completed_by: as in Workload.
+    findings: warnings of those objects that have GPUs, or are not known. completed_by: the object that gives pods, in words.
     """
 
     data: Any
@@ -116,40 +123,44 @@ class CompletedWorkload(msgspec.Struct, frozen=True):
 
 
 def with_referred(
-    by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any, pods: Sequence[EvaluatedPod]
+    evaluator: Evaluator,
+    policy: EffectivePolicy,
+    key: tuple[str, str],
+    data: Any,
+    pods: Sequence[EvaluatedPod],
 ) -> CompletedWorkload:
-    """Return the object and its pods with what is known of the objects that it names."""
-    configuration = by.configuration
+    """Return the object and its pods, completed by what is known of the objects that it names."""
+    configuration = evaluator.configuration
     names = list(references.referred(configuration.workload_kinds, key, policy.namespace, data))
     if not names:
         return CompletedWorkload(data, pods)
-    others = ReferredObjects(by.facts, configuration, policy.namespace)
-    whole, completed_by = data, ""
+    others = ReferredObjects(evaluator.facts, configuration, policy.namespace)
+    completed, completed_by = data, ""
     for name in names:
         if key == TRAIN_JOB and (runtime := others.find(name)):
-            whole, completed_by = with_runtime(whole, runtime), f"{name.kind} {name.name}"
+            completed, completed_by = with_runtime(completed, runtime), f"{name.kind} {name.name}"
         elif name.reference.gives and (other := others.find(name)):
-            whole = references.with_given_values(name.reference, whole, other)
+            completed = references.with_given_values(name.reference, completed, other)
     try:
-        pods = templates_of(by.trial(), policy, key, whole) if whole is not data else pods
-    except msgspec.ValidationError:  # said of that object itself
-        whole, completed_by = data, ""
+        pods = templates_of(evaluator.trial(), policy, key, completed) if completed is not data else pods
+    except msgspec.ValidationError:  # the review of that object says so
+        completed, completed_by = data, ""
     requests = any(configuration.resource_mapping.pod_requests_gpus(pod.submitted) for pod in pods)
-    unanswered = (
+    not_completed = (
         name
         for name in names
         if name.reference.further or not requests or (name.reference.gives and others.find(name) is None)
     )
-    return CompletedWorkload(whole, pods, tuple(others.findings(unanswered)), completed_by)
+    return CompletedWorkload(completed, pods, tuple(others.findings(not_completed)), completed_by)
 
 
 def templates_of(
-    by: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any
+    evaluator: Evaluator, policy: EffectivePolicy, key: tuple[str, str], data: Any
 ) -> list[EvaluatedPod]:
     """Return the templates of a workload, as plain data, with the decision on each."""
     document = msgspec.Raw(msgspec.json.encode(data))
-    _, places = workload_pods(by.configuration.workload_kinds, *key, document)
-    return _templates(by, policy, key[1], places)
+    _, places = workload_pods(evaluator.configuration.workload_kinds, *key, document)
+    return _templates(evaluator, policy, key[1], places)
 
 
 def _without_denied_choices(
@@ -182,7 +193,7 @@ def _denials(pods: Iterable[EvaluatedPod]) -> Counter[tuple[str, str]]:
 
 
 def evaluate_autoscaler(
-    by: Evaluator,
+    evaluator: Evaluator,
     policy: EffectivePolicy,
     key: tuple[str, str],
     data: Any,
@@ -192,23 +203,23 @@ def evaluate_autoscaler(
     is_update: bool,
 ) -> Decision:
     """Return the decision on an autoscaler, as plain data, by the `stored` object that it scales."""
-    kinds = by.configuration.workload_kinds
+    kinds = evaluator.configuration.workload_kinds
     scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
-    pods = tuple(readable(_templates(by, policy, scales.kind, places)))
+    pods = tuple(pods_for_rules(_templates(evaluator, policy, scales.kind, places)))
     target = Workload(scales.group, scales.kind, policy.namespace, scaled, pods)
     workload = Workload(*key, policy.namespace, data, (), target)
-    return by.check_workload(policy, workload, is_update=is_update)
+    return evaluator.check_workload(policy, workload, is_update=is_update)
 
 
 def _templates(
-    by: Evaluator, policy: EffectivePolicy, kind: str, places: Iterable[tuple[PodPlace, Pod]]
+    evaluator: Evaluator, policy: EffectivePolicy, kind: str, places: Iterable[tuple[PodPlace, Pod]]
 ) -> list[EvaluatedPod]:
-    """Decide on each template, until there are TEMPLATE_FINDINGS; where they are denied, until one is."""
+    """Decide on each template until there are TEMPLATE_FINDINGS, and, if the policy denies templates, until one is denied."""
     pods: list[EvaluatedPod] = []
     findings, is_enough = 0, policy.templates is not TemplateMode.ENFORCE
-    for number, (written, template) in enumerate(places):
-        place, pod = with_default_amounts(by, policy, written, template)
-        deciding = by if number < MAX_TRIED else replace(by, tries_choices=False)
+    for index, (written, template) in enumerate(places):
+        place, pod = with_default_amounts(evaluator, policy, written, template)
+        deciding = evaluator if index < MAX_TRIED else replace(evaluator, tries_choices=False)
         decision = evaluate_template(deciding, policy, kind, pod, place.owner, is_partial=place.is_partial)
         decision = decision.located(place.path_in_object, place.path_of_edit)
         pods.append(EvaluatedPod(place, pod, (decision,)))
@@ -220,10 +231,10 @@ def _templates(
 
 
 def with_default_amounts(
-    by: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod
+    evaluator: Evaluator, policy: EffectivePolicy, place: PodPlace, pod: Pod
 ) -> tuple[PodPlace, Pod]:
     """Return a pod with the amounts that LimitRanges give it; a part of a pod unchanged, because they are not known for it."""
-    if place.is_partial or (admitted := by.with_limit_range_defaults(policy, pod)) is pod:
+    if place.is_partial or (admitted := evaluator.with_limit_range_defaults(policy, pod)) is pod:
         return place, pod
     amounts: list[tuple[Parts, Any]] = [
         (path_parts(f"{new.path}.resources.{kind}[{name}]"), amount)
@@ -232,26 +243,29 @@ def with_default_amounts(
         for name, amount in getattr(new.container, kind).items()
         if name not in getattr(old.container, kind)
     ]
-    listed = (("metadata", "annotations", DEFAULTS_ANNOTATION), admitted.annotations.get(DEFAULTS_ANNOTATION))
-    return replace(place, data=with_edits(place.data, [*amounts, listed])), admitted
+    annotation = (
+        ("metadata", "annotations", DEFAULTS_ANNOTATION),
+        admitted.annotations.get(DEFAULTS_ANNOTATION),
+    )
+    return replace(place, data=with_edits(place.data, [*amounts, annotation])), admitted
 
 
 def as_workload(
     kinds: WorkloadKinds,
     key: tuple[str, str],
     namespace: str,
-    whole: CompletedWorkload,
+    completed: CompletedWorkload,
     target: Workload | None = None,
 ) -> Workload:
     """Return an object for rules, with its readable pods."""
-    kind, data = kinds.get(key), whole.data
+    kind, data = kinds.get(key), completed.data
     return Workload(
         *key,
         namespace,
         data,
-        tuple(readable(whole.pods)),
+        tuple(pods_for_rules(completed.pods)),
         target,
-        completed_by=whole.completed_by,
+        completed_by=completed.completed_by,
         is_one_gang=kind is not None and starts_together(kind, data),
         serve_config=serve_config(*key, data),
         deadline=first_deadline(kind, data) if kind else "",
@@ -260,7 +274,7 @@ def as_workload(
     )
 
 
-def readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
+def pods_for_rules(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
     """Yield the pods of templates, without those that are too long to be read."""
     for pod in pods:
         place, admitted = pod.place, pod.decisions[0].pod

@@ -19,7 +19,6 @@ log = logging.getLogger("gpu_admission.quota")
 ATTEMPTS = 5
 _SECONDS = 5.0
 
-
 _SPENDING = msgspec.json.Decoder(Spending)
 
 

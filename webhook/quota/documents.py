@@ -22,7 +22,6 @@ from webhook.configuration.documents import API_VERSION, QUOTA
 
 PLURAL = "gpuquotas"
 
-
 READY, EXCEEDED, STALE = "Ready", "Exceeded", "Stale"
 BUDGET_SPENT, BUDGET_LOW = "BudgetSpent", "BudgetLow"
 """A condition only of quotas with a budget."""

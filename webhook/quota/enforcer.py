@@ -25,7 +25,7 @@ from webhook.quota.batcher import NAMESPACES_REMEMBERED, RequestOf, ReservationB
 MAX_WAITING, MAX_WAITING_OF_NAMESPACE = 8, 4
 """Maximum number of reviews that wait for a count, of all namespaces and of one. Each takes one of the 32 threads."""
 READ_SECONDS = 0.1
-"""Seconds between two reads of a ledger for which a review waits."""
+"""Seconds between two reads of a ledger that a review waits for."""
 COUNT_SECONDS, SKIP_SECONDS = 10.0, 60.0
 """A count takes some 3 s. If a quota has none COUNT_SECONDS after a review first met it, no review waits for it until
 SKIP_SECONDS have passed."""
@@ -72,7 +72,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
 
     def queue_outcome(self, quota_request: QuotaRequest) -> ReservationOutcome | None:
         """Return the outcome if it makes a new pod wait in line. None if the pod need not wait, or cannot."""
-        if quota_request.takes_nothing or self.enforcer.batcher.no_quota.holds(self.namespace):
+        if quota_request.takes_nothing or self.enforcer.batcher.no_quota.is_current(self.namespace):
             return None
         try:
             outcome = self._decide_once_counted(self.enforcer.batcher.copy, quota_request)
@@ -86,7 +86,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         counts = quota_request.is_enforced and not (self.dry_run or quota_request.takes_nothing)
-        if self.enforcer.batcher.no_quota.holds(self.namespace):  # true of most namespaces
+        if self.enforcer.batcher.no_quota.is_current(self.namespace):  # true of most namespaces
             self.admits_without_quota = counts
             self.enforcer.batcher.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
@@ -111,7 +111,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
         """Whether the answer is still right: no quota was counted since the review found none."""
         admits_without_quota = self.admits_without_quota
         self.admits_without_quota = False  # unless the review is evaluated again and finds none
-        return not admits_without_quota or self.enforcer.batcher.no_quota.holds(self.namespace)
+        return not admits_without_quota or self.enforcer.batcher.no_quota.is_current(self.namespace)
 
     def _decide_once_counted(
         self, decide: Callable[[str, RequestOf, float], ReservationOutcome], quota_request: QuotaRequest
@@ -152,7 +152,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
 
     @cached_property
     def _ledger(self) -> QuotaLedger | None:
-        if self.enforcer.batcher.no_quota.holds(self.namespace):
+        if self.enforcer.batcher.no_quota.is_current(self.namespace):
             return None
         try:
             # Advice takes at most half of the time: the decision needs the rest.

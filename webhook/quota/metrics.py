@@ -101,7 +101,7 @@ class LedgerCollector(Collector):
                     unknown.add_metric(
                         (namespace, key), float(gpu_hours(ledger.spending.unknown.get(key, 0)))
                     )
-            held = ledger.reserved_shown
+            held = ledger.reserved_of_dimensions
             for key in ledger.dimensions:
                 if ledger.used is not None:
                     used.add_metric((namespace, key), float(ledger.used.get(key, 0)))

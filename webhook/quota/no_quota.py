@@ -31,7 +31,7 @@ class NoQuota:
         self._found: dict[str, tuple[float, int]] = {}  # when the read began, and the epoch known then
 
     def read(self) -> None:
-        """Read the epoch. If that fails, what was read before holds until it is too old."""
+        """Read the epoch. If that fails, the last read counts until it is too old."""
         begun = self._clock()
         with contextlib.suppress(LedgerError):
             self._shown = self._read_epoch(NO_QUOTA_SECONDS), begun
@@ -46,10 +46,10 @@ class NoQuota:
             self._found.clear()
         self._found[namespace] = begun, epoch
 
-    def holds(self, namespace: str) -> bool:
-        """Whether a review may be answered by the last read: it found no quota, and none that appeared later counts yet."""
+    def is_current(self, namespace: str) -> bool:
+        """Whether the last read found no quota, and no later quota can count yet."""
         begun, epoch = self._found.get(namespace, (-inf, 0))
         now, (shown, shown_at) = self._clock(), self._shown
         is_shown = epoch == shown and now - shown_at < NO_QUOTA_SECONDS
-        # The list of ClusterGPUQuotas of that read was up to LISTED_SECONDS old, of that epoch or a later one.
+        # The read used a list of ClusterGPUQuotas that was up to LISTED_SECONDS old.
         return now - begun < (REMEMBERED_SECONDS if is_shown else NO_QUOTA_SECONDS - LISTED_SECONDS)

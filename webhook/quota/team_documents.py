@@ -60,7 +60,7 @@ class TeamStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_d
 class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
     """A decoded ClusterGPUQuota.
 
-    `namespaces` is read even if the rest of the spec cannot be, so that no namespace leaves its team for that.
+    `namespaces` is read even if the rest of the spec is invalid, so that each namespace stays in its team.
     """
 
     name: str
@@ -70,7 +70,7 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
 
     @property
     def match(self) -> TeamMatch | None:
-        """What decides membership. None if that cannot be read."""
+        """Which namespaces it matches. None if `spec.namespaces` is invalid."""
         return TeamMatch(self.name, self.namespaces) if self.namespaces else None
 
     @property
@@ -80,7 +80,7 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
 
     @property
     def team(self) -> Team | None:
-        """What its ledgers must have. None if the spec cannot be read."""
+        """The team as its ledgers must have it. None if the spec is invalid."""
         if self.spec is None:
             return None
         return Team(
@@ -95,7 +95,7 @@ class TeamRecord(LimitsRecord, frozen=True, kw_only=True):
 
 
 class _Namespaces(TeamNamespaces, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """What can be read of them."""
+    """`spec.namespaces`, without its unknown fields."""
 
 
 class _Membership(msgspec.Struct, frozen=True):

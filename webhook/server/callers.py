@@ -27,7 +27,7 @@ NO_CERTIFICATE = text(
 # kube-apiserver repeats the call on a new connection, with the certificate that its files hold by then.
 VERIFY_AGAIN = text(503, "the client certificate must be verified again; try again", RETRY)
 
-logger = logging.getLogger("gpu_admission.server")
+log = logging.getLogger("gpu_admission.server")
 
 
 class CallerAuthentication:
@@ -58,4 +58,4 @@ class CallerAuthentication:
     def count(self, connection: Connection, reason: str, which: str) -> None:
         self._metrics.callers_refused.labels(reason).inc()
         with contextlib.suppress(OSError):  # it has gone
-            logger.warning("refusing a caller: %s, %s", connection.socket.getpeername()[0], which)
+            log.warning("refusing a caller: %s, %s", connection.socket.getpeername()[0], which)

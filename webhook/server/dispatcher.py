@@ -34,7 +34,7 @@ _SLICE_SECONDS = 0.01
 _SMALL_BYTES = 64 * 1024
 _LARGE_THREADS = 2
 
-logger = logging.getLogger("gpu_admission.server")
+log = logging.getLogger("gpu_admission.server")
 
 _Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 
@@ -125,7 +125,7 @@ class Dispatcher:
 
     def _shed(self, why: str) -> NoReturn:
         self._metrics.shed.inc()
-        logger.warning("shedding: %s", why)
+        log.warning("shedding: %s", why)
         # The connection closes with it: kube-apiserver has connected to this replica once and for all, and may find another
         # one when it asks again.
         raise RefusedError(TOO_MANY_REQUESTS)
@@ -159,6 +159,6 @@ class Dispatcher:
             closing = self.closing or not request.keep_alive
             content = response.encode(close=closing, body=request.method != "HEAD")
         except (Exception, SystemExit):  # nothing that a request does may end a thread
-            logger.exception("Error handling request %s %s", request.method, request.path)
+            log.exception("Error handling request %s %s", request.method, request.path)
             closing, content = True, FAILED.encode(close=True)
         connection.closing, connection.outgoing = closing, memoryview(content)

@@ -1,4 +1,4 @@
-"""All client connections, moved on by one thread that none of them can make wait.
+"""All client connections, served by one thread that no client can make wait.
 
 The poller alone touches sockets while a client can delay it: it accepts, goes on with handshakes, collects requests and
 delivers answers, all without blocking. Deadlines are for a whole handshake, request or answer, so feeding it in drips does
@@ -58,7 +58,7 @@ class Poller:
         self._dispatcher = Dispatcher(app, limits, metrics, self.wake)
         self._selector = selectors.DefaultSelector()
         self._buffered, self._next_sweep = 0, 0.0
-        self._idle_seconds, self._leaving = limits.keepalive_seconds, False
+        self._idle_seconds, self._is_stopping = limits.keepalive_seconds, False
         waking, self.wakeup = os.pipe()
         """A byte written to `wakeup` ends a wait, from any thread or signal handler."""
         os.set_blocking(waking, False)
@@ -81,7 +81,7 @@ class Poller:
             pass
         self._selector.unregister(self._listener)
         self._listener.close()
-        self._idle_seconds, self._leaving = seconds, True
+        self._idle_seconds, self._is_stopping = seconds, True
         end = time.monotonic() + seconds
         for connection in self.connections:
             if connection.state is ConnectionState.IDLE:
@@ -94,7 +94,7 @@ class Poller:
                 self._move_on(key.data, self._advance)
             else:
                 key.data()
-            self._make_room()
+            self._limit_buffers()
         for connection in self._dispatcher.answered():
             connection.served += 1
             self._move_on(connection, self._deliver)
@@ -105,10 +105,10 @@ class Poller:
 
     def _cut_overdue(self, now: float) -> None:
         for connection in [each for each in self.connections if each.deadline < now]:
-            if connection.state is ConnectionState.IDLE and self._leaving:
-                # The client may be making use of it this very moment. A request that crosses our end of the stream is lost:
-                # kube-apiserver does not repeat it. One that crosses an answer takes it for its own, and repeats. Where none
-                # is under way, net/http throws the answer away and notes "Unsolicited response received on idle HTTP channel".
+            if connection.state is ConnectionState.IDLE and self._is_stopping:
+                # Answer before closing: a request may be on its way. kube-apiserver repeats a request that gets this answer, but
+                # not one that meets a closed stream. Without a request, net/http drops the answer, and logs "Unsolicited response
+                # received on idle HTTP channel".
                 self._metrics.sent_away.inc()
                 self._refuse(connection, http.STOPPING)
             elif connection.state is not ConnectionState.ANSWERING:
@@ -123,10 +123,10 @@ class Poller:
                 accepted, _ = self._listener.accept()
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    self._make_place()
+                    self._close_one()
                 return False
             if len(self.connections) >= self._limits.connections:
-                self._make_place()
+                self._close_one()
             try:
                 accepted.setblocking(False)  # before TLS, which may already read: has the client gone?
                 accepted = self._wrap(accepted)
@@ -188,7 +188,7 @@ class Poller:
                 self._watch(connection, 0)
 
     def _enter(self, connection: Connection, state: ConnectionState, seconds: float) -> None:
-        """Set how many seconds the client may take for what `state` waits for."""
+        """Change the state. The client gets this many seconds for what the state waits for."""
         connection.state = state
         connection.deadline = time.monotonic() + seconds
         writes = state is ConnectionState.RESPONSE
@@ -200,7 +200,7 @@ class Poller:
             connection.since = time.monotonic()
             self._enter(connection, ConnectionState.REQUEST, self._limits.request_seconds)
         self._count(connection, len(connection.received))
-        self._make_room()
+        self._limit_buffers()
         if connection.state is not ConnectionState.REQUEST:
             return
         whole, request = connection.has_whole_request(), connection.request
@@ -251,15 +251,15 @@ class Poller:
         self._buffered += held - connection.counted
         connection.counted = held
 
-    def _make_place(self) -> None:
-        """Close the oldest connection without a request so far, else the one that is idle for longest."""
+    def _close_one(self) -> None:
+        """Close the oldest connection without a request so far, else the one that has been idle for longest."""
         waiting = [each for each in self.connections if each.state is not ConnectionState.ANSWERING]
         if waiting:
             self._metrics.cut.labels("too many connections").inc()
             self._close(min(waiting, key=lambda each: (each.served > 0, each.since)))
 
-    def _make_room(self) -> None:
-        """Give up the oldest requests that do not come to an end, in or out, until the rest fits."""
+    def _limit_buffers(self) -> None:
+        """End the oldest unfinished requests and responses until the buffers are within their limit."""
         if self._buffered <= self._limits.buffer_limit:
             return
         unfinished = [each for each in self.connections if each.state in _UNFINISHED]

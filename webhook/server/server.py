@@ -35,7 +35,7 @@ _IDLE_CLOSE_SECONDS = 1.0
 """How long an idle connection stays open at the end: a request on it may be on its way."""
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the heartbeat file of gunicorn must not wait for a disk
 
-logger = logging.getLogger("gpu_admission.server")
+log = logging.getLogger("gpu_admission.server")
 
 AppFactory = Callable[[ServingCertificate, Callable[[], bool]], Application]
 """Creates the application. Its arguments: the serving certificate, and whether the process is draining."""
@@ -127,21 +127,21 @@ class ServerWorker(Worker):  # type: ignore[misc] # gunicorn has no types
         )
         signal.set_wakeup_fd(poller.wakeup)
         start_monitoring(server.metrics_listener, server.registry)
-        # Last: a reader of this line may connect, or stop the process.
+        # Log this last: who reads it may connect, or stop the process.
         address, metrics_address = _address(listener), _address(server.metrics_listener)
         urls = f"https://{address}, metrics http://{metrics_address}/metrics"
-        logger.info("serving %s", urls)
+        log.info("serving %s", urls)
         while self.alive:
             poller.poll()
         # Every response now closes its connection, so that clients move to other replicas.
         server.draining = True
         poller.drain()
-        logger.info("draining for %g s", settings.drain_seconds)
+        log.info("draining for %g s", settings.drain_seconds)
         self.keep_serving(poller, settings.drain_seconds)
         # Accept pending connections, then no more. Finish the requests in flight.
         poller.stop_accepting(_IDLE_CLOSE_SECONDS, accept_pending=not self.stopping_at_once)
         self.keep_serving(poller, settings.graceful_seconds, while_connected=True)
-        logger.info("stopped with %d connections open", len(poller.connections))
+        log.info("stopped with %d connections open", len(poller.connections))
 
     def keep_serving(self, poller: Poller, seconds: float, *, while_connected: bool = False) -> None:
         end = time.monotonic() + seconds

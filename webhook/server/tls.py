@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certs.check import extension, is_authority
 from webhook.server.settings import StartupError
 
-logger = logging.getLogger("gpu_admission.server")
+log = logging.getLogger("gpu_admission.server")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ class _Reloaded:
             if must_load or seen != self._seen:
                 self._load()
             if seen != self._seen:
-                logger.info("%s %s, valid until %s", self.changed, self._paths[0], self.state.not_after)
+                log.info("%s %s, valid until %s", self.changed, self._paths[0], self.state.not_after)
         except StartupError as error:
             if seen != self._seen:
                 self.state = dataclasses.replace(self.state, last_error=str(error))
-                logger.error("%s %s: %s", self.kept, self.state.not_after, error)  # noqa: TRY400 - no traceback
+                log.error("%s %s: %s", self.kept, self.state.not_after, error)  # noqa: TRY400 - no traceback
         self._seen = seen
 
 

@@ -40,7 +40,7 @@ MAX_OWNERS = 20
 MAX_GATHERED = 500
 """Owners of all namespaces. Denials of further owners are only in the audit log."""
 MAX_CHANGED = 8
-"""Pods of one owner, and controllers, of which denied changes have Events in a window, so that a tenant cannot fill the queue."""
+"""Pods of one owner, and controllers, whose denied changes have Events in a window, so that a tenant cannot fill the queue."""
 OTHERS = "others"
 PLACEMENT = "pod-placement.validate.gpu-admission.dev"
 """The webhook that reviews changes of pods."""

@@ -131,7 +131,7 @@ def restored(
     injected: AbstractSet[str],
     documents: tuple[bytes, bytes],
 ) -> Decision:
-    """Return what an update of a stored pod lacks of what was `injected` into it, and would be today; nothing denies it.
+    """Return the decision on fields that an update lacks, although they were `injected`, and would be today. It denies none.
 
     `submitted`: the pod of the update as its author submitted it. `documents`: the JSON of the stored pod and of the update.
     """

@@ -69,8 +69,8 @@ class ClassListing(JsonStruct, frozen=True, kw_only=True):
     """The classes for a namespace: those with nodes first, then those that can be made, then named and allowed ones.
 
     policy: the policy of the namespace, and why it governs; empty where that cannot be read. unclassified: nodes of no class, by
-    family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them. nodes_from: in words, the source of
-    the figures if the caller may not list nodes; "" else.
+    family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them. nodes_from: what was read instead of
+    the nodes, in words; "" if the caller may list them.
     """
 
     namespace: str

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def correct(wanted: Callable[[], Sequence[T]], attempt: Callable[[Sequence[T]], bool]) -> None:
-    """Attempt what is wanted now, until nothing is. `attempt` returns whether it made all of them, or else has made none."""
+    """Attempt what is wanted now, until nothing is. `attempt` makes all fixes and returns True, or makes none."""
     for _ in range(MAX_ROUNDS):
         if not (untried := wanted()):
             break
@@ -21,7 +21,7 @@ def correct(wanted: Callable[[], Sequence[T]], attempt: Callable[[Sequence[T]], 
 
 
 def _by_halves(wanted: Sequence[T], attempt: Callable[[Sequence[T]], bool]) -> None:
-    """Attempt all of them, or else each half. Each attempt evaluates everything again."""
+    """Attempt all fixes; if that fails, each half. Each attempt evaluates everything again."""
     if not attempt(wanted) and len(wanted) > 1:
         middle = len(wanted) // 2
         _by_halves(wanted[:middle], attempt)

@@ -14,7 +14,7 @@ def granted_beyond(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]
 
 
 def granted_in_sum(granted: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> str:
-    """Return what the quotas of the namespaces grant of what the team limits: `its namespaces are granted 40 of 64 GPUs`."""
+    """Return what the namespaces' quotas grant in the team's dimensions: `its namespaces are granted 40 of 64 GPUs`."""
     keys = [key for key in sorted(hard, key=key_order) if granted.get(key)]
     amounts = (f"{format_amount(granted[key])} of {format_amount(hard[key])} {unit(key)}" for key in keys)
     race = ": first come, first served" if any(granted[key] > hard[key] for key in keys) else ""

@@ -80,13 +80,22 @@ def misplaced_fields(data: Any, places: Iterable[PodPlace], *, is_built_in: bool
 def lost_fields(data: Any) -> Iterator[Finding]:
     """Yield a warning for each field of a pod where the kind of the object does not have it.
 
-    The API server drops some of them, and stores those of a CRD without a schema, such as Argo's smaller ones.
+    The API server drops some of them, and stores those of a CRD without a schema, such as Argo's smaller ones. It yields at most
+    MAX_MISPLACED: a Workflow may have thousands of templates.
     """
-    for path, known in POD_FIELDS.get((str(data.get("apiVersion")), str(data.get("kind"))), {}).items():
-        for at, holder in values(data, steps(path)):
-            lost = (each for each in holder if each in ONLY_OF_PODS) if isinstance(holder, dict) else ()
-            for field in islice((each for each in lost if each not in known.fields), MAX_MISPLACED):
-                yield _lost(data, (*at, field), known)
+    parts = (
+        (at, holder, known)
+        for path, known in POD_FIELDS.get((str(data.get("apiVersion")), str(data.get("kind"))), {}).items()
+        for at, holder in values(data, steps(path))
+        if isinstance(holder, dict)
+    )
+    lost = (
+        ((*at, field), known)
+        for at, holder, known in parts
+        for field in holder
+        if field in ONLY_OF_PODS and field not in known.fields
+    )
+    yield from (_lost(data, at, known) for at, known in islice(lost, MAX_MISPLACED))
 
 
 def misplaced_requests(data: Any, api_version: str) -> Iterator[Finding]:

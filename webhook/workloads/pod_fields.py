@@ -40,7 +40,6 @@ ONLY_OF_CONTAINERS = _names(
 OF_EXACT_REQUESTS = _names("adminAccess allocationMode capacity count deviceClassName selectors tolerations")
 """Fields of ExactDeviceRequest: below `exactly` since v1beta2, in the request itself in v1beta1 (api/resource, 1.37)."""
 
-
 _PATCH = "podSpecPatch"
 _OF_WORKFLOWS = _fields(
     "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy hostAliases hostNetwork imagePullSecrets "
@@ -49,8 +48,8 @@ _OF_WORKFLOWS = _fields(
     is_patch=True,
 )
 _OF_TEMPLATES = _fields(
-    "activeDeadlineSeconds affinity automountServiceAccountToken hostAliases nodeSelector priorityClassName resourceClaims "
-    "schedulerName serviceAccountName tolerations volumes",
+    "activeDeadlineSeconds affinity automountServiceAccountToken hostAliases nodeSelector priority priorityClassName "
+    "resourceClaims schedulerName serviceAccountName tolerations volumes",
     _PATCH,
     is_patch=True,
 )
@@ -96,7 +95,7 @@ POD_FIELDS: dict[tuple[str, str], dict[str, PodFields]] = {
     },
     # kubeflow/spark-operator, config/crd/bases
     ("sparkoperator.k8s.io/v1beta2", "SparkApplication"): {
-        "spec": _fields("imagePullSecrets nodeSelector volumes", "executor"),
+        "spec": _fields("imagePullSecrets nodeSelector volumes", "executor", "template", "spec"),
         "spec.driver": _OF_SPARK_PODS,
         "spec.executor": _OF_SPARK_PODS,
     },

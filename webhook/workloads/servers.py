@@ -21,7 +21,7 @@ _SERVERS = msgspec.json.Decoder(Page[msgspec.Raw])
 
 
 def server_of(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, document: msgspec.Raw) -> Server:
-    """Return the server of an object, of which only the name is kept. Raises `msgspec.ValidationError`."""
+    """Return the server of an object, without the other fields of the object. Raises `msgspec.ValidationError`."""
     data, places = workload_pods(kinds, *key, document)
     pods = tuple(WorkloadPods(place.path, pod, place.count, pod) for place, pod in places)
     return Server(

@@ -194,7 +194,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return total((self.used or {}, self.reserved))
 
     @property
-    def reserved_shown(self) -> Vector:
+    def reserved_of_dimensions(self) -> Vector:
         """The demand of creations and updates in flight, in `dimensions`."""
         return {key: amount for key, amount in self.reserved.items() if key in self.dimensions}
 

@@ -15,7 +15,6 @@ from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
 
 NAME = "scripted"
 
-
 TIMEOUT_SECONDS = 15
 """Of a script that does not wait for its end."""
 

@@ -23,7 +23,6 @@ PODS = "/api/v1/namespaces/certificates/pods"
 READY_SECONDS = REPAIR_SECONDS = 20.0
 """A second or two where the machine is idle; 24 is the least after which everybody looks by itself."""
 
-
 BROKEN = re.compile(
     r'^(apiserver_admission_webhook_(?:fail_open_count|rejection_count\{.*"calling_webhook_error")\S*) (\d+)$',
     re.MULTILINE,
@@ -125,7 +124,7 @@ def test_rotations_cost_no_call(running: Installation) -> None:
     [
         pytest.param(delete_both, False, id="secrets-deleted"),
         pytest.param(remove_bundles, True, id="bundles-removed", marks=pytest.mark.slow),
-        pytest.param(delete_and_apply_configurations, True, id="installed-anew", marks=pytest.mark.slow),
+        pytest.param(delete_and_apply_configurations, True, id="installed-again", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_broken_by_hand_is_repaired(

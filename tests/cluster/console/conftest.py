@@ -16,7 +16,7 @@ from webhook.tools.console.app import console_server
 
 Address = str
 WAIT = 30_000
-"""Milliseconds; a page is answered in some tens, and is read anew every five seconds."""
+"""Milliseconds; a page is answered in some tens, and is read again every five seconds."""
 FIRST_PAGE = 120_000
 """Milliseconds; the first page waits for doctor's checks, of which each may wait for a busy API server."""
 

@@ -14,7 +14,7 @@ from tests.controlplane import ControlPlane
 
 Consoles = Callable[[str], Address]
 
-pytestmark = pytest.mark.slow  # a browser, and pages that are read anew every five seconds
+pytestmark = pytest.mark.slow  # a browser, and pages that are read again every five seconds
 
 STRANGERS = sorted(set(QUOTAS) - {HOME})
 PAGES = ["/", f"/quotas/{HOME}", "/denials", "/why", f"/why?object=job/whisper-finetune&namespace={HOME}"]

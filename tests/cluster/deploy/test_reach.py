@@ -231,7 +231,7 @@ def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
     assert calls(webhook, plane, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}) == NEVER
     assert calls(webhook, plane, "PATCH", f"{path}/scale", {"spec": {"replicas": 0}}) == NEVER
     relabelled = {"spec": {"template": {"metadata": {"labels": {"app": "server", "version": "2"}}}}}
-    # More often than once where a controller's write came between: the API server then applies the patch anew.
+    # More often than once where a controller's write came between: the API server then applies the patch again.
     assert set(calls(webhook, plane, "PATCH", path, relabelled)) == {"validate"}
 
 

@@ -4,8 +4,8 @@ It is charged what it has only while nothing else can be allocated to it: it was
 `reservedFor`, bound to a node, and has not ended. Every other claim is charged its bound. Once that pod has ended, the claim may
 be charged either until it is deleted: no other pod gets it, but a controller that starts then does not know what it had.
 
-The bound of a request is the dearest device that was ever published and that class, selectors and capacity allow, times the
-count; of alternatives the dearest; of `All` what one node has, at most 32 devices. What no device fits is charged a card each.
+The bound of a request is the largest device that was ever published and that class, selectors and capacity allow, times the
+count; of alternatives the largest; of `All` what one node has, at most 32 devices. What no device fits is charged a card each.
 Taints and constraints lower nothing.
 """
 

@@ -1,4 +1,4 @@
-"""What somebody tries who wants a claim that counts its small device to be allocated anew, for another pod."""
+"""What somebody tries who wants a claim that counts its small device to be allocated again, for another pod."""
 
 import random
 

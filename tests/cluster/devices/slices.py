@@ -17,7 +17,7 @@ from tests.controlplane.client import Client
 
 NVIDIA, AMD, TPU = "gpu.nvidia.com", "gpu.amd.com", "tpu.google.com"
 SLICES = f"{CLAIMS_API}/resourceslices"
-MOST_COUNTER_SETS, MOST_DEVICES, MOST_WITH_COUNTERS = 8, 128, 64
+MAX_COUNTER_SETS, MAX_DEVICES, MAX_WITH_COUNTERS = 8, 128, 64
 """Of one slice (`ResourceSliceMaxCounterSets`, `ResourceSliceMaxDevices`, `…WithAdvancedFeatures`)."""
 
 Slice = JSON
@@ -144,7 +144,7 @@ def partitioned(card: Card, node: str, count: int) -> list[Slice]:
         ]
         slices.append({"devices": sorted([full, *placements], key=lambda each: str(each["name"]))})
     counters = [
-        {"sharedCounters": sets[at : at + MOST_COUNTER_SETS]} for at in range(0, count, MOST_COUNTER_SETS)
+        {"sharedCounters": sets[at : at + MAX_COUNTER_SETS]} for at in range(0, count, MAX_COUNTER_SETS)
     ]
     return [*counters, *slices]
 
@@ -160,7 +160,7 @@ def divided(card: Card, node: str, count: int, profile: str) -> list[Slice]:
     devices = [
         _divided(card, node, index, found, start) for index in range(count) for start in _beside(found)
     ]
-    return [{"devices": devices[at : at + MOST_DEVICES]} for at in range(0, len(devices), MOST_DEVICES)]
+    return [{"devices": devices[at : at + MAX_DEVICES]} for at in range(0, len(devices), MAX_DEVICES)]
 
 
 def _divided(card: Card, node: str, index: int, profile: Profile, start: int) -> JSON:

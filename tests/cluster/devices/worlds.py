@@ -47,7 +47,7 @@ class World:
     later: list[Node] = field(default_factory=list)
     """Nodes whose devices are published while claims are made."""
     is_renewed: bool = False
-    """Whether the first node publishes its pool anew while claims are made, as after an upgrade of its driver."""
+    """Whether the first node publishes its pool again while claims are made, as after an upgrade of its driver."""
     wanted: list[Wanted] = field(default_factory=list)
     meanings: dict[str, Selector] = field(default_factory=dict)
     hard: str = "1"
@@ -93,7 +93,7 @@ def _node(pick: random.Random, name: str, card: Card) -> Node:
 def _taint(pick: random.Random, parts: list[slices.Slice]) -> None:
     """Taint some devices of one slice. With taints a slice may have fewer devices."""
     (part, *_) = (each for each in parts if "devices" in each)
-    if len(part["devices"]) <= slices.MOST_WITH_COUNTERS:
+    if len(part["devices"]) <= slices.MAX_WITH_COUNTERS:
         for device in pick.sample(part["devices"], (len(part["devices"]) + 1) // 2):
             device["taints"] = [TAINTED]
 

@@ -1,6 +1,6 @@
 """Whether ledgers say what is stored, and admit no more than fits, by their own words: the second judge of amounts.
 
-The first one (`tests.cluster.quota.team_referee`) counts what is stored and promised anew. This one compares each row with the
+The first one (`tests.cluster.quota.team_referee`) counts what is stored and promised again. This one compares each row with the
 history at the revision that the row names, and then takes rows at their word.
 """
 

@@ -66,7 +66,7 @@ def broken_guarantees(facts: Facts, denials: Iterable[Denial], lookback: "Lookba
 
 
 def _counts(facts: Facts, namespace: str) -> Iterator[float]:
-    """Yield when the pods of a namespace were counted anew."""
+    """Yield when the pods of a namespace were counted again."""
     revision = 0
     for write in facts.writes:
         row = write.rows.get(namespace)

@@ -1,7 +1,7 @@
 """Kyverno and Gatekeeper beside us: what they set is respected, what they break is reported, and one that is down says so.
 
 Reproduced, not the real ones. What is added or taken out after us, with and without reinvocation, stands in
-test_other_webhooks.py; what a validating webhook refuses after we reserved, in quota/test_leak.py.
+test_other_webhooks.py; denials by other webhooks after we reserved, in quota/test_leak.py.
 """
 
 from tests.builders import JSON, gpu_container
@@ -36,7 +36,7 @@ def test_a_class_that_a_policy_engine_chose_before_us_is_kept_and_charged(
 
 
 @cases("name", before_us=KYVERNO, after_us="zzz-kyverno")
-def test_a_class_that_contradicts_the_annotation_is_refused(
+def test_a_class_that_contradicts_the_annotation_is_denied(
     team: Team, other: OtherWebhook, name: str
 ) -> None:
     requested = {"annotations": {"gpu-admission.dev/gpu-class": "nvidia-a100-80gb"}}
@@ -48,7 +48,7 @@ def test_a_class_that_contradicts_the_annotation_is_refused(
     assert "nvidia-t4" in answer["message"]
 
 
-def test_one_that_is_down_refuses_in_its_own_name_and_nothing_is_reserved(
+def test_an_engine_that_is_down_denies_in_its_own_name_and_nothing_is_reserved(
     team: Team, other: OtherWebhook
 ) -> None:
     team.counted_quota({"gpus": "4"})

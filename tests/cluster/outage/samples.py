@@ -53,6 +53,5 @@ OURS: dict[str, JSON] = {
 }
 """One of each of our kinds, by the plural under which the API server serves it."""
 
-
 DEFINITIONS: dict[str, JSON] = {path.stem: load_yaml(path) for path in sorted(FILES.glob("*.yaml"))}
 """The CustomResourceDefinitions of the chart, by their plurals."""

@@ -77,7 +77,7 @@ def unlabelled(namespace: str) -> Attempt:
 
 
 def replaced(namespace: str, subresource: str = "") -> Attempt:
-    """Return an attempt to write the namespace anew, without a label of ours."""
+    """Return an attempt to write the namespace again, without a label of ours."""
 
     def attempt(client: Client) -> Answer:
         path = f"/api/v1/namespaces/{namespace}"

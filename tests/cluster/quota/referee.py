@@ -115,7 +115,7 @@ def of_namespace(namespace: str, history: Iterable[Event]) -> Iterator[tuple[Eve
 
 
 def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN) -> Replay:
-    """Count `namespace` anew at every revision. What other weights make more was admitted under the earlier ones."""
+    """Count `namespace` again at every revision. What other weights make more was admitted under the earlier ones."""
     events = list(of_namespace(namespace, history))
     referee = Referee([event for event, is_row in events if not is_row], weights_of)
     for event, is_row in events:

@@ -50,7 +50,7 @@ class TeamReplay:
 def replay_teams(
     namespaces: Iterable[str], history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN
 ) -> TeamReplay:
-    """Count these namespaces, and the teams that they are in, anew at every revision."""
+    """Count these namespaces, and the teams that they are in, again at every revision."""
     wanted, events = set(namespaces), list(history)
     objects: dict[str, list[Event]] = {name: [] for name in wanted}
     for event in events:

@@ -358,7 +358,7 @@ ATTEMPTS: dict[str, tuple[str, Attempt, str]] = {
         unlabelled(C),
         LEAVES,
     ),
-    "a label less, written anew": ("portal", replaced(C), LEAVES),
+    "a label less, written again": ("portal", replaced(C), LEAVES),
     "a label less, through the status": ("portal", labelled(C, {LABEL: None}, "/status"), LEAVES),
     "a label less, through the finalizers": ("portal", replaced(C, "/finalize"), LEAVES),
     "a label of another team beside the name": ("portal", labelled(A, {LABEL: RICH}), TO_RICH),

@@ -11,7 +11,7 @@ from tests.controlplane.gpuquota import install_kinds
 from webhook.configuration.documents import Document
 
 MAPPINGS = "/apis/gpu-admission.dev/v1alpha1/gpuresourcemappings"
-MOST_PATTERNS = 500
+MAX_PATTERNS = 500
 """As many as a GPUResourceMapping may have."""
 
 
@@ -25,7 +25,7 @@ def plane() -> Iterator[ControlPlane]:
 @pytest.mark.skipif(minor_version() < 37, reason="API servers read policies from files since 1.37")
 def test_policies_that_grew_beyond_what_cel_may_be(plane: ControlPlane, tmp_path: Path) -> None:
     domain = ".".join(["accelerators"] * 15)
-    patterns = [{"pattern": f"{domain}/r{number}", "measure": "devices"} for number in range(MOST_PATTERNS)]
+    patterns = [{"pattern": f"{domain}/r{number}", "measure": "devices"} for number in range(MAX_PATTERNS)]
     mapping = Document("GPUResourceMapping", "long", {"resources": patterns})
     accepted(plane.client().post(MAPPINGS, mapping.data))
 

@@ -199,7 +199,7 @@ def test_named_accounts_may(plane: ControlPlane, path: str, user: str) -> None:
     assert plane.client(user).delete(path, query={"dryRun": "All"})[0] == 200
 
 
-def test_objects_of_others_are_nobodys_business(plane: ControlPlane) -> None:
+def test_objects_of_others_are_not_guarded(plane: ControlPlane) -> None:
     other = {
         "apiVersion": f"{GROUP}/v1",
         "kind": "ValidatingWebhookConfiguration",

@@ -180,7 +180,7 @@ def test_a_pod_that_brings_the_gate_where_others_wait_stands_behind_them(team: T
     assert team.waits("own")
 
 
-def test_serve_starts_anew_and_the_line_stays(team: Team, counted: Counting) -> None:
+def test_serve_restarts_and_the_line_stays(team: Team, counted: Counting) -> None:
     first, second = team.queue()
 
     counted.webhook.stop()

@@ -326,9 +326,9 @@ def test_what_one_node_reaches(slices: list[JSON], nodes: list[list[int]]) -> No
 def test_combinations_of_too_many_numbers_are_left_out(monkeypatch: Any) -> None:
     slices = [*node_slices("a", cards=4, partitions=False), *node_slices("b", product=("T4", 40, 15360))]
     numbers = sum(map(len, kinds_of(slices).nodes))
-    monkeypatch.setattr(device_slices, "MOST_NUMBERS", numbers)
+    monkeypatch.setattr(device_slices, "MAX_NUMBERS", numbers)
     assert kinds_of(slices).nodes
-    monkeypatch.setattr(device_slices, "MOST_NUMBERS", numbers - 1)
+    monkeypatch.setattr(device_slices, "MAX_NUMBERS", numbers - 1)
     assert kinds_of(slices).nodes == ()
 
 
@@ -363,7 +363,7 @@ def coarse(*kinds: DeviceKind) -> tuple[list[tuple[list[str], int]], tuple[str, 
 def test_too_many_kinds_are_fewer_without_versions_then_without_what_has_most_values(
     monkeypatch: Any,
 ) -> None:
-    monkeypatch.setattr(device_slices, "MOST_KINDS", 4)
+    monkeypatch.setattr(device_slices, "MAX_KINDS", 4)
     of = [
         kind(product={"string": str(product)}, size={"int": size}, release={"version": f"{release}.0.0"})
         for product in range(2)
@@ -376,7 +376,7 @@ def test_too_many_kinds_are_fewer_without_versions_then_without_what_has_most_va
 
 
 def test_parts_that_are_too_many_are_one_kind_as_dear_as_the_dearest(monkeypatch: Any) -> None:
-    monkeypatch.setattr(device_slices, "MOST_KINDS", 4)
+    monkeypatch.setattr(device_slices, "MAX_KINDS", 4)
     assert coarse(*(kind(parts, size={"int": parts}) for parts in range(1, 6))) == ([([], 5)], ("size",))
 
 

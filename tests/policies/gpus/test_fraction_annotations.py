@@ -11,7 +11,6 @@ NO_FRACTION = (
     "resources.limits"
 )
 
-
 ALONE = "write the number of MiB alone"
 
 

@@ -39,7 +39,6 @@ SHAPES = st.builds(
     checkpointing=st.booleans(),
 )
 
-
 TRAINED = {"params": 10**9, "phase": ModelPhase.TRAINING, "batch": 4, "sequence": 512}
 
 

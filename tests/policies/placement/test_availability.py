@@ -313,7 +313,6 @@ SIZED = GPUClasses(
     )
 )
 
-
 BIG, FAMILY = {"nodeSelector": {"accelerator": "big"}}, {"nodeSelector": {"accelerator": "nvidia"}}
 BY_NAME = "annotation gpu-admission.dev/gpu-class"
 

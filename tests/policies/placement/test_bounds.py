@@ -56,7 +56,6 @@ SIZED = GPUClasses(
     )
 )
 
-
 SPREAD = "request nvidia.com/gpu: 8 or less, and spread the work over several pods"
 BY_SELECTOR = "must be at most 8: no node of h100 (nodeSelector accelerator=h100) has more"
 H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}

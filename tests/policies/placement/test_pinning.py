@@ -37,7 +37,6 @@ IN_T4 = (ACCELERATOR, "In", "nvidia-t4")
 IN_A100 = (ACCELERATOR, "In", "nvidia-a100")
 IN_ZONE = ("topology.kubernetes.io/zone", "In", "a")
 
-
 T4_AFFINITY = "node affinity accelerator in (nvidia-t4)"
 A100_AFFINITY = "node affinity accelerator in (nvidia-a100)"
 T4_SELECTOR = "nodeSelector accelerator=nvidia-t4"

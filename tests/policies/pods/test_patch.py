@@ -67,7 +67,6 @@ def expressions(*requirements: JSON, **more: Any) -> JSON:
 
 PINNED = affinity(expressions(IN_A100_JSON))
 
-
 tolerate: Verb = methodcaller("add_toleration", TOLERATION)
 select: Verb = methodcaller("set_node_selector", ACCELERATOR, "nvidia-t4")
 require: Verb = methodcaller("require_node_affinity", IN_A100)

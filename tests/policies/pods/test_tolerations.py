@@ -18,7 +18,6 @@ from tests.cases import cases
 
 GT_900 = {"key": "a", "operator": "Gt", "value": "900"}
 
-
 LT_900 = {**GT_900, "operator": "Lt"}
 EXISTS = {"key": "a", "operator": "Exists"}
 TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}

@@ -85,7 +85,7 @@ def test_what_is_granted_is_exact() -> None:
 
 
 def one_gpu(since: int, until: int) -> Held:
-    """Return what one GPU adds, of which as much again is not known."""
+    """Return what one GPU adds: as much known as unknown use."""
     return Held({GPUS: (until - since) * 1000}, {GPUS: (until - since) * 1000})
 
 
@@ -134,7 +134,7 @@ def test_a_count_adds_the_time_since_the_last_one(before: Spending | None, now: 
     assert advance(budget(gpus=100), before, at(now), one_gpu) == want
 
 
-def test_what_no_whole_number_of_64_bits_holds_is_cut() -> None:
+def test_amounts_beyond_64_bits_are_cut() -> None:
     held = Held({GPUS: 10**30})
     found = advance(budget(gpus=1), spending(until=NOON), NOON + HOUR, lambda *_: held)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Spending) == found
@@ -149,8 +149,8 @@ def test_what_no_whole_number_of_64_bits_holds_is_cut() -> None:
     the_share_at_which_it_warns=({GPUS: 80 * GPU_HOUR, T4: 8 * GPU_HOUR - 1}, 0.8, {GPUS}),
 )
 def test_what_is_reached(spent: dict[str, int], share: float, want: set[str]) -> None:
-    of = Spending(start=MONTH[0], end=MONTH[1], until=NOON, spent=spent)
-    assert reached(budget(gpus=100, t4=10), of, share) == want
+    spent_now = Spending(start=MONTH[0], end=MONTH[1], until=NOON, spent=spent)
+    assert reached(budget(gpus=100, t4=10), spent_now, share) == want
 
 
 @cases(
@@ -163,10 +163,10 @@ def test_what_is_reached(spent: dict[str, int], share: float, want: set[str]) ->
     it_is_spent=(100.0, 10, "2026-12-01T00:00:00", None),
 )
 def test_when_something_changes(spent: float, used: int | str, change: str, spent_at: str | None) -> None:
-    of, vector = spending(spent=spent, until=NOON), {GPUS: Fraction(used)}
+    before, vector = spending(spent=spent, until=NOON), {GPUS: Fraction(used)}
     limits = budget(gpus=100)
-    assert moment(next_change(limits, of, vector)) == moment(at(change))
-    assert will_be_spent(limits, of, vector, limits.granted) == (spent_at and at(spent_at))
+    assert moment(next_change(limits, before, vector)) == moment(at(change))
+    assert will_be_spent(limits, before, vector, limits.granted) == (spent_at and at(spent_at))
 
 
 @cases(

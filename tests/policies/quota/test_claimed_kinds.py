@@ -225,17 +225,17 @@ IGNORED = "write it shorter, or with fewer functions; must be a selector that a 
             {"exactly": selected(MIG, SLICE, 'string(1) == "1"')},
             {"exactly": selected(MIG, 'string(1) == "1"')},
         ),
-        [f"""spec.devices.requests = "string(1) == "1"": {IGNORED}dearest of DeviceClass mig.nvidia.com"""],
+        [f"""spec.devices.requests = "string(1) == "1"": {IGNORED}largest of DeviceClass mig.nvidia.com"""],
     ),
     an_alternative=(
         claim({"firstAvailable": [selected(GPU, "1.0 > 0.5"), selected(MIG, SLICE)]}),
-        [f'spec.devices.requests = "1.0 > 0.5": {IGNORED}dearest of DeviceClass gpu.nvidia.com'],
+        [f'spec.devices.requests = "1.0 > 0.5": {IGNORED}largest of DeviceClass gpu.nvidia.com'],
     ),
     nothing_depends_on_it=(claim({"exactly": selected("empty.example.com", "1.0 > 0.5")}), []),
     too_long_together=(
         claim(*({"exactly": selected(MIG, "x" * (MAX_SELECTOR_TEXT // 2 - n))} for n in range(-1, 1))),
         [
-            f'spec.devices.requests = "{"x" * (VALUE_LENGTH - 1)}…": {IGNORED}dearest of DeviceClass mig.nvidia.com',
+            f'spec.devices.requests = "{"x" * (VALUE_LENGTH - 1)}…": {IGNORED}largest of DeviceClass mig.nvidia.com',
         ]
         * 2,
     ),
@@ -309,7 +309,7 @@ NAMED = PublishedCatalogue(
 def test_two_devices_that_a_pod_requests_by_a_resource_name(
     name: str, catalogue: PublishedCatalogue, want: str
 ) -> None:
-    """The dearest slice of the DeviceClass is half a card."""
+    """The largest slice of the DeviceClass is half a card."""
     demand = pod_demand(view(pod(gpu_container("2", resource=name))), catalogue, UnclassifiedPods.TOTAL_ONLY)
 
     assert texts(demand.vector) == {"gpus": want, f"resources/{name}": "2"}

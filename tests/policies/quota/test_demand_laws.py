@@ -146,7 +146,7 @@ def test_the_most_expensive_covers_every_node(amounts: dict[str, str], name: str
     mode=st.sampled_from([UnclassifiedPods.DENY, UnclassifiedPods.MOST_EXPENSIVE]),
 )
 @generated
-def test_binding_counts_for_no_class_anew_where_limits_by_class_hold(
+def test_binding_counts_for_no_class_again_where_limits_by_class_hold(
     amounts: dict[str, str], name: str, pinned: str | None, mode: UnclassifiedPods
 ) -> None:
     before = counted(on(pinned, amounts) if pinned else of(amounts), mode)

@@ -32,7 +32,6 @@ PILE_UP = (
     "schedule adds one"
 )
 
-
 DEADLINE = "spec.activeDeadlineSeconds: 60"
 TOPOLOGY = "metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]"
 LEADER = "spec.launcherCreationPolicy"

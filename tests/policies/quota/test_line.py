@@ -223,7 +223,7 @@ def test_a_gang_goes_first_if_quota_is_kept_for_all_its_pods(
     assert set(turn.ungate_uids) == want
 
 
-def test_a_gang_that_blocks_the_line_does_not_block_who_takes_nothing() -> None:
+def test_a_gang_that_blocks_the_line_does_not_block_pods_that_take_nothing_from_it() -> None:
     rest = [member("begun", 1), member("rest", 2)]
     before = ledger(2, 0, begun("begun"), held("rest"), kept())
 

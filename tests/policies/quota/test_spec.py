@@ -19,7 +19,6 @@ T4 = {"nvidia-t4": "1"}
 RESOURCE_MAPPING = load_directory(None).resource_mapping
 WHY = "has no effect: a ResourceQuota counts only requests of extended resources"
 
-
 BARE, OF_LIMITS, COUNTED = "nvidia.com/gpu", "limits.nvidia.com/gpu", "requests.nvidia.com/gpu"
 
 

@@ -65,7 +65,7 @@ def test_the_order_of_namespaces(hard: int, a: int, b: int, guaranteed: Amounts,
     assert (other.standing, other.number, other.for_team) == (S.NEXT, 1, True)
 
 
-def test_the_order_is_made_anew_after_each_pod() -> None:
+def test_the_order_is_made_again_after_each_pod() -> None:
     """So that both hold the same in the end."""
     many = {name: [waiter(f"{name}{number}", since=name) for number in range(8)] for name in "ab"}
     found = turn(of_team(10, a=ledger(4), b=ledger(0)), **many)

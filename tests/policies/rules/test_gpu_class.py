@@ -29,7 +29,6 @@ def by_product(name: str, memory_gib: int, *products: str) -> GPUClass:
 H100 = by_product("nvidia-h100", 80, "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3")
 QUARTERS = gpu_class("nvidia-a100-shared", "nvidia-a100", 39, equivalents={"nvidia.com/gpu": "1/4"})
 
-
 DEFAULT_T4, DEFAULT_A100 = GPUClassOptions(default="nvidia-t4"), GPUClassOptions(default="nvidia-a100")
 CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
 NOT_T4 = affinity("accelerator", "NotIn", "nvidia-t4")

@@ -18,6 +18,7 @@ from policies.quota.quota_request import LedgerError, ReservationOutcome, quota_
 from policies.quota.waiting import OnExceeded
 from policies.rule import Mode
 from policies.rules.gpu_quota import (
+    MAX_WITHOUT_CLASS,
     GPUQuotaOptions,
     OnLedgerError,
     check_claim_template,
@@ -314,6 +315,15 @@ def test_a_workload_whose_pods_must_name_a_class(
     assert said(workload(made, kind="batch/Job"), ledger, mode=mode) == want
 
 
+def test_of_thousands_of_templates_the_first_are_said_to_need_a_class() -> None:
+    ledger = replace(granted({"gpus": 0}), unclassified_pods=UnclassifiedPods.DENY)
+    made = [replace(pods(1, running=2), path=f"templates[{number}]") for number in range(2_000)]
+
+    found = said(workload(*made, kind="argoproj.io/Workflow"), ledger, mode=Mode.ENFORCE)
+
+    assert len(found) == MAX_WITHOUT_CLASS
+
+
 @cases(
     ("gpus", "metadata", "concerns"),
     gpus=(1, {}, True),
@@ -377,7 +387,7 @@ def test_a_pod_of_two_containers_that_exceeds_the_quota() -> None:
     ]
 
 
-def test_pods_of_two_containers_of_which_one_fits() -> None:
+def test_only_one_of_two_containers_of_a_pod_fits() -> None:
     made = view(pod(gpu_container(3, name="a"), gpu_container(3, name="b")))
     job = workload(WorkloadPods("spec.template", made, PodCount(running=4), made), kind="batch/Job")
     ledger = quota_ledger(hard={"gpus": Fraction(4)}, used=None)

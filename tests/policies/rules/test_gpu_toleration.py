@@ -110,7 +110,6 @@ def test_tolerations(document: JSON, options: GPUTolerationOptions, want: list[J
 
 BUILT_IN = load_directory(None).resource_mapping
 
-
 TAINTS = {
     "nvidia.com/gpu": (
         "nvidia.com/gpu nvidia.com/gpu.shared nvidia.com/mig-1g.10gb nvidia.com/mig-1g.10gb.shared nvidia.com/gpumem "
@@ -222,7 +221,6 @@ WANTS_RESERVED = [
     "nvidia.com/gpu that the pod selects has a taint that it does not tolerate, such as reserved:NoSchedule, so the pod "
     "stays pending"
 ]
-
 
 OTHER = Toleration(key="spot", value="yes", effect="NoExecute")
 TOO_FEW = "no node that the pod selects has 8 nvidia.com/gpu, so the pod stays pending"

@@ -199,7 +199,6 @@ TWO = pod(
     nodeSelector={"accelerator": "nvidia-a100-80gb"},
 )
 
-
 MINIMUM_OF_BOTH = [{"type": "Pod", "min": {"memory": "200Gi"}, "maxLimitRequestRatio": {"memory": "1"}}]
 
 

@@ -72,7 +72,7 @@ def ready(published: PublishedCertificate) -> PublishedCertificate:
     return published
 
 
-def test_what_is_waited_for_is_said_one_after_the_other(published: PublishedCertificate) -> None:
+def test_readiness_names_what_the_server_waits_for(published: PublishedCertificate) -> None:
     assert published.refresh() == [f"waiting for the Secret {NAME}"]
     assert published.server.state is None
     ServingCertificate(
@@ -96,7 +96,7 @@ def test_what_is_waited_for_is_said_one_after_the_other(published: PublishedCert
     assert published.refresh() == []
 
 
-def test_a_pair_with_a_fault_is_refused_and_the_one_before_kept(
+def test_a_broken_pair_does_not_replace_the_present_one(
     ready: PublishedCertificate, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = ready.served()
@@ -130,7 +130,9 @@ def test_a_leaf_of_an_authority_that_is_not_published_waits(ready: PublishedCert
     assert ready.server.authority_not_after == OTHERS.authority.certificate.not_valid_after_utc.timestamp()
 
 
-def test_a_bundle_that_refuses_us_takes_readiness_only_after_a_while(ready: PublishedCertificate) -> None:
+def test_a_bundle_without_our_authority_makes_the_server_unready_after_30_s(
+    ready: PublishedCertificate,
+) -> None:
     ready.publish(OTHERS.bundle())
     assert ready.refresh() == []
     assert ready.refresh(29 * SECOND) == []
@@ -140,7 +142,7 @@ def test_a_bundle_that_refuses_us_takes_readiness_only_after_a_while(ready: Publ
 
 
 @pytest.mark.parametrize("gone", ["secret", "configurations"])
-def test_what_is_deleted_takes_no_readiness(ready: PublishedCertificate, gone: str) -> None:
+def test_a_deleted_object_does_not_make_the_server_unready(ready: PublishedCertificate, gone: str) -> None:
     before = ready.served()
     if gone == "secret":
         ready.content = None
@@ -150,7 +152,7 @@ def test_what_is_deleted_takes_no_readiness(ready: PublishedCertificate, gone: s
     assert ready.served() == before
 
 
-def test_time_alone_takes_readiness_only_by_expiry(ready: PublishedCertificate) -> None:
+def test_only_expiry_makes_a_silent_server_unready(ready: PublishedCertificate) -> None:
     ready.now += 89 * DAY
     assert ready.server.unready() == [], "nothing was heard from the API server for 89 days"
     ready.now += DAY
@@ -171,7 +173,7 @@ def test_the_file_is_for_its_owner_and_swaps_certificate_and_key_at_once() -> No
     assert list(root.iterdir()) == [file.path]
 
 
-def test_the_first_certificate_is_refused_aloud(
+def test_a_broken_first_certificate_is_logged(
     published: PublishedCertificate, caplog: pytest.LogCaptureFixture
 ) -> None:
     published.content = SecretContent({**encode(OURS).data, CERTIFICATE: b"nothing"}, {})
@@ -203,7 +205,7 @@ def test_a_secret_that_cannot_be_read_is_logged(caplog: pytest.LogCaptureFixture
     assert caplog.messages[-1] == "the certificate cannot be read: away"
 
 
-def test_the_throw_away_certificate_is_nobodys(published: PublishedCertificate) -> None:
+def test_no_api_server_accepts_the_throw_away_certificate(published: PublishedCertificate) -> None:
     authority = x509.load_pem_x509_certificate(published.served())
     assert authority.issuer.rfc4514_string() == "CN=gpu-admission\\, waiting for its Secret"
     assert authority.not_valid_after_utc <= BEGIN + DAY

@@ -33,7 +33,7 @@ class Reading(msgspec.Struct):
 
 
 class LaggingCollection:
-    """A server with its history, a watch that lags behind and begins anew, and lists that take their time."""
+    """A server with its history, a watch that lags behind and begins again, and lists that take their time."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -65,7 +65,7 @@ class LaggingCollection:
 
     def step(self) -> None:
         steps = [self.write, self.show, self.show, self.show, self.read, self.merge]
-        self.random.choice(steps)() if self.random.random() < 0.97 else self.begin_anew()
+        self.random.choice(steps)() if self.random.random() < 0.97 else self.begin_again()
         self.check()
 
     def write(self) -> None:
@@ -89,7 +89,7 @@ class LaggingCollection:
             assert event is not None
             self.held.event(event[0], deleted=event[1])
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         self.watch = self.now
         self.held.watch_from(self.watch)
 
@@ -194,7 +194,7 @@ def test_what_a_list_shows_that_the_watch_had_passed_was_missed(
     assert collection.position("red") == (position, started)
 
 
-def test_a_namespace_is_nowhere_until_it_is_listed_after_the_watch_began_anew() -> None:
+def test_a_namespace_is_nowhere_until_it_is_listed_after_the_watch_began_again() -> None:
     collection = held()
     with collection.reading() as early:
         collection.watch_from(20)

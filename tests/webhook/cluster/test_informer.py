@@ -246,7 +246,7 @@ def test_the_namespace_is_read_in_full_where_bodies_cannot_be_read_one_by_one(
     assert accepted == [JSON, METADATA_LIST, JSON]
 
 
-def test_the_watch_goes_on_while_everything_is_listed_anew(tmp_path: Path) -> None:
+def test_the_watch_goes_on_while_everything_is_listed_again(tmp_path: Path) -> None:
     """After a 410 one namespace is listed alone, and has its place, before the list of everything has come."""
     lists = [page(["a"], "10"), page(["a", "b"], "20"), page(["a", "b"], "20")]
     script = Slow(lists, [status(410, "too old"), Answer(stream=[event("ADDED", "c", "21")])])
@@ -316,7 +316,7 @@ def test_very_many_namespaces_that_somebody_waits_for_are_listed_together(tmp_pa
 
 
 def test_what_somebody_waits_for_is_listed_though_a_list_of_everything_goes_on(tmp_path: Path) -> None:
-    """A watch may begin anew twice while a large cluster is listed once."""
+    """A watch may begin again twice while a large cluster is listed once."""
 
     class Twice(Slow):
         def __call__(self, request: Request) -> Answer:
@@ -430,7 +430,7 @@ def test_only_what_is_not_answered_keeps_pauses_short(
 
 
 @pytest.mark.parametrize(("lasting", "resets"), [(60.0, 0), (-1.0, 3)])
-def test_pauses_begin_anew_after_a_watch_that_lasted(
+def test_pauses_begin_again_after_a_watch_that_lasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: float, resets: int
 ) -> None:
     monkeypatch.setattr("webhook.cluster.informer.AWAY_SECONDS", lasting)

@@ -54,15 +54,15 @@ def test_what_the_watch_has_seen_is_not_asked_for(tmp_path: Path) -> None:
 
 
 def test_one_that_was_deleted_is_read_again(tmp_path: Path) -> None:
-    first, anew = (
+    first, second = (
         NamespaceRecord(uid, "known", (("team", team),)) for uid, team in (("1", "ml"), ("2", "web"))
     )
     again = Answer(json.dumps(namespace("known", team="later")).encode())
     with running(tmp_path, lambda _request: again) as (namespaces, _):
-        namespaces.informer._changed(None, anew)
+        namespaces.informer._changed(None, second)
         namespaces.informer._changed(first, None)
-        assert namespaces.labels_of("known", 0.0) == anew.labels, "the deletion is that of the one before"
-        namespaces.informer._changed(anew, None)
+        assert namespaces.labels_of("known", 0.0) == second.labels, "the deletion is that of the one before"
+        namespaces.informer._changed(second, None)
         assert namespaces.labels_of("known", monotonic() + 20) == (("team", "later"),)
 
 

@@ -33,7 +33,6 @@ FIXED = (
     "1 finding can be fixed in 1 file, 0 denials left\n"
 )
 
-
 UNREAD = """\
 apiVersion: v1
 kind: Pod

@@ -42,7 +42,6 @@ def run(folder: Path, answer: Answer, *arguments: str) -> Result:
 
 NONE_THERE = Answer(b'{"metadata": {"resourceVersion": "1"}, "items": []}')
 
-
 NO_POLICY = "the cluster has no GPUPolicy to pause: the built-in defaults are in force; apply a policy whose rules audit instead"
 NO_KIND = status(404, "the server could not find the requested resource")
 FORBIDDEN = status(403, "gpupolicies is forbidden")

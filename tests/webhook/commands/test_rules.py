@@ -167,7 +167,7 @@ def test_types_in_words(kind: Any, want: str) -> None:
     assert type_name(kind) == want
 
 
-def test_contracts_are_wrapped_anew() -> None:
+def test_contracts_are_wrapped_again() -> None:
     text = "One sentence\nthat goes on.\n\nReads:  this and\n        that\nAdds:   more"
 
     assert blocks(text) == [

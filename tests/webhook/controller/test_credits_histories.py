@@ -1,7 +1,7 @@
-"""Credits in random histories of one namespace: pods end, and two controllers see that early or late, by a watch or a list.
+"""Credits in random histories of one namespace: pods end, and two controllers see that early or late, by watch or list.
 
-They count and write one after the other, lose writes to each other, and start anew. Each end is added once, by the first count of
-it, and lets one pod go first. An end that no controller saw is added by none.
+They count and write one after the other, lose writes to each other, and start again. Each end is added once, by its first count,
+and lets one pod go first. An end that no controller saw is added by none.
 """
 
 import random

@@ -125,7 +125,7 @@ def test_what_is_gone_leaves_out_the_same_names() -> None:
 
 
 def test_what_is_gone_goes_where_there_are_too_many(monkeypatch: Any) -> None:
-    monkeypatch.setattr(device_slices, "MOST_KINDS", 1)
+    monkeypatch.setattr(device_slices, "MAX_KINDS", 1)
     assert to_publish(published(A, B), inventory({"a": 8}), NOW) == published(A, nodes=(OF_A,))
 
 

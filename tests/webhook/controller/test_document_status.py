@@ -19,7 +19,6 @@ from webhook.controller.document_status import changes, ended_pauses, status_pat
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}
 
-
 A, B = {"priority": 1}, {"priority": 2}
 CAPACITY = {"capacity": {"nodes": 2}}
 

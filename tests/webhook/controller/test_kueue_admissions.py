@@ -284,7 +284,7 @@ def test_it_looks_once_more_for_a_pod_that_is_newer_than_what_was_read(
         line = admissions(server)
 
         def again(*waiting: PodRecord) -> float | None:
-            return line.of("team", waiting, ()).again
+            return line.of("team", waiting, ()).read_again_in
 
         assert again(forged) is None
         clock[0] = 0.25

@@ -63,7 +63,7 @@ def test_the_next_step(moved_to: str | None, in_team: str, belongs: bool, want: 
 
 @pytest.mark.parametrize("crash", [0.0, 0.15])
 @pytest.mark.parametrize("seed", range(15))
-def test_whoever_moves_a_ledger_one_place_decides_and_nothing_is_lost(seed: int, crash: float) -> None:
+def test_while_a_ledger_moves_one_place_decides_and_nothing_is_lost(seed: int, crash: float) -> None:
     world = World(seed, crash=crash, quotas={"own": True, "alone": False})
     world.turns.run(
         partial(people, world, 12),

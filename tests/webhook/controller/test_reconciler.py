@@ -132,7 +132,7 @@ def test_another_catalogue_takes_over_without_a_pause_where_it_is_published(
     assert (ledger.class_catalogue, ledger.next_catalogue) == want
 
 
-def test_after_a_conflict_the_ledger_is_read_anew() -> None:
+def test_after_a_conflict_the_ledger_is_read_again() -> None:
     cluster = Cluster(
         LATER, LATER, ledger=holding(Reservations.of()), objects={"u": StoredObject(ONE)}, conflicts=1
     )

@@ -65,7 +65,7 @@ def counter(
 ) -> Iterator[UsageCounter]:
     """Yield a counter whose watch shows these events, once it has `begun`.
 
-    With `lost`, the pod is deleted and the watch has to begin anew, once that is set.
+    With `lost`, the pod is deleted and the watch has to begin again, once that is set.
     """
     items, ended = [stored(FIRST)], threading.Event()
 

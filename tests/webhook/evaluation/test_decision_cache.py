@@ -80,7 +80,6 @@ class Counted:
 
 TRAIN = pod(gpu_container())
 
-
 UNTIL = datetime(2027, 1, 1, tzinfo=UTC)
 EXEMPT = Exemption(namespaces=("ml",), rules=("other",), reason="x")
 

@@ -51,7 +51,6 @@ LABEL = Rule(
 )
 DENY = Rule(id="refuse", summary="refuses", options=RuleOptions, check=refuse, check_before_mutation=True)
 
-
 CONFIGURATION = Configuration(
     policies=PolicySet(()), classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
 )

@@ -14,7 +14,7 @@ from policies.policy import EffectivePolicy
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
-from webhook.evaluation.tried_choices import FEW, MAX_TRIED, MOST_AMOUNTS, MOST_BYTES, with_tried_choices
+from webhook.evaluation.tried_choices import FEW, MAX_AMOUNTS, MAX_BYTES, MAX_TRIED, with_tried_choices
 
 COLOR = "spec.nodeSelector[color]"
 PLACING, SHARING = "gpu-class", "shared-memory"
@@ -253,16 +253,16 @@ ROOM = 1_000
 
 @cases(
     ("note", "choices", "want"),
-    two_of_half_of_the_bytes=((MOST_BYTES - ROOM) // 2, ("crimson", "green"), red("green", remedy="")),
+    two_of_half_of_the_bytes=((MAX_BYTES - ROOM) // 2, ("crimson", "green"), red("green", remedy="")),
     one_more_and_all_are_offered_untried=(
-        (MOST_BYTES - ROOM) // 2,
+        (MAX_BYTES - ROOM) // 2,
         ("crimson", "maroon", "green"),
         red("crimson", "maroon", "green"),
     ),
-    as_large_as_all_trials=(MOST_BYTES - ROOM, ("crimson",), red(remedy="")),
-    larger_than_all_trials=(MOST_BYTES, ("crimson",), red("crimson")),
+    as_large_as_all_trials=(MAX_BYTES - ROOM, ("crimson",), red(remedy="")),
+    larger_than_all_trials=(MAX_BYTES, ("crimson",), red("crimson")),
     as_many_as_are_no_longer_few=(
-        (MOST_BYTES - ROOM) // FEW - ROOM,
+        (MAX_BYTES - ROOM) // FEW - ROOM,
         (*MANY[: FEW - 1], "green", "crimson"),
         red("green", remedy=""),
     ),
@@ -275,8 +275,8 @@ def test_bytes_of_all_trials_are_bounded(note: int, choices: tuple[str, ...], wa
     ("amounts", "choices", "is_tried"),
     none=(0, MAX_TRIED, True),
     one_resource=(1, MAX_TRIED, True),
-    half_of_the_resources_one_choice_for_each=(MOST_AMOUNTS // 2, 2, True),
-    half_of_the_resources_and_one_choice_more=(MOST_AMOUNTS // 2, 3, False),
+    half_of_the_resources_one_choice_for_each=(MAX_AMOUNTS // 2, 2, True),
+    half_of_the_resources_and_one_choice_more=(MAX_AMOUNTS // 2, 3, False),
 )
 def test_resources_of_all_trials_are_bounded(amounts: int, choices: int, is_tried: bool) -> None:
     offered = red(*MANY[:choices])

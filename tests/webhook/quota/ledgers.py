@@ -38,7 +38,7 @@ def spec(hard: Vector, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TO
 
 
 class MemoryLedger:
-    """A MemoryStore whose configuration is loaded anew at every grant."""
+    """A MemoryStore whose configuration is loaded again at every grant."""
 
     catalogue = str(
         CatalogueVersion(

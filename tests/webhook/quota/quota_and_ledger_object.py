@@ -150,7 +150,6 @@ NO_LINE: Any = SimpleNamespace(
 )
 """A line in which nobody waits."""
 
-
 NO_TEAMS: Any = SimpleNamespace(
     team_of=lambda _: "", team_object_of=lambda _: "", exceeds_max_namespaces=lambda _: False
 )

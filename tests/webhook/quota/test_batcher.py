@@ -212,7 +212,7 @@ def test_an_error_that_will_not_pass_is_told_at_once(breaks: Callable[[Bench], o
     assert bench.metric("ledger_errors_total") == 1
 
 
-def test_a_write_of_which_nothing_was_heard_is_counted_once() -> None:
+def test_a_write_without_an_answer_is_counted_once() -> None:
     bench = Bench(gpus=2)
     store, compare_and_swap = bench.store, bench.store.compare_and_swap
     silences = iter([True])

@@ -36,7 +36,7 @@ def test_what_is_noted_is_read_of_its_namespace_only() -> None:
     assert notes(api).get("other") is None
 
 
-def test_keys_of_which_nothing_is_spent_are_not_noted() -> None:
+def test_unspent_keys_are_not_noted() -> None:
     api = ConfigMapApi(BUDGETS)
     notes(api).put("team", replace(SPENT, spent={**SPENT.spent, T4: 0}, unknown={**SPENT.unknown, T4: 0}))
     assert api.data == {"team": text(SPENT)}

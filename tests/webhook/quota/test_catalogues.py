@@ -159,7 +159,7 @@ def test_what_is_gone_is_published_again(notices: Callable[[PublishedCatalogues]
     assert list(api.data) == [OUR_DIGEST], "a ledger would name a catalogue that nobody can read"
 
 
-def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
+def test_a_controller_that_leads_again_restarts_the_time_without_a_name_of_a_catalogue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]

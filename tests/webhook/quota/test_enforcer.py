@@ -329,4 +329,4 @@ def test_an_answer_by_no_quota_is_checked_again(
         bench.batches.no_quota._found.clear()
 
     assert quota.still_holds() is holds
-    assert quota.still_holds(), "the next evaluation says anew whether it found none"
+    assert quota.still_holds(), "the next evaluation says again whether it found none"

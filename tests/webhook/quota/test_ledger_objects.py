@@ -45,7 +45,6 @@ LEDGER = QuotaLedger(
     spending=spending(spent=0.25, unknown=1),
 )
 
-
 SPEC = '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny",%s}'
 
 

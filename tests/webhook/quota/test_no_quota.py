@@ -47,7 +47,7 @@ def test_for_so_long_it_is_believed(reads: bool, seconds: float, believed: bool)
     replica = Replica()
     replica.finds_none("cv")
     replica.goes_on(seconds, reads=reads)
-    assert replica.no_quota.holds("cv") is believed
+    assert replica.no_quota.is_current("cv") is believed
 
 
 @cases(("seconds", "believed"), a_moment_ago=(OWN_SECONDS - 0.1, True), before=(OWN_SECONDS + 0.1, False))
@@ -56,7 +56,7 @@ def test_an_epoch_that_was_never_read_leaves_the_own_read(seconds: float, believ
     no_quota = NoQuota(clock=lambda: now)
     no_quota.note_no_quota("cv", now, no_quota.epoch())
     now += seconds
-    assert no_quota.holds("cv") is believed
+    assert no_quota.is_current("cv") is believed
 
 
 def test_a_raised_epoch_ends_it() -> None:
@@ -65,10 +65,10 @@ def test_a_raised_epoch_ends_it() -> None:
         replica.finds_none("cv")
         replica.store.raise_epoch(1.0)
         replica.goes_on(OWN_SECONDS + READ_SECONDS)
-        assert not replica.no_quota.holds("cv")
+        assert not replica.no_quota.is_current("cv")
         replica.finds_none("cv")
         replica.goes_on(OWN_SECONDS + READ_SECONDS)
-        assert replica.no_quota.holds("cv"), "it was read in the new epoch"
+        assert replica.no_quota.is_current("cv"), "it was read in the new epoch"
     assert replica.api.writes[PATH] == 2
 
 
@@ -80,7 +80,7 @@ def test_an_epoch_that_is_deleted_and_raised_is_another_one() -> None:
     replica.api.delete(PATH, version=str(replica.store.epoch(1.0)))
     replica.store.raise_epoch(1.0)
     replica.goes_on(OWN_SECONDS + READ_SECONDS)
-    assert not replica.no_quota.holds("cv")
+    assert not replica.no_quota.is_current("cv")
 
 
 def test_of_two_that_raise_it_at_once_one_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The object of a team as JSON: every version is read as it was written, and only what changed is written and read anew."""
+"""The object of a team as JSON: every version is read as it was written, and only what changed is written and read again."""
 
 import random
 from fractions import Fraction

@@ -257,7 +257,7 @@ class World:
         self._raise_ceiling(hard)
 
     def replace(self, hard: Vector) -> None:
-        """Replace the quota: its promise begins anew, once it is initialised."""
+        """Replace the quota: its promise begins again, once it is initialised."""
         self.ledger.replace(hard)
         for flight in (*self.flights.values(), *self.lost.values()):
             flight.promised = False
@@ -335,8 +335,8 @@ class World:
         while True:
             before = before or self.read()
             outcome = reconcile(before.ledger, held.listing, held.expired)
-            is_anew = outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE
-            if is_anew and held.spec == spec_of(before.ledger):  # else a controller lists again first
+            is_retried = outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE
+            if is_retried and held.spec == spec_of(before.ledger):  # else a controller lists again first
                 outcome = initialise(before.ledger, held.listing, held.expired, waited=held.waited)
             if isinstance(outcome, Refused):
                 return outcome

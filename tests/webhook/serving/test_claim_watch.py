@@ -91,11 +91,11 @@ def test_thousands_of_claims_for_the_same_share_what_is_kept(tmp_path: Path) -> 
         assert requested(watch, by_name("one")) is requested(watch, by_name("two"))
 
 
-def test_a_claim_that_is_made_anew_is_known_by_what_it_asks_for_now(tmp_path: Path) -> None:
+def test_a_claim_that_is_made_again_is_known_by_what_it_asks_for_now(tmp_path: Path) -> None:
     cluster = claims(claim("mine", "nic.example.com"))
-    anew = claim("mine", "gpu.example.com", uid="another", resourceVersion="7")
+    again = claim("mine", "gpu.example.com", uid="another", resourceVersion="7")
     gone = claim("mine", "nic.example.com", resourceVersion="6")
-    events = [{"type": "DELETED", "object": gone}, {"type": "ADDED", "object": anew}]
+    events = [{"type": "DELETED", "object": gone}, {"type": "ADDED", "object": again}]
     cluster.events["resourceclaims"] = [json.dumps(each).encode() + b"\n" for each in events]
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: requested(watch, by_name("mine")) == GPU)

@@ -156,7 +156,7 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(document: JS
             cache=CACHE, now=NOW, facts=Facts(claims=lambda _name: frozenset({DeviceChoice("dra.net")}))
         )
         # A claim has bytes, too: without the bound, as many choices are tried with it as without.
-        with patch.object(tried_choices, "MOST_BYTES", 10**9):
+        with patch.object(tried_choices, "MAX_BYTES", 10**9):
             decisions = [by.evaluate(Creation(phase, policy), view(of)) for phase in Phase]
         return tuple((each.operations, each.violations) for each in decisions)
 

@@ -109,11 +109,11 @@ ENVIRONMENT = (
 
 class Case(NamedTuple):
     document: JSON
-    by: Evaluator
+    evaluator: Evaluator
 
     def evaluated(self, document: JSON) -> Evaluation:
         group = document["apiVersion"].rpartition("/")[0] if "/" in document["apiVersion"] else ""
-        return evaluate(group, document["kind"], "team", msgspec.json.encode(document), self.by)
+        return evaluate(group, document["kind"], "team", msgspec.json.encode(document), self.evaluator)
 
 
 @cache
@@ -150,13 +150,13 @@ def case(seed: int) -> Case:
         used = {GPUS: Fraction(random.choice((0, 0, 1)))} if random.random() < 0.5 else None
         counts_as = random.choice(tuple(UnclassifiedPods))
         ledger = quota_ledger(hard=hard, unclassified_pods=counts_as, used=used)
-    by = Evaluator(
+    evaluator = Evaluator(
         cache=DecisionCache(in_force),
         now=NOW,
         facts=Facts(nodes=lambda: nodes),
         quota_of=lambda _: ReadOnlyQuota(ledger, in_force, is_unused=True),
     )
-    return Case(bounded(document(random), runs), by)
+    return Case(bounded(document(random), runs), evaluator)
 
 
 def state(random: Random) -> NodeState:

@@ -231,7 +231,7 @@ def test_nodes_are_found_by_name_and_by_hostname(tmp_path: Path) -> None:
     assert index.keys == KEYS.names
 
 
-def test_a_node_that_is_labelled_anew_and_one_that_is_deleted(tmp_path: Path) -> None:
+def test_a_node_that_is_relabelled_and_one_that_is_deleted(tmp_path: Path) -> None:
     cluster = Collections(nodes=[node("a", accelerator="t4", **{HOSTNAME: "a"}), node("b", accelerator="t4")])
     changed = node("a", accelerator="h100", **{HOSTNAME: "renamed"})
     events = {"MODIFIED": changed, "DELETED": node("b")}
@@ -255,7 +255,7 @@ def test_nothing_is_known_before_the_first_list(tmp_path: Path) -> None:
         assert watch.index() is NO_NODES
 
 
-def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Path) -> None:
+def test_nothing_is_known_of_other_labels_until_nodes_are_read_again(tmp_path: Path) -> None:
     keys = [KEYS]
     with watching(tmp_path, Collections(nodes=[node("a", accelerator="t4", pool="x")]), lambda: keys[0]) as (
         watch,

@@ -14,7 +14,6 @@ from tests.webhook.serving.reviews_with_nodes import client_with_nodes, reviews_
 Calls = Mapping[tuple[str, str], int]
 """By name and endpoint of a review."""
 
-
 MOST = 2
 """Times the work of a review with fewer nodes and values. The order of sets of classes alone may add a few hundred calls."""
 

@@ -3,11 +3,12 @@
 from time import monotonic
 from typing import Any
 
-from tests.builders import JSON, gpu_container, pod, uid
+from tests.builders import JSON, gpu_container, manifest, pod, uid
 from tests.cases import cases
 from tests.webhook.serving.long_objects import keyed
 from tests.webhook.serving.quota_reviews import Served, claim
 from tests.webhook.serving.served import DEPLOYMENT, admission, request
+from webhook.configuration.documents import Document
 from webhook.evaluation.facts import Facts
 from webhook.serving.audit import Recorder
 from webhook.serving.cluster_state import ClusterState
@@ -66,25 +67,29 @@ def test_warnings(document: JSON, mode: str, tweaks: Any, want: tuple[str, ...] 
 WORKFLOW = {"group": "argoproj.io", "version": "v1alpha1", "kind": "Workflow"}
 
 
-def test_a_field_that_no_pod_of_the_kind_gets() -> None:
+LOST = (
+    "Workflow team/train: spec.runtimeClassName: write it into spec.podSpecPatch; must not stand here: this kind has no such "
+    "field, so that no pod gets it [ineffective-fields]"
+)
+WITHOUT_THE_RULE = Document(
+    "GPUPolicy", "own", {"priority": 1, "rules": {"ineffective-fields": {"mode": "disabled"}}}
+)
+
+
+@cases(
+    ("served", "want"),
+    of_the_rule=(Served(), (LOST,)),
+    of_a_rule_that_is_off=(Served("enforce", WITHOUT_THE_RULE), None),
+    while_the_policy_is_paused=(Served(paused="2099-01-01T00:00:00Z"), None),
+)
+def test_a_field_that_no_pod_of_the_kind_gets(served: Served, want: tuple[str, ...] | None) -> None:
     template = {"name": "main", "container": gpu_container("1")}
     spec = {"entrypoint": "main", "runtimeClassName": "nvidia", "templates": [template]}
-    document = {
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": "Workflow",
-        "metadata": {"name": "train"},
-        "spec": spec,
-    }
+    document = manifest("argoproj.io/v1alpha1", "Workflow", "train", spec)
 
-    response = Served().validate(document, kind=WORKFLOW)
+    response = served.validate(document, kind=WORKFLOW)
 
-    assert (response.allowed, response.warnings) == (
-        True,
-        (
-            "Workflow team/train: spec.runtimeClassName: write it into spec.podSpecPatch; must not stand here: this kind has no "
-            "such field, so that no pod gets it [ineffective-fields]",
-        ),
-    )
+    assert (response.allowed, response.warnings) == (True, want)
 
 
 FITS = "needs 2 GPUs; team has 1 of 2 free: 1 of 2 pods will start"

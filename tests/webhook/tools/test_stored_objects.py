@@ -22,7 +22,6 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BY_DEFAULT = "gpu-class: nodeSelector accelerator=nvidia-a100-80gb\ngpu-toleration: toleration nvidia.com/gpu:NoSchedule"
 MIRROR = {"kubernetes.io/config.mirror": "3f"}
 
-
 ONLY_L4 = {"rules": {"gpu-class": {"default": "nvidia-l4", "allowed": ["nvidia-l4"]}}}
 RESTRICTED = load_objects([Document("GPUPolicy", "default", ONLY_L4)])
 BUILT_IN = load_objects([])
@@ -60,7 +59,6 @@ NOT_ALLOWED = (
 )
 ISOLATED = "audited: would add main: env NVIDIA_VISIBLE_DEVICES=void"
 UNPLACED = "denied: must pin the pod to a GPU class: namespace ml-training may not use every class"
-
 
 A100: JSON = {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}, "annotations": {INJECTED: BY_DEFAULT}}
 TOLERATED: JSON = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}

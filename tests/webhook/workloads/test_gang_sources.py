@@ -94,7 +94,7 @@ def test_the_pods_of_a_job_share_one_object() -> None:
     )
 
 
-def test_a_job_that_was_created_anew_is_another_gang() -> None:
+def test_a_job_that_was_created_again_is_another_gang() -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "name": "train", "controller": True}
     first, second = (made({"ownerReferences": [{**owner, "uid": uid}]}) for uid in ("first", "second"))
     assert gang_source(first) != gang_source(second)

@@ -34,7 +34,6 @@ WITH_GPUS: dict[str, Any] = {
     "gpus": 1,
 }
 
-
 UNCHECKED = {
     "ClusterTask.tekton.dev": "gone from Tekton; of the shape of a Task",
     "DynamoComponentDeployment.nvidia.com": "its repository is too large to be read; by its documentation",

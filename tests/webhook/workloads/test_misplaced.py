@@ -1,14 +1,25 @@
 """GPU amounts, annotations and fields of a pod that are written beside their place."""
 
+from typing import Any
+
 import msgspec
+import pytest
 import yaml
 
-from policies.finding import Edit, Finding, Json, short_path
+from policies.finding import Edit, Finding, Json, plain, short_path
+from policies.pods.field_paths import path_parts, with_edits
 from policies.rules.ineffective_fields import GROUPS
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.misplaced import lost_fields, misplaced_fields, misplaced_gpus, misplaced_requests
+from webhook.workloads.misplaced import (
+    MAX_MISPLACED,
+    lost_fields,
+    misplaced_fields,
+    misplaced_gpus,
+    misplaced_requests,
+)
 from webhook.workloads.places import PodPlace, workload_pods
+from webhook.workloads.pod_fields import ONLY_OF_PODS, POD_FIELDS
 
 BUILT_IN = load_directory(None)
 MAPPING, KINDS = BUILT_IN.resource_mapping, BUILT_IN.workload_kinds
@@ -185,6 +196,13 @@ PATCHED = '{runtimeClassName: "nvidia"}'
         "write it into spec.executor.template.spec",
         Edit("spec.executor.template.spec.runtimeClassName", Json('"nvidia"')),
     ),
+    an_application_of_spark=(
+        "sparkoperator.k8s.io/v1beta2 SparkApplication",
+        "spec: {runtimeClassName: nvidia}",
+        "spec.runtimeClassName",
+        "write it into spec.executor.template.spec",
+        Edit("spec.executor.template.spec.runtimeClassName", Json('"nvidia"')),
+    ),
     a_patch_that_is_there=(
         "argoproj.io/v1alpha1 Workflow",
         "spec: {hostIPC: true, podSpecPatch: '{}'}",
@@ -207,6 +225,29 @@ def test_fields_of_pods_that_a_kind_does_not_have(
 
     assert found.sentence() == f"{short_path(at)}: {remedy}; {UNKNOWN}"
     assert found.choices == (((Edit(at), edit),) if edit else ())
+
+
+def test_lost_fields_of_thousands_of_templates_are_named_for_the_first() -> None:
+    document = {"spec": {"templates": [dict.fromkeys(ONLY_OF_PODS)] * 20_000}}
+
+    found = list(lost_fields({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", **document}))
+
+    assert len(found) == MAX_MISPLACED
+    assert {each.path.partition("[0]")[0] for each in found} == {"spec.templates"}
+
+
+@pytest.mark.parametrize("kind", POD_FIELDS, ids=" ".join)
+def test_a_lost_field_is_moved_to_where_the_kind_has_it(kind: tuple[str, str]) -> None:
+    for path in POD_FIELDS[kind]:
+        for field in ONLY_OF_PODS:
+            data: Any = {field: "x"}
+            for step in reversed(path_parts(path.replace("[]", "[0]"))):
+                data = {step: data} if isinstance(step, str) else [data]
+            data |= {"apiVersion": kind[0], "kind": kind[1]}
+            for found in lost_fields(data):
+                for choice in found.choices:
+                    edits = [(path_parts(edit.path), plain(edit.value)) for edit in choice]
+                    assert list(lost_fields(with_edits(data, edits))) == []
 
 
 @cases(

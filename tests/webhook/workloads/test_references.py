@@ -42,7 +42,7 @@ def model(**gpu: Any) -> JSON:
     return manifest(VERSION, "Model", "llama", {"hardware": {"gpu": gpu}}, namespace="ml")
 
 
-def evaluator(found: Any) -> Evaluator:
+def evaluator_of(found: Any) -> Evaluator:
     def referred(name: ObjectName) -> Any:
         assert name == MODEL
         return found
@@ -55,9 +55,9 @@ def with_objects(referred: Any) -> Evaluator:
     return Evaluator(cache=CACHE, now=now, facts=Facts(referred=referred))
 
 
-def said(by: Evaluator, key: tuple[str, str], data: JSON) -> list[str]:
+def said(evaluator: Evaluator, key: tuple[str, str], data: JSON) -> list[str]:
     document = msgspec.Raw(msgspec.json.encode(data))
-    _, advice = evaluate_workload(by, by.policy("ml"), key, document, is_update=False)
+    _, advice = evaluate_workload(evaluator, evaluator.policy("ml"), key, document, is_update=False)
     findings = [each.finding for decision in advice for each in decision.violations]
     return [f"{each.path} {each.message}" for each in findings if each.rule == "workloads"]
 
@@ -74,9 +74,9 @@ def said(by: Evaluator, key: tuple[str, str], data: JSON) -> list[str]:
     its_vendor=({}, {"vendor": "intel"}, {"gpuResourceName": "gpu.intel.com/i915"}),
 )  # fmt: skip
 def test_what_a_service_gets_of_its_model(own: JSON, gpu: JSON, want: JSON) -> None:
-    by = evaluator(model(**gpu))
+    evaluator = evaluator_of(model(**gpu))
 
-    whole = with_referred(by, by.policy("ml"), KEY, service(**own), [])
+    whole = with_referred(evaluator, evaluator.policy("ml"), KEY, service(**own), [])
 
     assert value_at(whole.data, ("spec", "resources")) == want
     assert whole.findings == ()
@@ -92,7 +92,7 @@ def test_what_a_service_gets_of_its_model(own: JSON, gpu: JSON, want: JSON) -> N
     unreadable=({"spec": []}, []),
 )
 def test_a_review_of_it(found: Any, want: list[str]) -> None:
-    assert said(evaluator(found), KEY, service(gpu=1)) == want
+    assert said(evaluator_of(found), KEY, service(gpu=1)) == want
 
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
@@ -240,8 +240,8 @@ def test_the_path_of_an_object(name: ObjectName, want: str) -> None:
 def test_a_scan_reads_it_once(tmp_path: Path) -> None:
     with ApiServer(tmp_path, answering({PATH: model(count=2), "/api/v1/nodes": []})) as server:
         scanned = ClusterFacts(Permitted(server.client()), "ml")
-        by = scanned.evaluator(CACHE.configuration, datetime(2026, 11, 21, tzinfo=UTC))
-        read = [by.facts.referred(MODEL) for _ in range(2)]
+        evaluator = scanned.evaluator(CACHE.configuration, datetime(2026, 11, 21, tzinfo=UTC))
+        read = [evaluator.facts.referred(MODEL) for _ in range(2)]
 
     assert read == [model(count=2)] * 2
     assert [each.path for each in server.requests].count(PATH) == 1

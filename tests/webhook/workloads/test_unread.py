@@ -28,7 +28,6 @@ OURS: JSON = {
     "spec": {"worker": {"resources": {"limits": {"nvidia.com/gpu": "0.5"}}}},
 }
 
-
 ASK = "ask the platform team to name their paths in workloadKinds of a GPUResourceMapping"
 
 

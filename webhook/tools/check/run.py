@@ -143,7 +143,7 @@ class Run:
             (cluster.labels_of, cluster.claim) if cluster else (run_context.default_labels, claims.get)
         )
         facts, index = cluster.nodes if cluster else (None, NO_NODES)
-        self._by = Evaluator(
+        self._evaluator = Evaluator(
             cache=cache,
             now=now,
             facts=Facts(
@@ -158,7 +158,7 @@ class Run:
             ),
         )
         self._quota_of = run_quotas.run_quotas(
-            manifests, cache.configuration, cluster, self._by.facts.labels_of
+            manifests, cache.configuration, cluster, self._evaluator.facts.labels_of
         )
         self._teams = run_quotas.teams_in(manifests)
         self._kueue = RunKueue(manifests, cache.configuration, cluster)
@@ -185,7 +185,7 @@ class Run:
             # The labels of its namespace are not asked for, if it has one.
             return ManifestResult(manifest, ())
         try:
-            policy = self._by.policy(manifest.namespace)
+            policy = self._evaluator.policy(manifest.namespace)
         except NamespaceUnknown as error:
             return ManifestResult(manifest, (), unknown=str(error))
         pods = tuple(self._evaluate_pods(manifest, policy))
@@ -219,11 +219,11 @@ class Run:
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         stored = self._stored(manifest, quota)
-        whole = with_referred(self._by, policy, kind, manifest.data, tuple(pods))
+        whole = with_referred(self._evaluator, policy, kind, manifest.data, tuple(pods))
         workload = self._workload(manifest, whole, target, stored or {})
-        by = replace(self._by, quota_of=lambda _namespace: quota)
-        decision = None if target else self._autoscaler(manifest, policy, by)
-        decision = decision or by.check_workload(policy, workload, is_update=stored is not None)
+        evaluator = replace(self._evaluator, quota_of=lambda _namespace: quota)
+        decision = None if target else self._autoscaler(manifest, policy, evaluator)
+        decision = decision or evaluator.check_workload(policy, workload, is_update=stored is not None)
         decisions = [decision]
         if quota is not None and target is None and not workload.metadata.controlled_by:
             requested = demands(workload, configuration, quota.stored.unclassified_pods)
@@ -241,7 +241,7 @@ class Run:
         if kind not in ADVISED and (workload_kind or not decisions[0].violations):
             decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
         if kind in ADVISED:
-            decisions.append(advice(manifest, policy, by))
+            decisions.append(advice(manifest, policy, evaluator))
             if kind in VALIDATED_ITSELF:  # what the API server rejects never gets to the webhook
                 decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
@@ -252,7 +252,7 @@ class Run:
             findings = refused_requests(manifest.data, CLAIM_SPECS[kind])
             decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         if kind == CLAIM and stored is None:
-            decisions.append(counted_claim(manifest, policy, by))
+            decisions.append(counted_claim(manifest, policy, evaluator))
         found = (violation for decision in decisions for violation in as_known(decision, quota).violations)
         is_denied_itself = kind in {*CLAIM_SPECS, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
         shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
@@ -272,18 +272,20 @@ class Run:
             return None
         return self._cluster.stored(*manifest.group_kind, manifest.namespace, manifest.name)
 
-    def _autoscaler(self, manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision | None:
-        """Return the decision on an autoscaler by what it scales in the cluster; None if that is not known."""
+    def _autoscaler(
+        self, manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator
+    ) -> Decision | None:
+        """Return the decision on an autoscaler, by the object that it scales in the cluster; None if that is unknown."""
         scales = scale_target(*manifest.group_kind, manifest.data)
         if self._cluster is None or scales is None:
             return None
-        if not (scales.least <= 1 or by.quota_of(manifest.namespace)):
+        if not (scales.least <= 1 or evaluator.quota_of(manifest.namespace)):
             return None
         stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
         if stored is None:
             return None
         return evaluate_autoscaler(
-            by, policy, manifest.group_kind, manifest.data, scales, stored, is_update=False
+            evaluator, policy, manifest.group_kind, manifest.data, scales, stored, is_update=False
         )
 
     def _referred(self, name: ObjectName) -> Any:
@@ -322,19 +324,19 @@ class Run:
 
     def _evaluate_pods(self, manifest: Manifest, policy: EffectivePolicy) -> Iterator[PodResult]:
         quota = self._quota(manifest)
-        by = replace(self._by, quota_of=lambda _namespace: quota)
+        evaluator = replace(self._evaluator, quota_of=lambda _namespace: quota)
         for written, submitted in manifest.pods:
-            place, pod = with_default_amounts(by, policy, written, submitted)
+            place, pod = with_default_amounts(evaluator, policy, written, submitted)
             if manifest.is_pod:
                 # The demand of an owned pod is that of its owner.
                 counted = not (pod.metadata and pod.metadata.controlled_by)
                 if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
                     counted = self._stored(manifest, quota) is None
-                decisions = evaluate_creation(by, policy, pod, by_daemonset=False, counted=counted)
+                decisions = evaluate_creation(evaluator, policy, pod, by_daemonset=False, counted=counted)
             else:
                 decisions = [
                     evaluate_template(
-                        by, policy, manifest.kind, pod, place.owner, is_partial=place.is_partial
+                        evaluator, policy, manifest.kind, pod, place.owner, is_partial=place.is_partial
                     )
                 ]
             if not is_reviewed(pod, self._configuration.resource_mapping):

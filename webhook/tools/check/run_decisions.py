@@ -44,24 +44,24 @@ class PodResult(EvaluatedPod, frozen=True):
         return changed
 
 
-def advice(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
+def advice(manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator) -> Decision:
     document = msgspec.json.encode(manifest.data)
     if manifest.group_kind != CLAIM_TEMPLATE:
-        return by.advise(policy, manifest.group_kind, document)
+        return evaluator.advise(policy, manifest.group_kind, document)
     try:
-        return by.check_claim_template(policy, decode_claim_template(document))
+        return evaluator.check_claim_template(policy, decode_claim_template(document))
     except msgspec.ValidationError:  # the API server rejects it
         return Decision(policy=policy)
 
 
-def counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
+def counted_claim(manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator) -> Decision:
     """Decide on a ResourceClaim, and count its demand; the API server rejects one that cannot be read."""
     try:
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:
         return Decision(policy=policy)
-    request = quota_request_for_claim("check", claim, "", by.configuration)
-    return by.check_claim(
+    request = quota_request_for_claim("check", claim, "", evaluator.configuration)
+    return evaluator.check_claim(
         policy, claim, request, by_cluster=made_for(claim.metadata or Metadata()) is not None
     )
 

@@ -86,8 +86,8 @@ class ProposalReader:
             return None
         evaluator = ClusterFacts(reader, namespace).evaluator(configuration, self._now)
 
-        def evaluated(by: Evaluator, document: Any) -> Evaluation:
-            return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), by)
+        def evaluated(evaluator: Evaluator, document: Any) -> Evaluation:
+            return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), evaluator)
 
         fixed, evaluation = corrected(data, partial(evaluated, evaluator))
         is_accepted = evaluation.verdict in {StoredObjectVerdict.CHANGED, StoredObjectVerdict.ACCEPTED}

@@ -29,8 +29,8 @@ from webhook.configuration.loader import Configuration
 from webhook.tools.export.cel import fits, literal, text
 from webhook.workloads import creators
 
-MOST_NAMED = 500
-"""Variables, mounts, volumes and annotations of a pod of which a message tells each that is wrong: of more it would be cut."""
+MAX_NAMED = 500
+"""Maximum of variables, mounts, volumes and annotations in a message that lists all wrong ones: a longer one would be cut."""
 PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
 
@@ -75,7 +75,7 @@ def _of_limits() -> dict[str, str]:
         ),
         "TERMS": limits.REQUIRED_TERMS,
         "MAX_GPU_RESOURCES": str(MAX_RESOURCES),
-        "most-named": str(MOST_NAMED),
+        "most-named": str(MAX_NAMED),
     }
 
 

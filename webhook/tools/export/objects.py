@@ -101,7 +101,6 @@ PODS: Object = {
     "scope": "Namespaced",
 }
 
-
 ACTIONS = {Mode.ENFORCE: "Deny", Mode.WARN: "Warn", Mode.AUDIT: "Audit"}
 REVIEWED: Mapping[str, Object] = {
     "creations": PODS,

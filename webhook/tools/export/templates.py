@@ -46,7 +46,7 @@ class Fragment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SentenceTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parts of which `Finding.sentence` makes a sentence, in CEL; `value` with its ` = ` and quotes. Large pods get none."""
+    """The parts that `Finding.sentence` joins, in CEL; `value` with its ` = ` and quotes. Large pods get none."""
 
     path: str
     message: str

@@ -13,7 +13,7 @@ _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTHORIZ")
 
 
 class PermanentError(Exception):
-    """A problem for which a retry is of no use."""
+    """A problem that a retry does not solve."""
 
 
 class FetchReport:

@@ -1,4 +1,4 @@
-"""How old the figures of quotas are: nobody counts, and writes their status, while no controller leads."""
+"""How old the figures of quotas are: while no controller leads, their status does not change."""
 
 from datetime import datetime, timedelta
 
@@ -19,9 +19,9 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def figures_until(reader: Permitted, names: InstallationNames, now: datetime) -> datetime | None:
-    """Return when a controller renewed its Lease last, if none does now: the status of quotas is as old, or older.
+    """Return when a controller last renewed its Lease: the status of quotas is as old, or older.
 
-    None while a controller leads, and where no Lease can be read.
+    None while a controller leads, or if no Lease can be read.
     """
     path = api_path("/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease)
     lease = reader.get(f"get leases/{names.lease} -n {names.namespace}", path)

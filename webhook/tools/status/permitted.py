@@ -53,7 +53,7 @@ class Permitted:
         self.knows_policies = True
         """Whether the policies could be read; if not, the built-in policy takes their place."""
         self.nodes_from = ""
-        """What stands for the nodes where the caller may not list them, in words; "" else."""
+        """What was read instead of the nodes, in words; "" if the caller may list them."""
         self.is_installed = True
         """Whether the API server has the kinds of the documents, once they were read."""
         self.limits_of = cache(self._limits_of)

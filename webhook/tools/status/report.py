@@ -119,11 +119,11 @@ class ClusterStatus(JsonStruct, frozen=True):
     version: of this program. configuration: digest of the documents in force. namespaces: the shown ones, empty for all.
     policies: None where they cannot be read; empty where the built-in policy governs.
     quotas_are_known: whether the quotas of all these namespaces could be read. totals: of all of them. teams: None where they
-    cannot be read; where some namespaces are shown, those that limit one without a GPUQuota. figures_until: the last
-    sign of life of the controller that writes their status, if it has none now. classes: with nodes, or in documents.
+    cannot be read; where some namespaces are shown, those that limit one without a GPUQuota. figures_until: when a controller
+    last renewed its Lease; None while one leads. classes: with nodes, or in documents.
     denials: most recent first; `denials_from` names their source and its age limit. audited: None without audit logs.
     omitted: the missing rights, in the words of `kubectl auth can-i`: `list nodes`.
-    nodes_from: what stands for nodes that the caller may not list, in words; "" else.
+    nodes_from: what was read instead of the nodes, in words; "" if the caller may list them.
     """
 
     at: datetime
@@ -154,7 +154,7 @@ class ClusterStatus(JsonStruct, frozen=True):
 
     @property
     def waiting(self) -> tuple[summaries.QuotaSummary, ...]:
-        """The quotas for which pods wait in line, the longest wait first."""
+        """The quotas that pods wait in line for, the longest wait first."""
         by_wait = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
         return tuple(quota for _, _, quota in sorted(by_wait, key=lambda each: each[:2]))
 
@@ -171,7 +171,7 @@ class ClusterStatus(JsonStruct, frozen=True):
 
     @property
     def not_measured(self) -> str:
-        """Why the controller cannot measure the use of GPUs; "" if it can, and where it is not to."""
+        """Why the controller cannot measure the use of GPUs; "" if it can, or does not measure."""
         return next((quota.idle.measured for quota in self.quotas if quota.idle and quota.idle.measured), "")
 
     @property

@@ -155,10 +155,9 @@ class _Explained(Case):
         return self.as_created(served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits)))
 
     def _denied_by_quota(self, evaluated: EvaluatedPod) -> Finding | None:
-        by = self.evaluator
         request = quota_request_for_pod("why", evaluated.admitted, None, self.configuration, self.index)
         request = replace(request, controlled_by=f"{self.served.kind}/{self.name}")
-        decision = by.demand(evaluated.policy, request)
+        decision = self.evaluator.demand(evaluated.policy, request)
         denials = (one.finding for one in decision.violations if one.outcome is Outcome.DENIED)
         # Of a pod that a rule denies, demand may be invalid for the same reason.
         said = (one for one in denials if not evaluated.is_denied or one.reason in OUTLOOKS)

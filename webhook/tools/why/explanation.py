@@ -90,7 +90,7 @@ def way_of(change: Change) -> Way:
 
 
 def ways_of(finding: Finding) -> tuple[Way, ...]:
-    """Return what a finding says to do, of which one is enough."""
+    """Return what a finding says to do: each alone is enough."""
     beside = finding.awaits if finding.awaits and finding.awaits.beside_choice else None
     alone = finding.awaits if not beside else None
     edits = (Way(edits=choice, quota=beside) for choice in finding.choices)

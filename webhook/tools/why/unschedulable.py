@@ -96,7 +96,7 @@ OF_POD = (
 
 
 class Unscheduled(NamedTuple):
-    """A pod for which the scheduler finds no node. said: its words. gpus: the names of the GPU resources that it requests.
+    """A pod that the scheduler finds no node for. said: its words. gpus: the names of the GPU resources that it requests.
 
     path_of: translates a field path in the pod to one in the object that contains it.
     """
@@ -143,5 +143,5 @@ class Unscheduled(NamedTuple):
 
 
 def insufficient(said: str) -> Collection[str]:
-    """Return the resources of which the scheduler found too little on nodes."""
+    """Return the resources that nodes have too little of, as the scheduler says."""
     return dict.fromkeys(_INSUFFICIENT.findall(said))

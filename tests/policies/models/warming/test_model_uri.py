@@ -86,7 +86,6 @@ SECRET_REMEDY = (
     "remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source "
 )
 
-
 IN_QUERY = "a signature or token in its query"
 LONG = "s3://" + "m/" * 1100
 NO_SOURCE = (

@@ -32,7 +32,7 @@ def test_is_full(used: int | None, reserved: int, want: bool) -> None:
     ledger = replace(LEDGER, used=counted, reservations=held)
 
     assert ledger.is_full is want
-    assert ledger.reserved_shown == ({"gpus": reserved} if reserved else {})
+    assert ledger.reserved_of_dimensions == ({"gpus": reserved} if reserved else {})
 
 
 def test_no_list_is_older_than_a_ledger_that_was_never_counted() -> None:
@@ -41,11 +41,11 @@ def test_no_list_is_older_than_a_ledger_that_was_never_counted() -> None:
 
 
 @cases(
-    ("changes", "is_anew"),
+    ("changes", "changes_key"),
     another_catalogue=({"class_catalogue": "b/TotalOnly"}, True),
     a_following_catalogue=({"next_catalogue": "b/TotalOnly"}, True),
     other_pods=({"unclassified_pods": UnclassifiedPods.DENY}, True),
     usage=({"used": {"gpus": Fraction(1)}}, False),
 )
-def test_demand_depends_on_the_catalogues(changes: JSON, is_anew: bool) -> None:
-    assert (replace(LEDGER, **changes).demand_key != LEDGER.demand_key) is is_anew
+def test_demand_depends_on_the_catalogues(changes: JSON, changes_key: bool) -> None:
+    assert (replace(LEDGER, **changes).demand_key != LEDGER.demand_key) is changes_key

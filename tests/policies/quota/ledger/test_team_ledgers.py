@@ -186,7 +186,7 @@ def test_whatever_comes_the_sum_is_never_above_what_is_granted(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_follows_by_difference_is_what_adding_up_anew_finds(seed: int) -> None:
+def test_what_follows_by_difference_is_what_adding_up_again_finds(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret
     names = ("a", "b", "c", "d")
     found = TeamLedgers(team({"gpus": 9, "a": 4}, {"a": {"gpus": 2}, "new": {"a": 1}}), {})
@@ -215,10 +215,10 @@ def test_what_follows_by_difference_is_what_adding_up_anew_finds(seed: int) -> N
                 found = found.later({**kept, name: ledger}, frozenset())
             case _:
                 pass
-        anew = TeamLedgers(found.team, found.ledgers, found.leaving)
+        fresh = TeamLedgers(found.team, found.ledgers, found.leaving)
         for each in (*names, "new", "other"):
-            assert found.team_state(each) == anew.team_state(each)
-            assert found.reservation_limit(each, 500) == anew.reservation_limit(each, 500)
+            assert found.team_state(each) == fresh.team_state(each)
+            assert found.reservation_limit(each, 500) == fresh.reservation_limit(each, 500)
 
 
 def test_a_decision_costs_as_much_in_a_large_team_as_in_a_small_one() -> None:
@@ -272,7 +272,7 @@ def test_what_is_held_for_pods_that_wait_takes_nothing_from_creations() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_whoever_fills_the_object_keeps_nobody_out(seed: int) -> None:
+def test_a_namespace_that_fills_the_object_keeps_no_other_out(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret
     names, limit = [f"n{number}" for number in range(12)], 24_000
     found = TeamLedgers(team({"gpus": 10_000}), {name: counted({"gpus": 0}) for name in names})

@@ -129,7 +129,7 @@ def review(*, owned_before: bool | None, owned: bool, user: str) -> bool:
 
 
 def is_used_again(*, is_refused: bool) -> World:
-    """Count a claim for its small device, give the rest away, and end its pod: another pod has it allocated anew."""
+    """Count a claim for its small device, give the rest away, and end its pod: another pod has it allocated again."""
     around = world(gpus=2)
     uid = stored_claim(around)
     around.claims[uid] = StoredObject(vector(gpus=SMALL))

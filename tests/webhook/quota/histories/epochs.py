@@ -50,7 +50,7 @@ class Replica:
         """Answer once the quota may count, by what the replica believes then, or by what it believed before."""
         with self.in_its_time():
             self.now += self.observed.initialization_wait(NAMESPACE) + 0.01
-        if self.no_quota.holds(NAMESPACE) if by is None else by:
+        if self.no_quota.is_current(NAMESPACE) if by is None else by:
             self.broken.append("S2: admitted without a reservation, and the quota counts")
         return self
 
@@ -135,6 +135,6 @@ def a_replica_is_stopped_before_its_answer(*, rule: bool) -> Replica:
     """Check what is believed again, right before the answer."""
     replica = Replica()
     replica.finds_none()
-    believed = replica.no_quota.holds(NAMESPACE)
+    believed = replica.no_quota.is_current(NAMESPACE)
     replica.quota_appears()
     return replica.answers(by=None if rule else believed)

@@ -316,7 +316,7 @@ def test_the_namespace_of_the_context(tmp_path: Path) -> None:
 
 
 def test_fixes_are_tried_by_the_cluster(tmp_path: Path) -> None:
-    """A second check asks the API server nothing anew, and what may not be read is no reason to end."""
+    """A second check asks the API server nothing again, and what may not be read is no reason to end."""
     given = {**cluster(), "/api/v1/nodes": FORBIDDEN, POLICIES: [policy({"namespaces": ["ml"]}, **MAX_ONE)]}
     (tmp_path / "pod.yaml").write_text(TWO)
     with ApiServer(tmp_path, answering(given)) as server:

@@ -10,7 +10,6 @@ from webhook.tools.check.manifests import Manifest, Manifests, as_stored, read_m
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers: [{name: main}]\n"
 
-
 KYAML = """\
 ---
 {

@@ -52,7 +52,6 @@ def lease(renewed: str) -> dict[str, Any]:
 
 LEADS = lease("11:59:50")
 
-
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"
 

@@ -91,7 +91,6 @@ OLD = authority(begun=YEAR, lifetime=YEAR + timedelta(days=30))
 LATE = timedelta(days=330)
 EXPIRED = server(OURS, begun=YEAR, lifetime=timedelta(days=300))
 
-
 WRONG_BUNDLE = (
     "ca-bundle-does-not-verify: caBundle does not verify the served certificate "
     "(unable to get local issuer certificate)"

@@ -13,7 +13,7 @@ REMEDY = "set measure nothing in deviceClasses of a GPUResourceMapping for drive
 def lacking(names: str) -> str:
     return (
         f"device-kinds-left-out: ConfigMap/gpu-admission-devices in gpu-admission lacks {names}, because there are too many "
-        "kinds of devices: a claim whose selector reads one of them counts as the dearest device of its DeviceClass\n"
+        "kinds of devices: a claim whose selector reads one of them counts as the largest device of its DeviceClass\n"
         + REMEDY
     )
 

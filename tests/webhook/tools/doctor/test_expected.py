@@ -1,4 +1,4 @@
-"""What doctor holds installations against is what deploy/ has; UPDATE_EXPECTED=1 writes it anew."""
+"""What doctor holds installations against is what deploy/ has; UPDATE_EXPECTED=1 writes it again."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ def test_expected_is_what_deploy_has() -> None:
     if os.environ.get("UPDATE_EXPECTED"):
         KEPT.write_bytes(text + b"\n")
 
-    assert KEPT.read_bytes() == text + b"\n", "UPDATE_EXPECTED=1 writes it anew"
+    assert KEPT.read_bytes() == text + b"\n", "UPDATE_EXPECTED=1 writes it again"
     assert set(found.configurations) == {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
     assert "gpuquotas.gpu-admission.dev" in found.custom_resources
 

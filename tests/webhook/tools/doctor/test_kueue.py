@@ -53,7 +53,6 @@ ABOVE = (
     "set hard.gpus of the GPUQuota to 12 or more, or waitForPodsReady in Kueue's configuration"
 )
 
-
 BORROWS = ABOVE.replace("12 GPUs,", "12 GPUs, 4 of them by borrowing,")
 
 

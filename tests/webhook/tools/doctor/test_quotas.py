@@ -148,7 +148,7 @@ def test_without_quotas_there_is_nothing_to_find(tmp_path: Path) -> None:
             "ledger-unreadable: GPUQuota/default in team has a ledger that replicas cannot use: the "
             "GPUQuotaLedger cannot be read: Expected `object`, got `str` - at `$.hard`\n"
             "when little is created, kubectl -n gpu-admission delete gpuquotaledgers team: everything is then "
-            "counted anew"
+            "counted again"
         ],
     ),
     the_epoch_is_no_ledger=({LEDGERS: [ledger_object("7", EPOCH_OBJECT)]}, []),
@@ -195,11 +195,11 @@ DELETE = "when little is created, kubectl -n gpu-admission delete gpuquotaledger
 
 @cases(
     ("own", "of_team", "remedy"),
-    its_own=({"hard": "many"}, EMPTY, f"{DELETE} team: everything is then counted anew"),
+    its_own=({"hard": "many"}, EMPTY, f"{DELETE} team: everything is then counted again"),
     that_of_its_team=(
         MOVED,
         {"hard": 1},
-        f"{DELETE} clustergpuquota.vision: everything is then counted anew",
+        f"{DELETE} clustergpuquota.vision: everything is then counted again",
     ),
     none_while_it_moves=(MOVED, EMPTY, f"wait ten seconds; {AFTER}"),
 )

@@ -132,7 +132,7 @@ def test_teams(objects: JSON, want: list[str], tmp_path: Path) -> None:
     whose_ledgers_cannot_be_read=(
         "Unreadable",
         "when little is created, kubectl -n gpu-admission delete gpuquotaledgers clustergpuquota.team-vision: everything is "
-        "then counted anew",
+        "then counted again",
     ),
 )
 def test_what_makes_a_team_ready(reason: str, remedy: str, tmp_path: Path) -> None:

@@ -109,7 +109,6 @@ POOL = {
     "spec": {"template": {"metadata": {"labels": {"accelerator": "nvidia-l4"}}}},
 }
 
-
 LISTED: dict[str, Any] = {
     "/api": [],
     "/apis": [],

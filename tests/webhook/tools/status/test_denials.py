@@ -17,7 +17,6 @@ NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
 OTHER = 'Error creating: admission webhook "policy.example.com" denied the request: no'
 
-
 SENTENCE = {"remedy": "set nvidia.com/gpu: 2", "message": "exceeded quota"}
 
 

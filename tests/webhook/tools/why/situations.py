@@ -60,7 +60,6 @@ def fits(name: str, *against: str, remedy: str = "", number: int = 1) -> NodeFit
 
 RUNNING = pod("train-0", "Running")
 
-
 NO_GPU = Finding(
     rule="gpu-requests",
     reason=FRACTIONAL_GPU,
@@ -69,7 +68,6 @@ NO_GPU = Finding(
     remedy="set 1",
     ask_contact="to allow it",
 )
-
 
 KINDS = {"Deployment": "deployments", "DaemonSet": "daemonsets", "Job": "jobs"}
 SERVED = {

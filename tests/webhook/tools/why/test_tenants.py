@@ -98,7 +98,6 @@ def asks(gpus: int = 1, of: str = "", name: str = GPU, **spec: Any) -> JSON:
 MOST_OF_A100: Any = {"affinity": node_affinity([("accelerator", "In", A100)])}
 IN_ZONE_C: Any = {"nodeSelector": {ZONE: "c"}}
 
-
 ADMIN: dict[str, Any] = {"/api/v1/nodes": NODES, "/api/v1/pods": HOLDING}
 
 

@@ -182,6 +182,6 @@ def test_nothing_is_said_of_a_node_that_has_other_obstacles() -> None:
     assert said("1 node(s) didn't match pod anti-affinity rules, 1 Insufficient cpu", node="") == []
 
 
-def test_the_resources_of_which_there_is_too_little() -> None:
+def test_the_resources_that_nodes_have_too_little_of() -> None:
     words = "0/2 nodes are available: 1 Insufficient rdma/hca_1, 2 Insufficient hugepages-2Mi."
     assert [*insufficient(words)] == ["rdma/hca_1", "hugepages-2Mi"]

@@ -23,7 +23,7 @@ def _device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
     if left_out:
         message = (
             f"lacks {first_names(left_out, MAX_NAMES)}, because there are too many kinds of devices: a claim whose selector "
-            "reads one of them counts as the dearest device of its DeviceClass"
+            "reads one of them counts as the largest device of its DeviceClass"
         )
         remedy = "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs"
         yield warning("device-kinds-left-out", f"ConfigMap/{DEVICES} in {namespace}", message, remedy)

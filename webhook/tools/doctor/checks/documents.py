@@ -193,7 +193,7 @@ def recount_remedy(installation: str, *objects: str) -> str:
     """Return how to replace the unreadable ledgers in these objects by a new count."""
     return (
         f"when little is created, kubectl -n {installation} delete {LEDGERS} {' '.join(objects)}: "
-        "everything is then counted anew"
+        "everything is then counted again"
     )
 
 
