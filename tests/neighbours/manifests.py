@@ -24,17 +24,17 @@ def replicated(name: str, jobs: int, pods: int, gpus: int = 1, **fields: object)
     return {"name": name, "replicas": jobs, "template": {"spec": job}, **fields}
 
 
-def raycluster(name: str, workers: int, **spec: object) -> JSON:
+def raycluster(name: str, workers: int, *, gpus: int = 1, **spec: object) -> JSON:
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
         "metadata": {"name": name},
-        "spec": {**cluster(workers), **spec},
+        "spec": {**cluster(workers, gpus), **spec},
     }
 
 
-def cluster(workers: int) -> JSON:
-    """Return the spec of a head without GPUs, and workers with one each."""
+def cluster(workers: int, gpus: int = 1) -> JSON:
+    """Return the spec of a head without GPUs, and workers with so many each."""
     return {
         "rayVersion": "2.46.0",
         "headGroupSpec": {"rayStartParams": {}, "template": template("ray-head", 0)},
@@ -45,7 +45,7 @@ def cluster(workers: int) -> JSON:
                 "minReplicas": 0,
                 "maxReplicas": 16,
                 "rayStartParams": {},
-                "template": template("ray-worker", 1),
+                "template": template("ray-worker", gpus),
             }
         ],
     }

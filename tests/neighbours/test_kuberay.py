@@ -89,14 +89,15 @@ def test_workers_that_are_added_wait_by_themselves(tenant: Tenant) -> None:
     assert workers(tenant, "one", 1)
 
 
-def test_it_keeps_its_quota_when_a_worker_is_replaced(tenant: Tenant) -> None:
-    tenant.apply(raycluster("one", 4))
+def test_it_keeps_its_quota_when_a_worker_is_replaced(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it runs
+    tenant = Tenant(plane, 8)
+    tenant.apply(raycluster("one", 4, gpus=2))
     assert workers(tenant, "one", 4)
-    tenant.pod("next", 1)
-    assert tenant.waits("next")
+    tenant.apply(raycluster("two", 1, gpus=2))
+    assert workers(tenant, "two", 0, gated=1)
     tenant.delete_pod(name_of(tenant.pods("one-gpus-worker")[0]))
     assert tenant.runs(4, "one-gpus-worker", seconds=20)
-    assert tenant.waits("next")
+    assert workers(tenant, "two", 0, gated=1)
 
 
 @cases(

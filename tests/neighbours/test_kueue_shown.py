@@ -24,6 +24,9 @@ from tests.neighbours.kueue import (
     used,
 )
 from tests.neighbours.tenant import Stage, Tenant
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import service_account
 from webhook.commands import main
 from webhook.tools.console.app import Observer, create_app
 from webhook.tools.console.history import History
@@ -70,18 +73,20 @@ def test_kueue_admits_by_what_export_proposes(stage: Stage, plane: ControlPlane)
 
 
 class Surfaces:
-    """What each surface says of the Jobs of a namespace."""
+    """What each surface says of the Jobs of a namespace to an operator or a tenant; the console has rights of its own."""
 
-    def __init__(self, plane: ControlPlane, tenant: Queueing, folder: Path) -> None:
-        self._api, self._tenant, self._folder = api_client(plane), tenant, folder
-        self._cluster = ("--kubeconfig", str(plane.kubeconfig()))
+    def __init__(self, plane: ControlPlane, tenant: Queueing, folder: Path, *, is_tenant: bool) -> None:
+        self.tenant, self.is_tenant, self._folder = tenant, is_tenant, folder
+        account = plane.account_kubeconfig(tenant.name, "default") if is_tenant else plane.kubeconfig()
+        self._api = ApiClient(load_access(str(account)))
+        self._cluster = ("--kubeconfig", str(account))
         self._pages = observed(plane, tenant.name)
 
     def why(self, name: str) -> str:
-        return explain(self._api, "job", name, self._tenant.name, datetime.now(UTC)).summary
+        return explain(self._api, "job", name, self.tenant.name, datetime.now(UTC)).summary
 
     def in_kueue(self, name: str) -> KueueState:
-        found = explain(self._api, "job", name, self._tenant.name, datetime.now(UTC)).kueue
+        found = explain(self._api, "job", name, self.tenant.name, datetime.now(UTC)).kueue
         assert found is not None
         return found
 
@@ -89,18 +94,16 @@ class Surfaces:
         """Return what is said of the Job as its author would apply it again."""
         file = self._folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(job(name, 1, labels={"kueue.x-k8s.io/queue-name": queue})))
-        said = CliRunner().invoke(main, ["check", str(file), "-n", self._tenant.name, *self._cluster])
+        said = CliRunner().invoke(main, ["check", str(file), "-n", self.tenant.name, *self._cluster])
         assert said.exit_code in {0, 1}, said.output
         return flat(said.output)
 
     def status(self) -> str:
-        return flat(CliRunner().invoke(main, ["status", "-n", self._tenant.name, *self._cluster]).output)
+        return flat(CliRunner().invoke(main, ["status", "-n", self.tenant.name, *self._cluster]).output)
 
     def console(self, name: str = "") -> str:
         path = (
-            f"/why?object=job/{name}&namespace={self._tenant.name}"
-            if name
-            else f"/quotas/{self._tenant.name}"
+            f"/why?object=job/{name}&namespace={self.tenant.name}" if name else f"/quotas/{self.tenant.name}"
         )
         return flat(self._pages.get(path).text)
 
@@ -122,29 +125,55 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_five_situations_are_shown_on_each_surface(stage: Stage, plane: ControlPlane, tmp_path: Path) -> None:  # noqa: ARG001
-    """In a held queue, behind another, admitted, in no queue, and admitted but denied by the GPUQuota."""
-    tenant = Queueing(plane, 1, name="deny-kueue-surfaces")
-    surfaces = Surfaces(plane, tenant, tmp_path)
+@pytest.fixture(scope="module")
+def policies_are_read(stage: Stage, plane: ControlPlane) -> None:  # noqa: ARG001 - it has the kinds
+    """Give everybody what `tenants.readPolicies` of the chart gives."""
+    kinds = ",".join(
+        f"{each}.gpu-admission.dev" for each in ("gpuclasses", "gpupolicies", "gpuresourcemappings")
+    )
+    plane.kubectl("create", "clusterrole", "reads", "--verb=get,list,watch", f"--resource={kinds}")
+    plane.kubectl(
+        "create", "clusterrolebinding", "reads", "--clusterrole=reads", "--group=system:authenticated"
+    )
 
+
+@pytest.fixture(params=["operator", "tenant"])
+def surfaces(
+    request: pytest.FixtureRequest,
+    plane: ControlPlane,
+    policies_are_read: None,  # noqa: ARG001
+    tmp_path: Path,
+) -> Surfaces:
+    """Return what an operator and a tenant see of a namespace with one GPU, in whose held queue Job first waits."""
+    reader, situation = request.param, request.function.__name__.split("_")[1]
+    tenant = Queueing(plane, 1, name=f"deny-kueue-{situation}-{reader}")
+    tenant.let_read(service_account(tenant.name, "default"))
     tenant.hold("Hold")
     tenant.apply(job("first", 1))
+    return Surfaces(plane, tenant, tmp_path, is_tenant=reader == "tenant")
+
+
+def test_held_by_its_queue_is_shown_on_each_surface(surfaces: Surfaces) -> None:
+    unknown, reserved = ("", "; ClusterQueue queue has reserved ")
+    if surfaces.is_tenant:
+        unknown, reserved = " or ClusterQueue queue", ""
     stopped = "waits in LocalQueue queue: stopPolicy of LocalQueue queue is set"
     assert eventually(lambda: surfaces.why("first") == stopped), surfaces.why("first")
+    checked = surfaces.check("first")
     assert (
-        "stopPolicy of LocalQueue queue is set: Kueue does not start the object until it is None; ask the platform team why it "
-        "is set [workloads]"
-    ) in surfaces.check("first")
-    assert f"note: Job/first {stopped}" in surfaces.check("first")
-    assert (
-        "LocalQueue queue: 0 admitted, 1 pending, stopped; ClusterQueue queue has reserved "
-        in surfaces.status()
-    )
-    assert "Job/first: place 1 of 1" in surfaces.status()
-    assert eventually(lambda: "Job/first: place 1 of 1" in surfaces.console())
+        f"stopPolicy of LocalQueue queue{unknown} is set: Kueue does not start the object until it is None; ask the platform "
+        "team why it is set [workloads]"
+    ) in checked
+    assert f"note: Job/first {stopped}" in checked
+    status = surfaces.status()
+    assert f"LocalQueue queue: 0 admitted, 1 pending, stopped{reserved}" in status
+    assert "Job/first: place 1 of 1" in status
+    assert eventually(lambda: surfaces.shows("Job/first: place 1 of 1"))
     assert "LocalQueue queue, place 1 of 1" in surfaces.console("first")
 
-    tenant.apply(job("second", 1))
+
+def test_behind_another_is_shown_on_each_surface(surfaces: Surfaces) -> None:
+    surfaces.tenant.apply(job("second", 1))
 
     def places() -> list[tuple[int, int]]:
         found = [surfaces.in_kueue(name) for name in ("first", "second")]
@@ -154,14 +183,16 @@ def test_five_situations_are_shown_on_each_surface(stage: Stage, plane: ControlP
     assert eventually(lambda: places() == [(1, 2), (2, 2)]), places()
     behind = "first" if surfaces.in_kueue("first").place == 2 else "second"
     assert f"Job/{behind}: place 2 of 2" in surfaces.status()
-    assert eventually(lambda: f"Job/{behind}: place 2 of 2" in surfaces.console())
+    assert eventually(lambda: surfaces.shows(f"Job/{behind}: place 2 of 2"))
     assert (
         "note: Job/third would be behind 2 pending: LocalQueue queue: 0 admitted, 2 pending"
         in surfaces.check("third")
     )
 
-    elsewhere = {"kueue.x-k8s.io/queue-name": "nowhere"}
-    tenant.apply(job("lost", 1, labels=elsewhere))
+
+def test_lost_in_no_queue_is_shown_on_each_surface(surfaces: Surfaces) -> None:
+    tenant = surfaces.tenant
+    tenant.apply(job("lost", 1, labels={"kueue.x-k8s.io/queue-name": "nowhere"}))
     missing = "waits for LocalQueue nowhere, which does not exist"
     assert eventually(lambda: surfaces.why("lost") == missing), surfaces.why("lost")
     assert (
@@ -169,31 +200,34 @@ def test_five_situations_are_shown_on_each_surface(stage: Stage, plane: ControlP
         f"LocalQueue of namespace {tenant.name}: Kueue does not start the object; or ask the platform team for a LocalQueue of "
         "the namespace [workloads]"
     ) in surfaces.check("lost", "nowhere")
-    assert "LocalQueue nowhere: 0 admitted, 1 pending, does not exist" in surfaces.status()
-    assert eventually(
-        lambda: "LocalQueue nowhere: 0 admitted, 1 pending, does not exist" in surfaces.console()
-    )
+    none = "LocalQueue nowhere: 0 admitted, 1 pending, does not exist"
+    assert none in surfaces.status()
+    assert eventually(lambda: surfaces.shows(none))
     assert missing in surfaces.console("lost")
 
+
+def test_admitted_by_kueue_and_denied_by_the_quota_is_shown_on_each_surface(surfaces: Surfaces) -> None:
+    tenant = surfaces.tenant
+    tenant.apply(job("second", 1))
     tenant.hold("None")
     assert tenant.runs(1)
     assert tenant.tells("Job", "[gpu-quota]")
     running, denied = ("first", "second") if tenant.running("first") else ("second", "first")
-    for name in (running, denied):
-        assert ", admitted at " in surfaces.in_kueue(name).in_words(datetime.now(UTC))
-        assert f"Job/{name}: admitted at " in surfaces.status()
-        line = f"Job/{name}: admitted at "
-        assert eventually(partial(surfaces.shows, line))
-        assert f"note: Job/{name} was admitted by Kueue, in LocalQueue queue" in surfaces.check(name)
-    assert "[gpu-quota]" not in surfaces.check(running)
     # The status of the GPUQuota has the pod some tenths of a second after its creation.
     full = f"exceeded quota: {tenant.name}/default, requested 1 GPU, 1 of 1 used"
     assert eventually(lambda: full in surfaces.why(denied)), surfaces.why(denied)
+    status, checked = surfaces.status(), {name: surfaces.check(name) for name in (running, denied)}
+    for name in (running, denied):
+        assert ", admitted at " in surfaces.in_kueue(name).in_words(datetime.now(UTC))
+        assert f"Job/{name}: admitted at " in status
+        assert eventually(partial(surfaces.shows, f"Job/{name}: admitted at "))
+        assert f"note: Job/{name} was admitted by Kueue, in LocalQueue queue" in checked[name]
+    assert "[gpu-quota]" not in checked[running]
     assert (
         f"needs 1 GPU; {tenant.name} has 0 of 1 free: 0 of 1 pods will start; Kueue may admit it by LocalQueue queue all the "
         "same: pods that do not fit are then denied [gpu-quota]"
-    ) in surfaces.check(denied)
-    assert f"{tenant.name} Job/{denied}: QuotaExceeded, " in surfaces.status()
+    ) in checked[denied]
+    assert f"{tenant.name} Job/{denied}: QuotaExceeded, " in status
     assert full in surfaces.console(denied)
 
 
