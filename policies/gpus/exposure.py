@@ -61,12 +61,19 @@ DEVICE_LIST = "nvidia-container-devices"
 """NVIDIA's runtime reads a mount below /var/run/nvidia-container-devices, however it is spelt, as a list of GPUs
 (`visibleDevicesFromMounts`)."""
 
+CDI = "cdi.k8s.io"
 DEVICE_ANNOTATIONS = (
-    r"^(([^/]+\.)?cdi\.k8s\.io|(cdi-)?devices\.(nri\.io|noderesource\.dev)|devices\.(crio|gke)\.io|io\.kubernetes\.cri-o\.Devices)"
-    r"(/|$)"
+    CDI,
+    "cdi-devices.nri.io",
+    "devices.nri.io",
+    "cdi-devices.noderesource.dev",
+    "devices.noderesource.dev",
+    "devices.crio.io",
+    "devices.gke.io",
+    "io.kubernetes.cri-o.Devices",
 )
-"""Annotations by which a pod requests devices of its node: CDI (with nvidia.cdi.k8s.io), the device injectors of containerd/nri
-(both names) and GKE (container-engine-accelerators), CRI-O.
+"""How annotations begin, up to a slash, by which a pod requests devices of its node: CDI (below any domain, such as
+nvidia.cdi.k8s.io), the device injectors of containerd/nri (both names) and GKE (container-engine-accelerators), CRI-O.
 """
 
 DEVICE_KEYS = (
@@ -79,7 +86,7 @@ DEVICE_KEYS = (
 )
 """Globs over keys that match all of these annotations, and some others."""
 
-_OTHER_ROOT, _DEVICE_ANNOTATIONS = re.compile(OTHER_ROOT), re.compile(DEVICE_ANNOTATIONS)
+_OTHER_ROOT = re.compile(OTHER_ROOT)
 _VIEWS = re.compile("|".join(map(translate, VIEWS)))
 
 
@@ -129,4 +136,5 @@ def canonical(path: str) -> str:
 
 def names_devices(annotation: str) -> bool:
     """Whether a pod requests devices of its node by this annotation."""
-    return _DEVICE_ANNOTATIONS.search(annotation) is not None
+    prefix = annotation.partition("/")[0]
+    return prefix in DEVICE_ANNOTATIONS or prefix.endswith(f".{CDI}")
