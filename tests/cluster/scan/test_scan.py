@@ -51,7 +51,7 @@ def found(plane: ControlPlane, *arguments: str) -> Any:
 TEXT = """\
 43 pods (28 with GPUs) and 7 workloads, evaluated by the built-in defaults
 
-                             denied   changed   warned   logged
+                             denied  changed   warned   logged
   pods                            2       28        2       15
   workloads                       ·        4        ·        3
 
