@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit
+from policies.finding import ContactEdit, Edits
 from policies.pods.field_paths import path_parts, value_at
 from policies.quota.amounts import GPUS
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
@@ -105,7 +105,7 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
         by_rules = [each for each in case.said.reasons if each.source is Source.POLICY]
         first = [(each, each.ways[0]) for each in by_rules if each.ways]
         after = gone(case, [*first, (reason, way)])
-        pod = owned(after[1]) if after else None
+        pod = owned(after[1], way.edits) if after else None
         if after is None or pod is None:
             return ""
         found = [
@@ -165,9 +165,9 @@ def by_field(denied: Counter[tuple[str, ...]]) -> Counter[tuple[str, str]]:
     return Counter((rule, path) for rule, _, path, *_ in denied.elements())
 
 
-def owned(document: JSON) -> JSON:
-    """Return a pod of the object, as its controller creates it."""
-    pod = pod_of(document)
+def owned(document: JSON, edits: Edits) -> JSON:
+    """Return a pod of the object, as its controller creates it: of several, the one that the edits change."""
+    pod = pod_of(document, edits)
     owner = {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],
