@@ -20,7 +20,16 @@ from policies.finding import (
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import path_parts
-from policies.pods.limit_ranger import KINDS, POD_LEVEL, Default, Refusal, effective, given_amounts, refusals
+from policies.pods.limit_ranger import (
+    KINDS,
+    POD_LEVEL,
+    Default,
+    Refusal,
+    effective,
+    given_amounts,
+    refusals,
+    requested_amounts,
+)
 from policies.pods.limit_ranges import (
     CONTAINER,
     RATIO,
@@ -31,7 +40,8 @@ from policies.pods.limit_ranges import (
 )
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
-from policies.pods.quantity import QuantityError, QuantityText, parse_quantity, readable
+from policies.pods.quantity import NANO, QuantityError, QuantityText, parse_quantity, readable
+from policies.pods.requests import ways_to_request
 
 GPUS_BY_DEFAULT = Reason("GPUsByDefault", "a LimitRange gives GPUs to containers that request none")
 ID = "limit-range"
@@ -224,6 +234,7 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     edits, place = _accepted_edits(pod, refusal, limits), _place_of(pod, refusal)
     missing = f"{refusal.path}.resources.requests[{refusal.resource}]" if refusal.place else refusal.path
     is_about_place = refusal.place or refusal.seen is not None
+    fewer = _fewer(pod, refusal) if place is None and refusal.bound == "max" else ()
     written = place.amount_paths(refusal.resource) if place and is_about_place else []
     return Finding(
         rule=ID,
@@ -231,7 +242,11 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
         path=next(iter(written), missing),
         container=refusal.place.container.name if refusal.place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
-        choices=together(*edits),
+        choices=fewer or together(*edits),
+        is_example=bool(fewer),
+        remedy=f"request {refusal.resource}: {refusal.allowed} or less in all containers together"
+        if fewer
+        else "",
         ask_contact=f"to remove {field} from LimitRange {refusal.limit_range}",
         contact_choices=((ContactEdit(LIMIT_RANGE, field),),),
     )
@@ -254,6 +269,18 @@ def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edit
     ):
         return ()
     return tuple(Edit(f"{place.path}.resources.{kind}[{name}]", amount) for kind in kinds)
+
+
+def _fewer(pod: Pod, refusal: Refusal) -> tuple[Edits, ...]:
+    """Return the ways in which several containers request no more GPUs than the LimitRange allows a pod."""
+    name, seen, most = refusal.resource, refusal.seen, parse_quantity(refusal.allowed)
+    if seen is None or "/" not in name:
+        return ()
+    having = requested_amounts(pod, name)
+    return tuple(
+        tuple(Edit(path, amount) for at, amount in way.items() for path in having[at][0].amount_paths(name))
+        for way in ways_to_request(pod, seen.value - most.nano // NANO, having)
+    )
 
 
 def _place_of(pod: Pod, refusal: Refusal) -> ContainerPlace | None:

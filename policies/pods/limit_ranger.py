@@ -145,6 +145,14 @@ def effective(container: Container, kind: ResourceMap) -> ResourceList:
     return container.limits if kind == "limits" else {**container.limits, **container.requests}
 
 
+def requested_amounts(pod: Pod, resource: str) -> list[tuple[ContainerPlace, int]]:
+    """Return the containers that request the resource, and how much, rounded up."""
+    written = (
+        (place, readable(effective(place.container, "requests").get(resource))) for place in pod.places
+    )
+    return [(place, quantity.value) for place, quantity in written if quantity and quantity.nano]
+
+
 # ---- what it refuses
 
 

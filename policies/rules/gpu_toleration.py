@@ -29,11 +29,11 @@ from policies.placement.node_state import NodeState
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import constraints_in_the_way
 from policies.placement.pinning import pinning
-from policies.pods.limit_ranger import amounts_of_pod, effective
+from policies.pods.limit_ranger import amounts_of_pod, effective, requested_amounts
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
-from policies.pods.quantity import QuantityError, readable
+from policies.pods.quantity import QuantityError
 from policies.pods.requests import ways_to_request
 from policies.pods.tolerations import (
     covers,
@@ -219,10 +219,7 @@ def _too_few(pod: Pod, requested: Mapping[str, int], states: Sequence[NodeState]
     for name, amount in requested.items():
         most = max((dict(state.amounts).get(name, 0) for state in states), default=0)
         if amount > most > 0:
-            written = (
-                (place, readable(effective(place.container, "requests").get(name))) for place in pod.places
-            )
-            requests = [(place, quantity.value) for place, quantity in written if quantity and quantity.nano]
+            requests = requested_amounts(pod, name)
             paths = [place.amount_paths(name) for place, _ in requests]
             ways = list(ways_to_request(pod, amount - most, requests))
             is_of_several = any(len(way) > 1 for way in ways)

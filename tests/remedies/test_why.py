@@ -15,8 +15,9 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit
+from policies.finding import ContactEdit, Edits
 from policies.pods.field_paths import path_parts, value_at
+from policies.quota.amounts import GPUS
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
 from policies.registry import RULES_BY_REASON
 from tests.oracle import JSON
@@ -104,11 +105,14 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
         by_rules = [each for each in case.said.reasons if each.source is Source.POLICY]
         first = [(each, each.ways[0]) for each in by_rules if each.ways]
         after = gone(case, [*first, (reason, way)])
-        pod = owned(after[1]) if after else None
+        pod = owned(after[1], way.edits) if after else None
         if after is None or pod is None:
             return ""
-        situation = without_own(*after)
-        found = [each.finding for each in seen(situation.evaluated(pod)) if each.outcome is Outcome.DENIED]
+        found = [
+            each.finding
+            for each in seen(beside_others(*after, pod).evaluated(pod))
+            if each.outcome is Outcome.DENIED
+        ]
         amounts = {QUOTA_EXCEEDED.name, QUOTA_CAN_NEVER_FIT.name}
         same = amounts if reason.reason == QUOTA_EXCEEDED.name else {reason.reason}
         asked = {(each.kind, each.path) for each in way.contact_edits}
@@ -143,21 +147,27 @@ def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
     return "is found again" if is_there >= was_there else f"brings {new}" if new else ""
 
 
-def without_own(cluster: Cluster, document: JSON) -> Situation:
-    """Return the situation; without what pods of the object hold if it makes only one, which is the pod that is tried."""
+def beside_others(cluster: Cluster, document: JSON, pod: JSON) -> Situation:
+    """Return the situation in which the object holds no more than its other pods can, without the pod that is tried."""
     situation, kind = cluster.situation, KINDS.get(document["kind"])
-    if situation.quota is None or kind is None or not kind.number or value_at(document, kind.number) != 1:
+    if situation.quota is None or kind is None or not kind.number:
         return situation
-    return replace(situation, quota=replace(situation.quota, own=Fraction(0)))
+    decisions = situation.evaluated(pod, tries_choices=False).pods[0].decisions
+    reserved = [
+        each.reservation.request for each in decisions if each.reservation and each.reservation.request
+    ]
+    requested = max((each.demand.get(GPUS, Fraction(0)) for each in reserved), default=Fraction(0))
+    most = requested * (value_at(document, kind.number) - 1)
+    return replace(situation, quota=replace(situation.quota, own=min(situation.quota.own, most)))
 
 
 def by_field(denied: Counter[tuple[str, ...]]) -> Counter[tuple[str, str]]:
     return Counter((rule, path) for rule, _, path, *_ in denied.elements())
 
 
-def owned(document: JSON) -> JSON:
-    """Return a pod of the object, as its controller creates it."""
-    pod = pod_of(document)
+def owned(document: JSON, edits: Edits) -> JSON:
+    """Return a pod of the object, as its controller creates it: of several, the one that the edits change."""
+    pod = pod_of(document, edits)
     owner = {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],
@@ -217,7 +227,7 @@ def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | No
 
 def with_changed_nodes(cluster: Cluster, reason: Cause, asked: ContactEdit, document: JSON) -> Cluster:
     """Return the cluster once its nodes are as is asked, or there is another node."""
-    name = str(asked.value or "nvidia-h100-80gb")
+    name = str(asked.value or any_class(document))
     if asked.path == "spec.unschedulable":
         return with_nodes(cluster, uncordoned)
     if asked.path == "status.allocatable":
@@ -228,6 +238,26 @@ def with_changed_nodes(cluster: Cluster, reason: Cause, asked: ContactEdit, docu
         cluster = with_nodes(cluster, partial(of_its_card, value=asked.value))
         return with_node(cluster, name, document) if "for nodes of" in reason.remedy else cluster
     return with_node(cluster, name, document)
+
+
+def any_class(document: JSON) -> str:
+    """Return a class that the pod does not exclude: nodes of no class are asked for."""
+    excluded = {
+        value
+        for each in requirements(pod_of(document)["spec"])
+        if each["operator"] == "NotIn"
+        for value in each["values"]
+    }
+    largest_first = (
+        each for each in reversed(CARDS) if excluded.isdisjoint({each.accelerator, each.product})
+    )
+    return next(largest_first, CARDS[-1]).accelerator
+
+
+def requirements(spec: JSON) -> list[JSON]:
+    """Return what the required node affinity of a pod demands of labels."""
+    terms = value_at(spec, (*REQUIRED[1:], "nodeSelectorTerms")) or ()
+    return [each for term in terms for each in term.get("matchExpressions", ())]
 
 
 def come(cluster: Cluster, awaited: Awaited, document: JSON) -> Cluster:
@@ -257,11 +287,9 @@ def with_node(cluster: Cluster, name: str, document: JSON) -> Cluster:
     """Return the cluster with a node of a class, with the labels by which the pod selects it, and 64 of what it requests."""
     pod = admitted(cluster.situation, document, cluster.situation.evaluated(document, tries_choices=False))
     spec = pod["spec"]
-    terms = value_at(spec, (*REQUIRED[1:], "nodeSelectorTerms")) or ()
-    requirements = [each for term in terms for each in term.get("matchExpressions", ())]
     demanded = {
         each["key"]: SMALLEST[each["operator"]](each["values"][0])
-        for each in reversed(requirements)
+        for each in reversed(requirements(spec))
         if each["operator"] in SMALLEST
     }
     selected = spec.get("nodeSelector", {})

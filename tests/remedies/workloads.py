@@ -8,7 +8,8 @@ KINDS[document["kind"]].number     # the field that says how many pods there are
 from collections.abc import Callable
 from typing import NamedTuple
 
-from policies.pods.field_paths import Parts, value_at
+from policies.finding import Edits
+from policies.pods.field_paths import Parts, path_parts, value_at
 from tests.oracle import JSON
 from tests.oracle.worlds import NAMESPACE, Draw
 
@@ -156,15 +157,25 @@ def template_at(document: JSON) -> Parts:
     return () if document["kind"] == "Pod" else KINDS[document["kind"]].template
 
 
+def edited_template(document: JSON, edits: Edits) -> Parts:
+    """Return where the pod template stands that the edits change; where the GPUs are if they change none."""
+    paths = (path_parts(edit.path) for edit in edits)
+    found = (
+        parts[: at + 1] for parts in paths for at, part in enumerate(parts) if str(part).endswith("emplate")
+    )
+    of_pods = (parts for parts in found if "containers" in (value_at(document, (*parts, "spec")) or {}))
+    return next(of_pods, template_at(document))
+
+
 def template_of(document: JSON) -> JSON:
     template: JSON = value_at(document, template_at(document))
     return template
 
 
-def pod_of(document: JSON) -> JSON:
-    """Return the pod, or that of the object."""
+def pod_of(document: JSON, edits: Edits = ()) -> JSON:
+    """Return the pod, or that of the object: of several, the one that the edits change."""
     if document["kind"] == "Pod":
         return document
-    template = template_of(document)
+    template: JSON = value_at(document, edited_template(document, edits))
     metadata = {**template.get("metadata", {}), "name": "train", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}

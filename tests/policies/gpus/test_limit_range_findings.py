@@ -175,6 +175,15 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
             "to remove spec.limits[0].maxLimitRequestRatio[cpu] from LimitRange gpus [limit-range]"
         ],
     ),
+    more_gpus_of_two_containers_than_a_pod_may_have=(
+        pod(gpu_container("3"), gpu_container("4", name="other")),
+        limit_range("gpus", type="Pod", max={GPU: "6"}),
+        [
+            "spec: request nvidia.com/gpu: 6 or less in all containers together; must satisfy LimitRange gpus: maximum "
+            "nvidia.com/gpu usage per Pod is 6, but limit is 7; or ask the platform team to remove "
+            "spec.limits[0].max[nvidia.com/gpu] from LimitRange gpus [limit-range]"
+        ],
+    ),
     no_limit_of_the_pod=(
         pod(gpu_container(resources={"limits": {GPU: "1"}, "requests": {"cpu": "1"}})),
         limit_range("gpus", type="Pod", maxLimitRequestRatio={"cpu": "2"}),
@@ -197,6 +206,16 @@ MAIN = 'spec.containers[0].resources.{}[{}] (container "main")'
 )  # fmt: skip
 def test_what_is_said_of_a_new_pod(document: JSON, stored: JSON, want: list[str]) -> None:
     assert [each.sentence() for each in findings(document, [stored])] == want
+
+
+def test_each_of_two_containers_can_request_fewer_gpus() -> None:
+    document = pod(gpu_container("3"), gpu_container("4", name="other"))
+    (found,) = findings(document, [limit_range("gpus", type="Pod", max={GPU: "6"})])
+
+    amounts = [(edit.path, edit.value) for edits in found.choices for edit in edits]
+    assert amounts == [
+        (f"spec.containers[{at}].resources.limits[{GPU}]", less) for at, less in ((0, 2), (1, 3))
+    ]
 
 
 def test_a_forged_annotation_of_a_limit_that_the_pod_lacks() -> None:
