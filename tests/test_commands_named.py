@@ -31,7 +31,7 @@ COMMAND = re.compile(
 """A command at the beginning of a sentence, or behind one."""
 ANY_VERB = "kubectl x nodes x xx"
 """Of a function that is given the verb and its arguments."""
-UNREACHABLE = "denied"
+UNREACHABLE = "refused"
 INSTALLED = {
     f"{each['kind'].lower()}/{each['metadata']['name']}"
     for path in (ROOT / "deploy/static").rglob("*.yaml")

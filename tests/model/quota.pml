@@ -1025,7 +1025,7 @@ inline answers_yes(q) {
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
 
-/* webhook/quota/no_quota.py: NoQuota.holds */
+/* webhook/quota/no_quota.py: NoQuota.is_current */
 #define REMEMBERS(s) (none[s] && (none_at[s] || (knows[s] && none_of[s] && (none_of[s] == knows[s] || !BELIEF_IS_OF_THE_EPOCH))))
 
 /* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */

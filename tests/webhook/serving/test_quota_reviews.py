@@ -210,7 +210,7 @@ def test_a_dry_run_is_decided_and_counts_nothing_of_what_users_create() -> None:
 def test_an_answer_that_does_not_hold_any_more_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a replica that was stopped after it looked, while a quota appeared and was counted."""
     served, believed = Served(), [True, False]
-    monkeypatch.setattr(NoQuota, "holds", lambda *_: bool(believed and believed.pop(0)))
+    monkeypatch.setattr(NoQuota, "is_current", lambda *_: bool(believed and believed.pop(0)))
 
     assert served.validate(gpu_pod("one")).allowed
     assert served.held() == [uid("one")]
