@@ -1,4 +1,4 @@
-"""In which order threads take locks. Two orders of the same two locks mean that two threads may wait for each other for ever."""
+"""In which order threads take locks. Two orders of the same two locks can deadlock two threads."""
 
 import sys
 import threading

@@ -110,7 +110,7 @@ def test_the_quota_goes_to_the_next_one_if(
 def test_a_pod_that_is_handed_over_to_another_object_leaves_it_nothing(
     line: Line, plane: ControlPlane
 ) -> None:
-    """Otherwise pods that run for a second hold quota for ever, each for an object that kept none yet."""
+    """Otherwise pods that run for a second hold quota without an end, each for an object that kept none yet."""
     in_force(line, {"gpus": "8"})
     operator = Operator(line, plane, ray_cluster())
     second = ray_cluster()

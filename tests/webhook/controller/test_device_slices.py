@@ -28,7 +28,7 @@ def changed_and_taken_over() -> DeviceSlices:
 
 
 def test_a_change_and_a_count_take_their_locks_in_one_order() -> None:
-    """Else the watch waits for the count, which waits for the watch, for ever."""
+    """Otherwise the watch and the count wait for each other, and neither goes on."""
     with no_circle():
         changed_and_taken_over()
 

@@ -86,7 +86,7 @@ class Fixes(msgspec.Struct):
     reasons: dict[tuple[object, ...], str] = {}
     """Why a finding was not fixed, by its key."""
     open: dict[tuple[object, ...], int] = {}
-    """The number of each finding with several choices, none of which was taken, by its key."""
+    """By the key of a finding with several choices: its number, if no choice was taken."""
 
     def left(self) -> Iterator[tuple[Repair, str]]:
         """Yield each remaining denial and warning, with the reason."""
