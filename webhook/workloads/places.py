@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from policies.pods.field_paths import Parts, field_path, path_parts, value_at, with_value
+from policies.pods.field_paths import Parts, field_path, path_parts, value_at, with_edit
 from policies.pods.limits import MAX_CONTAINERS, MAX_RESOURCES
 from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod, decode_pod
@@ -100,16 +100,16 @@ class PodPlace(msgspec.Struct, frozen=True):
         if self.is_partial:
             return whole
         if () in self.origins:
-            return with_value(whole, self.at, pod)
+            return with_edit(whole, self.at, pod)
         before, after = self.data["spec"], pod["spec"]
         for key in after:
             if key != "containers" and after[key] != before.get(key):
-                whole = with_value(whole, (*self.at, key), after[key])
+                whole = with_edit(whole, (*self.at, key), after[key])
         for index, (was, container) in enumerate(zip(before["containers"], after["containers"], strict=True)):
             at = self.parts_in_object(("spec", "containers", index))
             for key in container:
                 if container[key] != was.get(key):
-                    whole = with_value(whole, (*at, key), container[key])
+                    whole = with_edit(whole, (*at, key), container[key])
         return whole
 
 
