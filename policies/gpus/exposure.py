@@ -76,14 +76,7 @@ DEVICE_ANNOTATIONS = (
 nvidia.cdi.k8s.io), the device injectors of containerd/nri (both names) and GKE (container-engine-accelerators), CRI-O.
 """
 
-DEVICE_KEYS = (
-    "*cdi.k8s.io*",
-    "*devices.nri.io*",
-    "*devices.noderesource.dev*",
-    "devices.crio.io*",
-    "devices.gke.io*",
-    "io.kubernetes.cri-o.Devices*",
-)
+DEVICE_KEYS = (f"*{CDI}*", *(f"{each}*" for each in DEVICE_ANNOTATIONS))
 """Globs over keys that match all of these annotations, and some others."""
 
 _OTHER_ROOT = re.compile(OTHER_ROOT)
