@@ -9,8 +9,7 @@ import msgspec
 from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.device_pools import DevicePools, Inventory
 from policies.gpus.device_slices import PoolSlice, kind_key
-from policies.gpus.free_cards import CardUse
-from policies.gpus.stored_devices import StoredDevices
+from policies.gpus.stored_devices import CardUse, StoredDevices
 from policies.quota.demand import Catalogue
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
