@@ -36,8 +36,12 @@ from policies.gpus.amount import (
 )
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import GPUClasses
-from policies.gpus.fraction_annotations import FRACTION_CONTAINER
-from policies.gpus.fraction_findings import FRACTION_BESIDE_GPUS, FRACTION_TOO_SMALL, fraction_findings
+from policies.gpus.fraction_annotations import (
+    FRACTION_BESIDE_GPUS,
+    FRACTION_CONTAINER,
+    FRACTION_TOO_SMALL,
+    fraction_findings,
+)
 from policies.gpus.limit_range_findings import GPUS_BY_DEFAULT, default_gpu_warnings
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
