@@ -241,7 +241,7 @@ def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tup
     is_known = fit.failure is FitFailure.TOO_LITTLE and fit.pods > 1 and len(fit.missing) == 1
     if pod is None or not is_known:
         return ()
-    return together(*_request_part(pod, catalogue.resource_mapping, fit.left / fit.needed))
+    return together(*_request_part(pod, catalogue.resource_mapping, fit.free_part))
 
 
 def _request_part(pods: WorkloadPods, mapping: ResourceMapping, part: Fraction) -> Edits:

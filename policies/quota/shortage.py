@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Wait, either, in_words, together
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
-from policies.pods.annotations import GPU_CLASS
-from policies.pods.field_paths import annotation_path
+from policies.placement.pinning import ClassPin
 from policies.pods.pod import Pod
 from policies.pods.requests import combined
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, unit
@@ -47,8 +46,8 @@ OUTER_LABELS = ("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/n
 """By which pods of a Job of a JobSet, and of a StatefulSet of a LeaderWorkerSet, name the JobSet or LeaderWorkerSet."""
 WAIT_UNTIL_FREE = "and wait until that much is free"
 MAX_HOLDERS = 5
-ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
-"""Returns the classes that an unpinned pod may name by its annotation, each with the node label and value that pin it."""
+ClassPins = Callable[[Pod], Mapping[str, ClassPin]]
+"""Returns by class how an unpinned pod may name it."""
 
 Helps = Callable[[Edits, bool | None], bool]
 """Whether the object would be admitted with the edits: now, (True) once nothing of the quota is used, or (None) without it."""
@@ -250,13 +249,13 @@ def _cheaper_class(
     if pod is None or not all(shortfall.key.startswith(CLASSES) for shortfall in shortfalls):
         return ()
     pins = class_pins(pod).items()
-    unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.limited)
-    for name, (key, value) in islice(unlimited, MAX_CLASSES):
-        selector = {**pod.node_selector, key: value}
+    unlimited = (pin for name, pin in pins if f"{CLASSES}{name}" not in ledger.limited)
+    for pin in islice(unlimited, MAX_CLASSES):
+        selector = {**pod.node_selector, pin.key: pin.value}
         pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
         demand = pod_demand(pinned, request.catalogue, ledger.unclassified_pods)
         if not demand.denials and ledger.has_room(demand.vector, times=1):
-            return (Edit(annotation_path(GPU_CLASS), name),)
+            return (pin.edit,)
     return ()
 
 

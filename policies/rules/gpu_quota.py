@@ -21,11 +21,11 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, either, warning
+from policies.finding import ContactEdit, Finding, Reason, Severity, Wait, either, warning
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claimed_devices import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_advice import ANNOTATION_PATH, MAX_NAMES_LISTED
+from policies.placement.class_advice import MAX_NAMES_LISTED
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -191,7 +191,7 @@ def _naming_classes(
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
     context = context_of(pod)
-    naming = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
+    naming = either(*(pin.edit for pin in class_pins(pod, context).values()))
     readable = naming if class_use(context).reads_annotation else ()
     helping = (
         islice((edits for edits in naming if helps(edits, False)), MAX_NAMES_LISTED),
@@ -252,12 +252,13 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 
 
 def _without_class(workload: Workload, ledger: QuotaLedger, context: Context) -> Iterator[Finding]:
+    # Its pods are new, also those of a change.
+    of_pods = replace(context, is_update=False, made_by_daemonset=workload.kind == "DaemonSet")
     for pods in (each for each in workload.pods if not each.denied):
         for denial in pod_demand(pods.admitted, context, ledger.unclassified_pods).denials:
             if denial.reason is UNCLASSIFIED_POD:
-                # Its pods are new, also those of a change.
-                names = islice(class_pins(pods.pod, replace(context, is_update=False)), MAX_NAMES_LISTED)
-                choices = either(*(Edit(ANNOTATION_PATH, name) for name in names))
+                pins = islice(class_pins(pods.pod, of_pods).values(), MAX_NAMES_LISTED)
+                choices = either(*(pin.edit for pin in pins))
                 denied = replace(denial, severity=Severity.WARNING, choices=choices)
                 yield denied.at(partial("{}.{}".format, pods.path), pods.located)
 
