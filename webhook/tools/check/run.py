@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.fit import demands, existing

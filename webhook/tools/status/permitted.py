@@ -9,8 +9,7 @@ from typing import TypeVar
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from policies.gpus.device_slices import merged
 from policies.gpus.stored_devices import StoredDevices
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts, node_facts, nodes_with_other_labels
+from policies.placement.nodes import NO_NODES, NodeFacts, NodeIndex, node_facts, nodes_with_other_labels
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogue

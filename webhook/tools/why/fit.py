@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_selection import REQUIRED_AFFINITY
-from policies.placement.named_nodes import NODE_NAME, NodeIndex
+from policies.placement.nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.limit_ranger import text as quantity_text
