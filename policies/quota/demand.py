@@ -32,9 +32,9 @@ from policies.gpus.cards import (
     cards,
     container_amounts,
     is_limit,
+    weight_by_name,
 )
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.device_weight import weight_by_name
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.nodes import NO_NODES, NodeIndex
