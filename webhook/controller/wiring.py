@@ -16,7 +16,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
 from webhook.controller.class_capacity import CapacityWriter, granted_and_allocatable
-from webhook.controller.device_kinds import DeviceKindsWriter
+from webhook.controller.device_slices import DeviceKindsWriter
 from webhook.controller.enforcement import Enforcement
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring

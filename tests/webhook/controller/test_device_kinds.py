@@ -20,8 +20,7 @@ from webhook.configuration.published_devices import (
     PublishedNodes,
     decode,
 )
-from webhook.controller import device_kinds
-from webhook.controller.device_kinds import DeviceKindsWriter, to_publish
+from webhook.controller.device_slices import DeviceKindsWriter, to_publish
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -167,7 +166,10 @@ def test_it_is_written_when_it_differs_and_by_swap(monkeypatch: Any) -> None:
     slices.inventory = msgspec.structs.replace(inventory({"a": 8}), taints={kind_key(A): (SICK,)})
     writer.sync()
     assert (api.reads, len(api.writes)) == (2, 1), "taints come and go"
-    monkeypatch.setattr(device_kinds, "datetime", SimpleNamespace(now=lambda _zone: datetime.now(UTC) + HOUR))
+    monkeypatch.setattr(
+        "webhook.controller.device_slices.datetime",
+        SimpleNamespace(now=lambda _zone: datetime.now(UTC) + HOUR),
+    )
     writer.sync()
     assert (api.reads, len(api.writes)) == (3, 2)
     assert decode(api.stored).published.with_classes(()).taints == {kind_key(A): (SICK,)}
