@@ -37,7 +37,7 @@ from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.replacements import Replacements
-from webhook.controller.shared_informers import SharedInformers
+from webhook.controller.shared_informers import SharedInformers, UsageUpkeep
 from webhook.controller.team_reconciler import TeamReconciler
 from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.team_status import TeamStatusWriter
@@ -45,7 +45,6 @@ from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_cache import recount
 from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import UsageLog
-from webhook.controller.usage_upkeep import UsageUpkeep
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.budget_notes import BudgetNotes
