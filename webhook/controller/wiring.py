@@ -34,14 +34,13 @@ from webhook.controller.metrics import (
 )
 from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.quota_status import QuotaStatusWriter
+from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.replacements import Replacements
 from webhook.controller.shared_informers import SharedInformers, UsageUpkeep
 from webhook.controller.team_reconciler import TeamReconciler
 from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.team_status import TeamStatusWriter
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_cache import recount
 from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import UsageLog

@@ -23,8 +23,7 @@ from webhook.cluster.events import EventQueue, EventRecord, EventWriter
 from webhook.cluster.subscribers import Subscribers
 from webhook.controller import status_writer
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.quota_status import QuotaStatusWriter
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.documents import IdleGPUs, KeptQuota, QuotaRecord, decode_quota
 from webhook.quota.ledger_records import LedgerRecord
