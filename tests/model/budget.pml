@@ -172,7 +172,7 @@ inline check(sum) {
 }
 
 /* webhook/controller/usage_counter.py: UsageCounter.follow */
-/* webhook/controller/usage_history.py: UsageHistory.forget */
+/* webhook/controller/namespace_sum.py: UsageHistory.forget */
 inline see(c) {
   assign(copy[c], ledger);
   fresh[c] = true;

@@ -33,6 +33,7 @@ from webhook.controller.metrics import (
     WatchCollector,
 )
 from webhook.controller.moves import TeamMoves
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
 from webhook.controller.reconciler import QuotaReconciler
@@ -42,7 +43,6 @@ from webhook.controller.team_reconciler import TeamReconciler
 from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.team_status import TeamStatusWriter
 from webhook.controller.usage_cache import recount
-from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
