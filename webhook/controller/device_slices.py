@@ -29,10 +29,9 @@ from policies.gpus.stored_devices import StoredDevices
 from policies.quota.demand import Catalogue
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient
-from webhook.cluster.collection import CLUSTER
+from webhook.cluster.collection import CLUSTER, Subscribers
 from webhook.cluster.informer import Informer
 from webhook.cluster.objects import decode_config_map, decode_metadata
-from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import SLICE_VERSIONS, DynamicResourceWatch
 from webhook.configuration.loader import Configuration
 from webhook.configuration.published_devices import (

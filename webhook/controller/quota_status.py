@@ -17,9 +17,9 @@ from policies.quota.budget import reached
 from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import EventQueue
 from webhook.cluster.objects import CATALOGUES, FALSE, TRUE, Condition, with_transition_time
-from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.documents import QUOTA
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.configuration.loader import Configuration

@@ -12,9 +12,9 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team
 from policies.quota.team_spec import MAX_NAMESPACES, TeamNamespaces, Teams, stricter
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.namespaces import NamespaceRecord, Namespaces
-from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.documents import API_VERSION
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.ledger_objects import ledger_without_quota, team_object_name

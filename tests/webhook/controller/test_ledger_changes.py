@@ -14,7 +14,7 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
 from tests.webhook.controller.informers import unstarted
-from webhook.cluster.subscribers import Subscribers
+from webhook.cluster.collection import Subscribers
 from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.status_writer import EVERY_SECONDS

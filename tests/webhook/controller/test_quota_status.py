@@ -19,8 +19,8 @@ from tests.cluster.controllers import eventually
 from tests.webhook.controller.informers import unstarted
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import EventQueue, EventRecord, EventWriter
-from webhook.cluster.subscribers import Subscribers
 from webhook.controller import status_writer
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
