@@ -18,10 +18,8 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.cluster.disruption_budgets import budgets_by
 from webhook.cluster.events import EventQueue, EventWriter
-from webhook.cluster.limit_range_informer import LimitRanges
-from webhook.cluster.namespaces import Namespaces
+from webhook.cluster.namespaces import LimitRanges, Namespaces, budgets_by
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options

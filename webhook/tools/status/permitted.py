@@ -18,7 +18,7 @@ from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.limit_range_informer import LIMIT_RANGES
+from webhook.cluster.namespaces import LIMIT_RANGES
 from webhook.cluster.node_informer import WHOLE_NODES, state_reader
 from webhook.cluster.node_pools import node_pools
 from webhook.cluster.objects import CAPACITY, DEVICES, NAMESPACE, decode_metadata
