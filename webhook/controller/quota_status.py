@@ -45,8 +45,7 @@ from webhook.quota.documents import (
     quota_path,
     quota_reference,
 )
-from webhook.quota.ledger_objects import is_team_object
-from webhook.quota.ledger_records import LedgerRecord, ledger_of, ledgers_before
+from webhook.quota.ledger_objects import LedgerRecord, is_team_object, ledger_of, ledgers_before
 
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8

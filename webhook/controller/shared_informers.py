@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any
@@ -20,8 +21,7 @@ from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.teams import TeamMembership
 from webhook.controller.usage_cache import UsageCache
 from webhook.quota.documents import QUOTAS, QuotaStatus, decode_quota
-from webhook.quota.ledger_objects import TeamObjects
-from webhook.quota.ledger_records import LedgerReader, ledgers
+from webhook.quota.ledger_objects import TeamObjects, ledger_record, ledgers
 from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.controller")
@@ -50,7 +50,7 @@ class SharedInformers:
         self._configuration, self.observed = configuration, observed
         self.team_objects = TeamObjects()
         self.quotas = Informer(api, QUOTAS, decode_quota)
-        self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader(self.team_objects).read)
+        self.ledger_objects = Informer(api, ledgers(namespace), partial(ledger_record, self.team_objects))
         self.namespaces = Namespaces(api)
         self.membership = TeamMembership(api, self.namespaces)
         self.slices = DeviceSlices(api, self.configuration)

@@ -22,8 +22,7 @@ from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.team_sizes import TeamSizes
 from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, STALE, UNREADABLE, LimitsStatus, decimals
-from webhook.quota.ledger_objects import KIND, is_team_object, team_name, team_object_name
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.ledger_objects import KIND, LedgerRecord, is_team_object, team_name, team_object_name
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
 
 LARGEST = 10

@@ -26,7 +26,7 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.documents import IdleGPUs, KeptQuota, QuotaRecord, decode_quota
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.ledger_objects import LedgerRecord
 from webhook.quota.store import VersionedLedger
 
 LEDGER = quota_ledger(
