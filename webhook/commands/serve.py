@@ -46,10 +46,10 @@ from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 from webhook.serving.audit import Recorder
 from webhook.serving.claim_watch import ClaimWatch, is_made_for_pod, may_name_claims, requested_by
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.denials import DenialReports
 from webhook.serving.dispatch import Admission
 from webhook.serving.endpoints import create_app, endpoint_of
+from webhook.serving.handler import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.node_watch import NodeWatch
 from webhook.serving.owner_deadlines import OwnerDeadlines
