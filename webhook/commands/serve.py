@@ -23,9 +23,9 @@ from webhook.cluster.namespaces import LimitRanges, Namespaces, budgets_by
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
+from webhook.configuration.advice import CALL_SECONDS, registered_conditions
 from webhook.configuration.cluster_source import read_schemas, source_of
 from webhook.configuration.loader import ConfigurationError, keys_to_know
-from webhook.configuration.registered_annotations import CALL_SECONDS, registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.evaluation.decision_cache import cache_in_force
 from webhook.evaluation.facts import Facts
