@@ -38,6 +38,7 @@ from webhook.configuration.documents import (
     with_pause,
     without_removed,
 )
+from webhook.configuration.dynamic_resources import read_cluster_devices
 from webhook.configuration.loader import (
     Configuration,
     ConfigurationError,
@@ -45,7 +46,6 @@ from webhook.configuration.loader import (
     load_objects,
     problems_of,
 )
-from webhook.configuration.published_devices import read_cluster_devices
 from webhook.configuration.schema_paths import Schemas, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.configuration.workload_kinds import WorkloadKind

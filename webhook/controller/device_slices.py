@@ -1,6 +1,6 @@
 """Follows the ResourceSlices (DRA) of a cluster: the kinds of its devices, and which kind a device is. Publishes the kinds.
 
-What is published: `webhook.configuration.published_devices`. The leader writes it.
+What is published: `webhook.configuration.dynamic_resources`. The leader writes it.
 """
 
 import logging
@@ -32,16 +32,17 @@ from webhook.cluster.api import MERGE_PATCH, ApiClient
 from webhook.cluster.collection import CLUSTER, Subscribers
 from webhook.cluster.informer import Informer
 from webhook.cluster.objects import decode_config_map, decode_metadata
-from webhook.configuration.dynamic_resources import SLICE_VERSIONS, DynamicResourceWatch
-from webhook.configuration.loader import Configuration
-from webhook.configuration.published_devices import (
-    KEY,
+from webhook.configuration.dynamic_resources import (
+    DEVICES_KEY,
+    SLICE_VERSIONS,
+    DynamicResourceWatch,
     PublishedDevices,
     PublishedKind,
     PublishedNodes,
-    decode,
+    decode_devices,
     devices_path,
 )
+from webhook.configuration.loader import Configuration
 from webhook.quota.counted_records import Device
 from webhook.threads import every
 
@@ -225,12 +226,12 @@ class DeviceKindsWriter:
         """Write what differs. Raises `errors.ApiError`, and msgspec.MsgspecError if the answer is not a ConfigMap."""
         path = devices_path(self.namespace)
         stored = self.api.get(path, timeout=CALL_SECONDS)
-        before = decode(stored).published
+        before = decode_devices(stored).published
         after = to_publish(before, inventory, now)
         if after != before:
             document = msgspec.json.encode(after).decode()
             version = decode_config_map(stored).metadata.resource_version
-            body = {"metadata": {"resourceVersion": version}, "data": {KEY: document}}
+            body = {"metadata": {"resourceVersion": version}, "data": {DEVICES_KEY: document}}
             self.api.patch(path, msgspec.json.encode(body), content_type=MERGE_PATCH, timeout=CALL_SECONDS)
 
 

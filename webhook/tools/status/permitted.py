@@ -25,10 +25,14 @@ from webhook.cluster.objects import CAPACITY, DEVICES, NAMESPACE, decode_metadat
 from webhook.cluster.published_capacity import PublishedCapacity, decode
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
-from webhook.configuration.dynamic_resources import DRA_GROUP, read_device_classes
+from webhook.configuration.dynamic_resources import (
+    DRA_GROUP,
+    NOTHING_PUBLISHED,
+    decode_devices,
+    devices_path,
+    read_device_classes,
+)
 from webhook.configuration.loader import Configuration, keys_to_know, load_directory
-from webhook.configuration.published_devices import NOTHING_PUBLISHED, devices_path
-from webhook.configuration.published_devices import decode as decode_devices
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.tools.status.listed_capacity import read_gpu_nodes
 from webhook.tools.status.listed_devices import (
