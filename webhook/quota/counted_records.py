@@ -28,6 +28,7 @@ from policies.quota.claim_protection import marked_for
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, names_kueue, waits
 from webhook.cluster.informer import Resource
+from webhook.cluster.objects import fields_of
 from webhook.workloads.gang_sources import SCHEDULING, GangSource, gang_source, owner_source
 
 LONG_PENDING_SECONDS = 600.0
@@ -388,40 +389,22 @@ class _ContainerStatus(msgspec.Struct, frozen=True):
     state: _ContainerState = _ContainerState()
 
 
-class _EndedStatus(msgspec.Struct, frozen=True, rename="camel"):
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-
-
-class _Ended(msgspec.Struct, frozen=True):
-    status: _EndedStatus
-
-
-_ENDED = msgspec.json.Decoder(_Ended)
+_CONTAINER_STATUSES = msgspec.json.Decoder(tuple[_ContainerStatus, ...] | None)
+_PRIORITY = msgspec.json.Decoder(int | None)
 
 
 def _ended(raw: msgspec.Raw) -> str:
     """Return when the last container of a terminal pod ended, "" if that cannot be read."""
     try:
-        statuses = _ENDED.decode(raw).status.container_statuses
+        statuses = _CONTAINER_STATUSES.decode(fields_of(raw, "status").get("containerStatuses", b"null"))
     except msgspec.MsgspecError:
         return ""
-    return max((status.state.terminated.finished_at or "" for status in statuses), default="")
-
-
-class _WaitingSpec(msgspec.Struct, frozen=True):
-    priority: int | None = None
-
-
-class _Waiting(msgspec.Struct, frozen=True):
-    spec: _WaitingSpec = _WaitingSpec()
-
-
-_WAITING = msgspec.json.Decoder(_Waiting)
+    return max((each.state.terminated.finished_at or "" for each in statuses or ()), default="")
 
 
 def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
     names = [gate.name for gate in pod.spec.scheduling_gates or ()]
-    priority = _WAITING.decode(raw).spec.priority or 0
+    priority = _PRIORITY.decode(fields_of(raw, "spec").get("priority", b"null")) or 0
     has_other_gate = len(names) > 1
     return WaitingPod(names.index(GATE), has_other_gate, priority, names_kueue(pod) and not has_other_gate)
 
