@@ -28,8 +28,14 @@ from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.allocations import is_binding, unknown_kind
 from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.usage_sums import UsageSums
-from webhook.quota.audit_fields import demand_fields
-from webhook.quota.counted_records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
+from webhook.quota.counted_records import (
+    PODS,
+    ClaimHistory,
+    ClaimRecord,
+    CountedRecord,
+    PodRecord,
+    demand_fields,
+)
 
 log = logging.getLogger("gpu_admission.controller")
 

@@ -13,11 +13,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from policies.gpus.claimed_devices import ClaimStatus, DeviceResult, ResourceClaim, decode_claim, owner_pod
+from policies.gpus.classes import GPUClasses
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.pods.quantity import QuantityText
-from policies.quota.amounts import RESOURCES, Vector
+from policies.quota.amounts import CLASSES, RESOURCES, Vector, texts
 from policies.quota.claim_demand import (
     AllocatedDevice,
     allocated_demand,
@@ -418,3 +419,13 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
         )
         for container in containers
     )
+
+
+def demand_fields(vector: Vector, gpu_classes: GPUClasses) -> dict[str, Any]:
+    """Return the fields `demand` and `class` (class or family) of a line. No `class` if several classes are possible."""
+    names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
+    classes = [name for name in names if gpu_classes.get(name) is not None] or names
+    fields: dict[str, Any] = {"demand": texts(vector)} if vector else {}
+    if len(classes) == 1:
+        fields["class"] = classes[0]
+    return fields
