@@ -30,8 +30,8 @@ from webhook.configuration.source import ConfigurationCollector, ConfigurationSo
 from webhook.evaluation.decision_cache import cache_in_force
 from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
-from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.config_maps import PublishedCatalogues
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics

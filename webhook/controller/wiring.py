@@ -46,8 +46,8 @@ from webhook.controller.usage_cache import recount
 from webhook.controller.usage_log import UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.config_maps import BudgetNotes
 from webhook.quota.metrics import LedgerCollector
 from webhook.quota.team_lookup import team_listed_now
 from webhook.threads import every, while_leading
