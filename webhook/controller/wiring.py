@@ -40,8 +40,8 @@ from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.replacements import Replacements
 from webhook.controller.shared_informers import SharedInformers, UsageUpkeep
 from webhook.controller.team_reconciler import TeamReconciler
-from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.team_status import TeamStatusWriter
+from webhook.controller.teams import TeamSizes
 from webhook.controller.usage_cache import recount
 from webhook.controller.usage_log import UsageLog
 from webhook.controller.waiting_line import WaitingLine

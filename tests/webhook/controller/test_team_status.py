@@ -54,10 +54,8 @@ class World:
         self.writes = 0
         quota = SimpleNamespace(hard={GPUS: Fraction(8)})
         informers: Any = unstarted()
-        informers.membership.record, informers.membership.members = (
-            lambda _name: self.record,
-            lambda _name: self.members,
-        )
+        informers.membership.records = SimpleNamespace(get=lambda _name: self.record)
+        informers.membership.members = lambda _name: self.members
         informers.quotas.items = lambda name: (quota,) if name == "vision-cv" else ()
         informers.ledger_objects.items = lambda name: filter(
             None, (self.ledger_object,) if name == PLACE else ()
