@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import Pod, Toleration
+from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.tolerations import tolerated
 
 
@@ -107,6 +107,17 @@ NO_NODES = NodeIndex(frozenset())
 """For commands without a cluster, and before the first list of nodes."""
 
 
+def takes_new_node(pod: Pod) -> bool:
+    """Whether a node that does not exist yet can take the pod: it does not select nodes by their names alone."""
+    terms = pod.required_terms
+    return HOSTNAME not in pod.node_selector and not (terms and all(map(_names_nodes, terms)))
+
+
+def _names_nodes(term: NodeSelectorTerm) -> bool:
+    by_label = (each.operator == "In" for each in term.match_expressions or () if each.key == HOSTNAME)
+    return any(by_label) or any(each.operator == "In" for each in term.match_fields or ())
+
+
 UNCONSTRAINED_POD = Pod()
 """A pod that any node can take."""
 LabelRequirement = tuple[str, str, frozenset[str]]
@@ -137,8 +148,9 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Of all nodes that the pool creates."""
 
     def creates_node_for(self, pod: Pod) -> bool:
-        """Whether it is a pool whose taints the pod tolerates."""
-        return bool(self.pool) and not NodeState(taints=self.taints).untolerated_by(pod)
+        """Whether it is a pool whose taints the pod tolerates, and the pod names no existing nodes."""
+        tolerates = not NodeState(taints=self.taints).untolerated_by(pod)
+        return bool(self.pool) and tolerates and takes_new_node(pod)
 
     def values(self, key: str) -> frozenset[str] | None:
         """Return the possible values of the label: ABSENT if there is no such label, None for any value."""

@@ -25,8 +25,8 @@ from policies.quota.line import Place, Turn
 from policies.quota.line_findings import IN_STAGES
 from policies.quota.shortage_facts import amounts_in_words, largest_namespaces
 from policies.quota.waiting import Standing
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
-from webhook.cluster.subscribers import Subscribers
 from webhook.controller.metrics import ControllerMetrics
 from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import PlaceInLine, WaitingPods
