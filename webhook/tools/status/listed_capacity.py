@@ -11,7 +11,7 @@ from policies.gpus.cards import amounts, container_amounts
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.stored_devices import StoredDevices
 from policies.placement.nodes import HOSTNAME, NamedNode, NodeIndex
-from policies.pods.limit_ranger import amounts_of_pod
+from policies.pods.limit_ranges import amounts_of_pod
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.quantity import NANO, QuantityError, parse_quantity
 from policies.pods.requests import at_one_time, combined
