@@ -131,13 +131,16 @@ def echo_document(text: str) -> None:
 
 
 def print_value(output: str, value: Any, *, indent: int = 2) -> None:
-    """Print a value as JSON or YAML. Without `indent` more follow: JSON is one line, YAML begins with `---`."""
+    """Print a value as JSON or YAML, exact amounts as text: "3", "2/7".
+
+    Without `indent` more follow: JSON is one line, YAML begins with `---`.
+    """
     end_progress()
+    text = msgspec.json.encode(value, enc_hook=str).decode()
     if output == "yaml":
-        text = dump_document(msgspec.json.decode(msgspec.json.encode(value)))
+        text = dump_document(msgspec.json.decode(text))
         click.echo(text if indent else f"---\n{text}", nl=False)
         return
-    text = msgspec.json.encode(value).decode()
     click.echo(printable_json(msgspec.json.format(text, indent=indent) if indent else text))
 
 

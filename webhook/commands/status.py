@@ -21,7 +21,7 @@ from webhook.commands.status_text import show
 from webhook.tools.gpu_hours import Counts
 from webhook.tools.status.denials import LoggedPods, pods_in_logs
 from webhook.tools.status.reading import read_status, status_reader
-from webhook.tools.status.report import ClusterStatus, only_problems, plain
+from webhook.tools.status.report import ClusterStatus, only_problems
 
 EVERY_SECONDS = 5.0
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -100,7 +100,7 @@ def status(
 def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:
     """Print a status. `indent` is 0 if more follow: JSON then takes one line, YAML a document, text ends with an empty line."""
     if output in STRUCTURED:
-        print_value(output, plain(only_problems(status) if problems else status), indent=indent)
+        print_value(output, only_problems(status) if problems else status, indent=indent)
         return
     show(Screen(), status, problems=problems)
     if not indent:

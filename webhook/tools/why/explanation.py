@@ -1,4 +1,4 @@
-"""The answer of `why`, as frozen structs; `plain` of `webhook.tools.status.report` makes them what `-o json` prints."""
+"""The answer of `why`, as the frozen structs that `-o json` prints."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
