@@ -169,10 +169,6 @@ class NodeFit(JsonStruct, frozen=True):
     way: Way = Way()
     number: int = 1
 
-    def located(self, path_of: Callable[[str], str]) -> "NodeFit":
-        """Return the node with its edits at the object that contains the pod. `path_of` converts a path in the pod."""
-        return replace(self, way=self.way.located(path_of))
-
     @property
     def subject(self) -> str:
         return f"Node {self.name}" if self.name else "the one with the most"
