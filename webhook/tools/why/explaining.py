@@ -50,21 +50,8 @@ from webhook.tools.why.explanation import (
     rule_sentences,
     ways_of,
 )
-from webhook.tools.why.family import (
-    missing_of_group,
-    read_author,
-    read_family,
-    wanted_pods,
-    why_no_pods,
-)
-from webhook.tools.why.fit import (
-    classes_for,
-    idle_owner,
-    node_fits,
-    other_amounts,
-    quota_fit,
-    requested_gpus,
-)
+from webhook.tools.why.family import missing_of_group, read_author, read_family, wanted_pods, why_no_pods
+from webhook.tools.why.fit import classes_for, idle_owner, node_fits, other_amounts, quota_fit, requested_gpus
 from webhook.tools.why.line import family_uids, gang_keys, kueue_cause, line_cause, place_in_line
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
 from webhook.tools.why.situation import Situation
