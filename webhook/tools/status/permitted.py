@@ -107,10 +107,12 @@ class Permitted:
         taints = {**published.taints, **added.taints}
         return ClusterDevices(classes, merged(published.kinds, added.kinds), taints)
 
-    def gpu_nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...] | None:
+    def gpu_nodes(self, catalogue: Catalogue, *, reads_pods: bool = True) -> tuple[GPUNode, ...] | None:
+        """Return the GPU nodes; None where the caller may not list nodes. reads_pods: false if nobody asks what is used."""
         devices = partial(self.devices, catalogue)
-        nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogue, devices))
-        if nodes and nodes[0].used is None:
+        read = partial(read_gpu_nodes, self.api, catalogue, devices, reads_pods=reads_pods)
+        nodes = self.attempt(LIST_NODES, read)
+        if reads_pods and nodes and nodes[0].used is None:
             self.omitted.append("list pods in all namespaces")
         return nodes
 
