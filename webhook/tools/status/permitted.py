@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from policies.gpus.device_slices import merged
@@ -81,6 +83,12 @@ class Permitted:
         """Return what is read of a list in a namespace, in all if it is ""."""
         where = f"-n {namespace}" if namespace else "in all namespaces"
         return self.attempt(f"list {resource} {where}", read)
+
+    def listed(
+        self, resource: str, namespace: str, path: str, decode: Callable[[msgspec.Raw], T | None], **how: Any
+    ) -> list[T] | None:
+        """Return the objects at the path, likewise; None where the caller may not list them. `how`: as `ApiClient.list` takes it."""
+        return self.attempt_list(resource, namespace, lambda: self.api.list(path, decode, **how).items)
 
     def by_namespace(
         self, resource: str, namespaces: Sequence[str], read: Callable[[str], T]
@@ -203,9 +211,7 @@ class Permitted:
         return None if limit_ranges is None else namespace_limits(limit_ranges)
 
     def limit_ranges(self, namespace: str) -> Sequence[LimitRange] | None:
-        read = partial(self.api.list, LIMIT_RANGES.path(namespace), decode_limit_range)
-        listed = self.attempt_list("limitranges", namespace, read)
-        return None if listed is None else listed.items
+        return self.listed("limitranges", namespace, LIMIT_RANGES.path(namespace), decode_limit_range)
 
     def quota(self, namespace: str) -> QuotaRecord | None:
         """Return the GPUQuota of the namespace; None where there is none, or the caller may not read it."""
