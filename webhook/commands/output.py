@@ -87,6 +87,11 @@ class Screen:
                 self.line(f"  {name}")
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=2, hanging=column + 2)
 
+    def rest(self, number: int, noun: str = "", hint: str = "; -o json has all", *, indent: int = 2) -> None:
+        """Print how many there are beyond those that are shown, if any: `and 3 owners more; -o json has all`."""
+        if number > 0:
+            self.line(f"{'':{indent}}and {counted(number, noun) if noun else number} more{hint}")
+
     def limits_of_view(self, missing_rights: Sequence[str], nodes_from: str = "") -> None:
         """Print where nodes are from, if the caller may not list them, and what is left out for lack of rights."""
         if nodes_from:

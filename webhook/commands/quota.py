@@ -254,8 +254,7 @@ def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
         needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message
         text = f"{each.place or '-':>2}  {each.title}{quota_text.since_text(each.since, now)}: {needs}"
         screen.paragraph(text, indent=4, hanging=4)
-    if rest := waiting.pods - sum(each.pods for each in waiting.next):
-        screen.line(f"        and {counted(rest, 'pod')} more")
+    screen.rest(waiting.pods - sum(each.pods for each in waiting.next), "pod", "", indent=8)
 
 
 def _print_kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
