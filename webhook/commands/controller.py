@@ -179,12 +179,16 @@ def controller(
     """
     if idle_after < use_rules_interval:
         raise click.UsageError("--idle-after must be at least --use-rules-interval")
-    measuring = prometheus and Measuring(
-        prometheus=prometheus,
-        idle_below=idle_below,
-        idle_after=idle_after,
-        every=use_every,
-        rules_interval=use_rules_interval,
+    measuring = (
+        None
+        if prometheus is None
+        else Measuring(
+            prometheus=prometheus,
+            idle_below=idle_below,
+            idle_after=idle_after,
+            every=use_every,
+            rules_interval=use_rules_interval,
+        )
     )
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     stopping, reloaded = threading.Event(), threading.Event()

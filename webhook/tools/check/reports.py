@@ -7,7 +7,6 @@ junit-10.xsd of Jenkins' xUnit plugin, which GitLab and others read, too.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -81,14 +80,20 @@ def _sarif_fixes(manifest: Manifest, violation: Violation) -> Iterator[dict[str,
         after = fixed_piece(manifest, edits)
         if after is None or after == before:
             continue
-        start = len(commonprefix((before, after)))
-        end = len(commonprefix((before[start:][::-1], after[start:][::-1])))  # equal characters at the end
+        start = _common_start(before, after)
+        end = _common_start(before[start:][::-1], after[start:][::-1])  # equal characters at the end
         replacement = {
             "deletedRegion": _sarif_region(manifest.text, first + start, last - end),
             "insertedContent": {"text": after[start : len(after) - end]},
         }
         change = {"artifactLocation": location, "replacements": [replacement]}
         yield {"description": {"text": in_words([edits])}, "artifactChanges": [change]}
+
+
+def _common_start(first: str, second: str) -> int:
+    """Return the number of equal characters at the start of both."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def _sarif_region(text: str, start: int, end: int) -> dict[str, int]:

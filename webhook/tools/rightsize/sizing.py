@@ -5,8 +5,8 @@ GPUClass says how fast a class is. Of another family, a card is taken to be as m
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
 from fractions import Fraction
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
@@ -63,7 +63,7 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Suggestion(msgspec.Struct, frozen=True):
-    """A sufficient size, the arithmetic, and what to mind. Hours are of whole cards in a month; money in cents is saved in a month."""
+    """A sufficient size, the arithmetic, and what to mind. Hours of whole cards, and money in cents, are those of a month."""
 
     size: Size
     because: str

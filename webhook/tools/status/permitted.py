@@ -87,7 +87,7 @@ class Permitted:
     def listed(
         self, resource: str, namespace: str, path: str, decode: Callable[[msgspec.Raw], T | None], **how: Any
     ) -> list[T] | None:
-        """Return the objects at the path, likewise; None where the caller may not list them. `how`: as `ApiClient.list` takes it."""
+        """Return the objects at the path; None where the caller may not list them. `how`: as `ApiClient.list` takes it."""
         return self.attempt_list(resource, namespace, lambda: self.api.list(path, decode, **how).items)
 
     def by_namespace(

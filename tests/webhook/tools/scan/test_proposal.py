@@ -31,7 +31,7 @@ from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.quota.team_documents import decode_team
 from webhook.tools.scan.proposal import Draft, named_classes, new_classes, proposed_teams, write
 from webhook.tools.scan.scanning import enforced
-from webhook.tools.scan.tally import Tally
+from webhook.tools.scan.tally import TalliedNamespace, Tally
 
 X900 = {"nvidia.com/gpu.product": "NVIDIA-X900", "nvidia.com/gpu.memory": "97887"}
 
