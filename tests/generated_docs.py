@@ -104,12 +104,14 @@ def _kind(spec: Schema) -> str:
         ", ".join(column["name"].upper() for column in columns if bool(column.get("priority")) is is_wide)
         for is_wide in (False, True)
     )
+    columns_text = f"{usual}; with `-o wide` also: {wide}" if wide else usual
     fields = {name: schema["properties"][name] for name in ("spec", "status")}
     rows = "\n".join(_rows({"properties": fields, "required": schema["required"]}, "", {}))
     scope = "one of a namespace, named `default`" if spec["scope"] == "Namespaced" else "cluster-scoped"
     return (
         f"# {names['kind']}\n\n{schema['description']}\n\n"
-        f"`{names['plural']}`, `{names['singular']}` or `{', '.join(names['shortNames'])}`; {scope}. Columns: {usual}{f'; with `-o wide` also: {wide}' if wide else ''}.\n\n"
+        f"`{names['plural']}`, `{names['singular']}` or `{', '.join(names['shortNames'])}`; {scope}. "
+        f"Columns: {columns_text}.\n\n"
         f"| field | type | meaning |\n|---|---|---|\n{rows}\n"
     )
 
