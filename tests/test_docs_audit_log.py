@@ -25,9 +25,9 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
 from webhook.server.dispatcher import ServerMetrics
 from webhook.serving.audit import LONGEST_LINE, AuditLog, Recorder
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.deadline import deadline_of
 from webhook.serving.dispatch import Admission
+from webhook.serving.handler import ClusterState
 from webhook.serving.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from policies.placement.node_state import NodeState
+from policies.pods.pod import NodeSelectorTerm, Pod
 
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
@@ -66,3 +67,14 @@ class NodeIndex:
 
 NO_NODES = NodeIndex(frozenset())
 """For commands without a cluster, and before the first list of nodes."""
+
+
+def takes_new_node(pod: Pod) -> bool:
+    """Whether a node that does not exist yet can take the pod: it does not select nodes by their names alone."""
+    terms = pod.required_terms
+    return HOSTNAME not in pod.node_selector and not (terms and all(map(_names_nodes, terms)))
+
+
+def _names_nodes(term: NodeSelectorTerm) -> bool:
+    by_label = (each.operator == "In" for each in term.match_expressions or () if each.key == HOSTNAME)
+    return any(by_label) or any(each.operator == "In" for each in term.match_fields or ())

@@ -12,7 +12,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import Labels, NamedNode
+from policies.placement.named_nodes import Labels, NamedNode, takes_new_node
 from policies.placement.node_state import NodeState
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod, Toleration
@@ -47,8 +47,9 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Of all nodes that the pool creates."""
 
     def creates_node_for(self, pod: Pod) -> bool:
-        """Whether it is a pool whose taints the pod tolerates."""
-        return bool(self.pool) and not NodeState(taints=self.taints).untolerated_by(pod)
+        """Whether it is a pool whose taints the pod tolerates, and the pod names no existing nodes."""
+        tolerates = not NodeState(taints=self.taints).untolerated_by(pod)
+        return bool(self.pool) and tolerates and takes_new_node(pod)
 
     def values(self, key: str) -> frozenset[str] | None:
         """Return the possible values of the label: ABSENT if there is no such label, None for any value."""

@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.rotation import RotationSettings
 from policies.pods.names import is_dns_subdomain
+from webhook.canary.probe import Canary
 from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access, own_namespace
@@ -34,7 +35,6 @@ from webhook.commands.output import FAILED, fail
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
-from webhook.controller.canary import Canary
 from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring

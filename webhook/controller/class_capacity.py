@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector
-from policies.quota.granted import granted_together
+from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector, granted_together
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.capacity import GPUNode, gpus_by_dimension, with_cards
@@ -146,7 +145,7 @@ def granted_and_allocatable(
     Nothing without a ClusterGPUQuota: namespaces alone may be granted more than there is. With 2,000 nodes and 2,000 quotas it
     takes some 0.1 s of CPU, at each scrape.
     """
-    records, counter = teams.all(), usage_cache.own_counter
+    records, counter = list(teams.records.values()), usage_cache.own_counter
     outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
     in_nodes = gpus_by_dimension(_gpu_nodes(counter, slices, {})) if granting else {}

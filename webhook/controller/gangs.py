@@ -25,11 +25,11 @@ from policies.quota.waiting import KUEUE
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.events import Regarding
-from webhook.cluster.limit_range_informer import LONGEST_SECONDS, read_limits
+from webhook.cluster.namespaces import LIMIT_RANGES_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds, plural
-from webhook.workloads.counts import is_staged
+from webhook.workloads.counts import stage_field
 from webhook.workloads.gang_sources import SCHEDULING, GangSource, may_lead_to_gang, starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 
@@ -103,7 +103,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def is_staged(self) -> bool:
-        return self.workload_kind is not None and is_staged(self.workload_kind, self.data)
+        return self.workload_kind is not None and bool(stage_field(self.workload_kind, self.data))
 
     @property
     def has_no_pods(self) -> bool:
@@ -281,7 +281,7 @@ def _pods_with_gpus(
     """Return the pods of an object that request GPUs, as they are admitted, and how many there are of each."""
     pods = [(place.count, pod) for place, pod in places]
     if not all(mapping.pod_requests_gpus(pod) for _, pod in pods):  # a LimitRange may give GPUs to the others
-        limits = read_limits(api, namespace, LONGEST_SECONDS) or NO_LIMITS
+        limits = read_limits(api, namespace, LIMIT_RANGES_SECONDS) or NO_LIMITS
         pods = [(count, as_admitted(pod, limits)) for count, pod in pods]
     return [(count, pod) for count, pod in pods if mapping.pod_requests_gpus(pod)]
 

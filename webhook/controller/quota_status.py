@@ -6,6 +6,7 @@ quota counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,13 +17,16 @@ from policies.quota.budget import reached
 from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import EventQueue
 from webhook.cluster.objects import CATALOGUES, FALSE, TRUE, Condition, with_transition_time
 from webhook.configuration.documents import QUOTA
+from webhook.configuration.dynamic_resources import unmapped_resources
+from webhook.configuration.loader import Configuration
 from webhook.controller.gpu_use import GPUUse
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import EVERY_SECONDS, StatusWriter
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.usage_cache import UsageCache
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.documents import (
     BUDGET_LOW,
@@ -41,8 +45,7 @@ from webhook.quota.documents import (
     quota_path,
     quota_reference,
 )
-from webhook.quota.ledger_objects import is_team_object
-from webhook.quota.ledger_records import LedgerRecord, ledger_of, ledgers_before
+from webhook.quota.ledger_objects import LedgerRecord, is_team_object, ledger_of, ledgers_before
 
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
@@ -53,6 +56,32 @@ SHARE_SECONDS = 15.0
 
 Verdict = tuple[str, str, str]
 """Status, reason and message."""
+
+
+@dataclass(eq=False)
+class UnmappedResourcesWatch:
+    """Looks through the nodes of our own counter for DeviceClasses and resources that no GPUResourceMapping names."""
+
+    usage_cache: UsageCache
+    configuration: Callable[[], Configuration]
+    names: Sequence[str] | None = None
+    """None until the nodes were listed."""
+    PERIOD_SECONDS = 5.0
+    """Seconds between two looks at the nodes that the controller watches."""
+
+    def __post_init__(self) -> None:
+        self.changed = Subscribers[[]]("unmapped resources")
+
+    def sync(self) -> None:
+        nodes, configuration = self.usage_cache.own_counter.nodes, self.configuration()
+        if not nodes.synced:
+            return
+        extended = frozenset[str]().union(*(each.resources for each in nodes.all()))
+        classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
+        names = (*classes, *sorted(unmapped_resources(extended, configuration.resource_mapping)))
+        if names != self.names:
+            self.names = names
+            self.changed()
 
 
 class QuotaStatusWriter(StatusWriter[QuotaRecord]):

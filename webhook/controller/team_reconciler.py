@@ -27,8 +27,7 @@ from webhook.controller.reconciler import (
     Counting,
     QuotaReconciler,
 )
-from webhook.controller.team_sizes import THE_SPEC, TeamSizes
-from webhook.controller.teams import TeamMembership, desired_ledger
+from webhook.controller.teams import THE_SPEC, TeamMembership, TeamSizes, desired_ledger
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.work_queue import WorkItem
 from webhook.quota.cluster_store import CALL_SECONDS, ClusterStore

@@ -20,10 +20,9 @@ from webhook.configuration.documents import TEAM
 from webhook.controller.quota_status import KEYS_SHOWN, Verdict, exceeded, replaced, stale_verdict
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
-from webhook.controller.team_sizes import TeamSizes
+from webhook.controller.teams import TeamSizes
 from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, STALE, UNREADABLE, LimitsStatus, decimals
-from webhook.quota.ledger_objects import KIND, is_team_object, team_name, team_object_name
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.ledger_objects import KIND, LedgerRecord, is_team_object, team_name, team_object_name
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
 
 LARGEST = 10
@@ -68,10 +67,10 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             self.changed(team)
 
     def keys(self) -> Iterable[str]:
-        return self._membership.names()
+        return list(self._membership.records)
 
     def record(self, key: str) -> TeamRecord | None:
-        return self._membership.record(key)
+        return self._membership.records.get(key)
 
     def shown(self, record: TeamRecord) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""

@@ -23,7 +23,7 @@ from webhook.cluster.objects import timestamp
 from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_counter import UsageCounter, UsageEvents
-from webhook.quota.catalogues import PublishedCatalogues, digests_of
+from webhook.quota.config_maps import PublishedCatalogues, digests_of
 from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory, PodRecord
 
 log = logging.getLogger("gpu_admission.controller")

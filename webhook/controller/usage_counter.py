@@ -21,16 +21,21 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import CountedNode, counted_node_reader
-from webhook.cluster.collection import CLUSTER
+from webhook.cluster.collection import CLUSTER, Subscribers
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.cluster.node_informer import WHOLE_NODES
-from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.allocations import is_binding, unknown_kind
 from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.usage_sums import UsageSums
-from webhook.quota.audit_fields import demand_fields
-from webhook.quota.counted_records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
+from webhook.quota.counted_records import (
+    PODS,
+    ClaimHistory,
+    ClaimRecord,
+    CountedRecord,
+    PodRecord,
+    demand_fields,
+)
 
 log = logging.getLogger("gpu_admission.controller")
 

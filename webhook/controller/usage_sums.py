@@ -22,8 +22,14 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.cluster.objects import timestamp
 from webhook.controller.allocations import Allocations, KindOf, unknown_kind
-from webhook.controller.namespace_sum import NamespaceSum, largest_holders
-from webhook.controller.usage_history import Gap, Life, UsageHistory, anchored_clock
+from webhook.controller.namespace_sum import (
+    Gap,
+    Life,
+    NamespaceSum,
+    UsageHistory,
+    anchored_clock,
+    largest_holders,
+)
 from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 
 R = TypeVar("R", bound=CountedRecord)

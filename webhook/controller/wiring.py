@@ -16,7 +16,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
 from webhook.controller.class_capacity import CapacityWriter, granted_and_allocatable
-from webhook.controller.device_kinds import DeviceKindsWriter
+from webhook.controller.device_slices import DeviceKindsWriter
 from webhook.controller.enforcement import Enforcement
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
@@ -33,23 +33,21 @@ from webhook.controller.metrics import (
     WatchCollector,
 )
 from webhook.controller.moves import TeamMoves
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.quota_status import QuotaStatusWriter
+from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.replacements import Replacements
-from webhook.controller.shared_informers import SharedInformers
+from webhook.controller.shared_informers import SharedInformers, UsageUpkeep
 from webhook.controller.team_reconciler import TeamReconciler
-from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.team_status import TeamStatusWriter
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.teams import TeamSizes
 from webhook.controller.usage_cache import recount
-from webhook.controller.usage_history import anchored_clock
 from webhook.controller.usage_log import UsageLog
-from webhook.controller.usage_upkeep import UsageUpkeep
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.config_maps import BudgetNotes
 from webhook.quota.metrics import LedgerCollector
 from webhook.quota.team_lookup import team_listed_now
 from webhook.threads import every, while_leading

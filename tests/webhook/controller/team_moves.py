@@ -29,8 +29,7 @@ from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import Counting, QuotaReconciler
 from webhook.controller.team_reconciler import TeamReconciler
-from webhook.controller.team_sizes import TeamSizes
-from webhook.controller.teams import DeletedQuotas
+from webhook.controller.teams import DeletedQuotas, TeamSizes
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import decode_quota, quota_path
 from webhook.quota.ledger_objects import (

@@ -219,7 +219,7 @@ def test_what_is_granted_beside_what_there_is(
         for number, hard in enumerate(teams)
     ]
     membership: Any = SimpleNamespace(
-        all=lambda: records, team_of=lambda name: "team-0" if name.startswith("vision-") else ""
+        records=dict(enumerate(records)), team_of=lambda name: "team-0" if name.startswith("vision-") else ""
     )
     granting: Any = SimpleNamespace(
         all=lambda: [_quota(namespace, gpus) for namespace, gpus in quotas.items()]

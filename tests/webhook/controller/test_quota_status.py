@@ -19,15 +19,14 @@ from tests.cluster.controllers import eventually
 from tests.webhook.controller.informers import unstarted
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import EventQueue, EventRecord, EventWriter
-from webhook.cluster.subscribers import Subscribers
 from webhook.controller import status_writer
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.quota_status import QuotaStatusWriter
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.documents import IdleGPUs, KeptQuota, QuotaRecord, decode_quota
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.ledger_objects import LedgerRecord
 from webhook.quota.store import VersionedLedger
 
 LEDGER = quota_ledger(

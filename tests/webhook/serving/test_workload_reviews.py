@@ -11,8 +11,8 @@ from tests.webhook.serving.served import DEPLOYMENT, admission, request
 from webhook.configuration.documents import Document
 from webhook.evaluation.facts import Facts
 from webhook.serving.audit import Recorder
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission
+from webhook.serving.handler import ClusterState
 from webhook.workloads.references import ObjectName
 
 HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler"}

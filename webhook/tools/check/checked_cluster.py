@@ -18,8 +18,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.disruption_budgets import read_budgets
-from webhook.cluster.namespaces import NamespaceUnknown
+from webhook.cluster.namespaces import NamespaceUnknown, read_budgets
 from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.dynamic_resources import DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration

@@ -172,7 +172,12 @@ def _lacking_gpus(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) ->
         has = node.allocatable.get(name, NOTHING)
         but = ", but " + format_requests(offered) if offered and not has else ""
         for each in _lacking(pod, node, name, amount, has, but, next(iter(offered), "")):
-            yield each if offered else each._replace(remedy=remedy, way=way)
+            if offered:
+                yield each
+            elif len(requested) == 1:
+                yield each._replace(remedy=remedy, way=way)
+            else:  # hardly any node has several kinds of GPUs
+                yield Obstacle(each.text)
 
 
 def _lacking_others(

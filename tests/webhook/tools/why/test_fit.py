@@ -119,6 +119,15 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         (f"has 0 {GPU} in all, and the pod requests 1",),
         "ask why the device plugin of Node a offers none",
     ),
+    a_node_that_offers_none_of_two_kinds=(
+        pod(containers=[{"name": "m", "resources": {"limits": {GPU: "1", "amd.com/gpu": "1"}}}]),
+        node(allocatable={GPU: Fraction(0)}),
+        (
+            f"has 0 {GPU} in all, and the pod requests 1",
+            "has 0 amd.com/gpu in all, and the pod requests 1",
+        ),
+        "",
+    ),
     nodes_whose_plugins_offer_nothing=(
         pod("1"),
         node(name="", number=3, allocatable={}),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from policies.printable import first_names
 from webhook.cluster import errors
 from webhook.cluster.objects import DEVICES
-from webhook.configuration.published_devices import decode, devices_path
+from webhook.configuration.dynamic_resources import decode_devices, devices_path
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.installed_cluster import InstalledCluster
 
@@ -17,7 +17,7 @@ MAX_NAMES = 3
 def _device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
     namespace = cluster.names.namespace
     try:
-        left_out = decode(cluster.api.get(devices_path(namespace))).published.left_out
+        left_out = decode_devices(cluster.api.get(devices_path(namespace))).published.left_out
     except errors.NotFound:  # nothing is published, and the check of configurations names the object
         return
     if left_out:
