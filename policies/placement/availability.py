@@ -33,7 +33,7 @@ from policies.pods.pod import Pod
 EXCEEDS_NODE = Reason("ExceedsNode", "a pod requests more than any node has")
 OTHER_VENDOR = Reason("OtherVendor", "a pod requests GPUs of another vendor than those of its class")
 UNKNOWN_SLICE = Reason("UnknownSlice", "no class or node on which the pod can run has the MIG profile")
-NO_NODE = Reason("NoNode", "no node can take the pod now, and none can be created")
+NO_NODE = Reason("NoNode", "no node can take the pod now, and no autoscaler adds one")
 
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""

@@ -171,10 +171,10 @@ class DeviceKindsCollector(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         inventory = self._inventory()
-        kinds = GaugeMetricFamily("gpu_admission_device_kinds", "Kinds of the DRA devices in ResourceSlices.")
+        kinds = GaugeMetricFamily("gpu_admission_device_kinds", "Types of the DRA devices in ResourceSlices.")
         left_out = GaugeMetricFamily(
             "gpu_admission_device_names_left_out",
-            "1 for each attribute or capacity that kinds of DRA devices lack, because there are too many.",
+            "1 for each attribute or capacity that types of DRA devices lack, because there are too many.",
             labels=["name"],
         )
         if inventory is not None:
