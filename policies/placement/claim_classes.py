@@ -138,7 +138,9 @@ class ClaimJudge:
             return
         why = f"namespace {self._namespace} may not use {in_words(forbidden)}"
         selector = self._selector(choice) if are_read else ""
-        if any(request.expressions) and not (are_read and self._classes.include([_selecting(selector)])):
+        if any(request.expressions) and not (
+            are_read and self._classes.include([DeviceChoice("", (selector,))])
+        ):
             yield Finding(
                 reason=CLASS_NOT_ALLOWED,
                 path=f"{path}.selectors",
@@ -210,10 +212,6 @@ def requests_by_path(spec: ClaimSpec | None, path: str) -> Iterator[list[tuple[s
             ]
         else:
             yield [(f"{at}.exactly", request.exactly) if request.exactly is not None else (at, request)]
-
-
-def _selecting(expression: str) -> DeviceChoice:
-    return DeviceChoice("", (expression,))
 
 
 def _quoted(text: str) -> str:

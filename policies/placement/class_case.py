@@ -78,11 +78,8 @@ class ClassCase:
     @property
     def claimed_classes(self) -> tuple[GPUClass, ...]:
         """The classes of the devices of its claims. Empty if one may be of none."""
-        return (
-            ()
-            if NO_CLASS in self.claimed_class_names
-            else self.selection.gpu_classes.named(self.claimed_class_names)
-        )
+        names = self.claimed_class_names
+        return () if NO_CLASS in names else self.selection.gpu_classes.named(names)
 
     @property
     def claims_are_allowed(self) -> bool:
@@ -234,14 +231,10 @@ class ClassCase:
 
         False if the nodes are created on demand or do not exist, or if a pod must be pinned to be admitted.
         """
-        nodes = self.selection.nodes
+        nodes, choice = self.selection.nodes, self.choice
         if nodes is None or not self.pod.constrains_nodes or self.selection.is_restricted:
             return False
-        if (
-            self.is_requested
-            or self.choice is None
-            or any(map(self.selection.is_autoscaled, self.choice.classes))
-        ):
+        if choice is None or self.is_requested or any(map(self.selection.is_autoscaled, choice.classes)):
             return False
         key, values = self.selection.label_key, self.values_to_add()
         return bool(values) and not nodes.labels_match(self.pod, key, values) and nodes.has_label(key, values)

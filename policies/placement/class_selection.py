@@ -116,16 +116,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def certainly_takes(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
         classes = self.gpu_classes.resolve(name)
-        has_nodes = self.nodes is None or any(
+        values = label_values(classes, None, self.label_key)
+        if not values or not allows_label(self.pod, self.label_key, values):
+            return False
+        if not all(self.allows(gpu_class) and self.offers(gpu_class) for gpu_class in classes):
+            return False
+        return self.nodes is None or any(
             self.is_autoscaled(each) or self.takes((each,), node_label_values(each, self.label_key))
             for each in classes
-        )
-        values = label_values(classes, None, self.label_key)
-        can_be_pinned = bool(values) and allows_label(self.pod, self.label_key, values)
-        return (
-            can_be_pinned
-            and has_nodes
-            and all(self.allows(gpu_class) and self.offers(gpu_class) for gpu_class in classes)
         )
 
     def usable(self) -> tuple[GPUClass, ...]:

@@ -48,9 +48,8 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
 
 
 def _not_added(case: ClassCase, choice: Choice) -> Finding:
-    label = (
-        f"{case.selection.label_key}={alternatives_in_words(choice.label_values(case.selection.label_key))}"
-    )
+    key = case.selection.label_key
+    label = f"{key}={alternatives_in_words(choice.label_values(key))}"
     return warning(
         reason=NO_NODE,
         message=f"class {choice.in_words} ({choice.because}) is not added: no node matches both {label} and the "

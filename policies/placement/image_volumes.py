@@ -25,13 +25,9 @@ _VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 def mounts_images(kubelet: str, runtime: str, operating_system: str) -> bool:
     """Return whether such a node can mount images, e.g. (`v1.36.3`, `containerd://2.1.4`, `linux`)."""
     name, _, version = runtime.partition("://")
-    minimum = _RUNTIMES.get(name)
-    return (
-        operating_system == "linux"
-        and minimum is not None
-        and _numbers(kubelet) >= _KUBELET
-        and _numbers(version) >= minimum
-    )
+    if operating_system != "linux" or name not in _RUNTIMES:
+        return False
+    return _numbers(kubelet) >= _KUBELET and _numbers(version) >= _RUNTIMES[name]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

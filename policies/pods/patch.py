@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from policies.pods.field_paths import Parts, json_pointer
+from policies.pods.field_paths import APPENDED, Parts, json_pointer
 from policies.pods.pod import (
     EMPTY_SPEC,
     Affinity,
@@ -40,8 +40,6 @@ PlainValue = QuantityText
 """A quantity, a number of seconds, or the value of a label."""
 Added = Toleration | NodeSelectorRequirement | Volume | Container | EnvVar | VolumeMount | Probe | PlainValue
 
-LAST = "-"
-"""In a path: after the last item of the list."""
 _LISTS = {"containers": "containers", "initContainers": "init_containers"}
 _NODE_AFFINITY = ("spec", "affinity", "node_affinity")
 _EMPTY = {
@@ -88,7 +86,7 @@ class PodPatch:
         """Add the toleration, unless one that is there covers it."""
         if any(covers(each, toleration) for each in self.pod.spec.tolerations or ()):
             return
-        self._add(words(toleration), toleration, ("spec", "tolerations", LAST))
+        self._add(words(toleration), toleration, ("spec", "tolerations", APPENDED))
 
     def set_node_selector(self, key: str, value: str) -> None:
         self._add(words(value, f"nodeSelector {key}"), value, ("spec", "node_selector", key))
@@ -103,7 +101,7 @@ class PodPatch:
         if terms:
             base = (*_NODE_AFFINITY, "required", "node_selector_terms")
             paths = [
-                (*base, index, "match_expressions", LAST)
+                (*base, index, "match_expressions", APPENDED)
                 for index, term in enumerate(terms)
                 if not term.is_empty
             ]
@@ -113,18 +111,18 @@ class PodPatch:
             self._add(what, only, (*_NODE_AFFINITY, "required"), short=short)
 
     def add_volume(self, volume: Volume) -> None:
-        self._add(words(volume), volume, ("spec", "volumes", LAST))
+        self._add(words(volume), volume, ("spec", "volumes", APPENDED))
 
     def add_init_container(self, container: Container, index: int) -> None:
         """Insert `container` before the init container at `index`, or at the end if there is none."""
-        at = index if index < len(self.pod.spec.init_containers or ()) else LAST
+        at = index if index < len(self.pod.spec.init_containers or ()) else APPENDED
         self._add(words(container), container, ("spec", "init_containers", at))
 
     def set_annotation(self, key: str, value: str) -> None:
         self._add(f"annotation {key}", value, ("metadata", "annotations", key))
 
     def add_scheduling_gate(self, name: str) -> None:
-        self._add(f"schedulingGate {name}", Named(name=name), ("spec", "scheduling_gates", LAST))
+        self._add(f"schedulingGate {name}", Named(name=name), ("spec", "scheduling_gates", APPENDED))
 
     def set_termination_grace_period(self, seconds: int) -> None:
         what = words(seconds, "terminationGracePeriodSeconds")
@@ -143,10 +141,10 @@ class PodPatch:
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
         variable = EnvVar(name=name, value=value)
-        self._add_to(place, words(variable), variable, "env", LAST)
+        self._add_to(place, words(variable), variable, "env", APPENDED)
 
     def add_volume_mount(self, place: ContainerPlace, mount: VolumeMount) -> None:
-        self._add_to(place, words(mount), mount, "volume_mounts", LAST)
+        self._add_to(place, words(mount), mount, "volume_mounts", APPENDED)
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
         if place.container.readiness_probe is None:
@@ -217,7 +215,7 @@ def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Ope
         child = getattr(node, field)
         at = (*at, member)
         if child is None and rest:
-            child, _ = _added(_EMPTY.get(str(part), () if rest[0] == LAST else {}), rest, value)
+            child, _ = _added(_EMPTY.get(str(part), () if rest[0] == APPENDED else {}), rest, value)
             operation = Operation("add", json_pointer(*at), child)
         else:
             child, operation = _added(child, rest, value, at)
@@ -225,7 +223,7 @@ def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Ope
     child, operation = _added(node[part] if rest else None, rest, value, (*at, part))
     if isinstance(node, dict):
         return {**node, part: child}, operation
-    index = len(node) if part == LAST else int(part)
+    index = len(node) if part == APPENDED else int(part)
     behind = (
         index + 1 if rest else index
     )  # a changed item is replaced; a new one goes before the item at the index

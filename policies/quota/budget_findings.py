@@ -36,13 +36,7 @@ THIS_PERIOD = {Period.DAY: "today (UTC)", Period.WEEK: "this week", Period.MONTH
 def reservation_findings(namespace: str, outcome: ReservationOutcome, now: datetime) -> Iterator[Finding]:
     """Yield the denial of a request because its budget is spent, or the warning that it is spent soon."""
     ledger, request, verdict = outcome.ledger, outcome.request, outcome.verdict
-    if (
-        ledger is None
-        or ledger.budget is None
-        or ledger.spending is None
-        or request is None
-        or verdict is None
-    ):
+    if not (ledger and ledger.budget and ledger.spending and request and verdict):
         return
     needed = {*request.demand, *request.will_need}
     if not verdict.allowed:

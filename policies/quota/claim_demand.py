@@ -68,7 +68,8 @@ class ClaimedKinds:
         self._requests, self._kinds = requests, self.mapping.device_kinds
         self._cards: dict[str, Demand] = {}
         self._possible: dict[int, tuple[DeviceRequest, frozenset[int]]] = {}
-        expressions = (text for each in _alternatives(requests) for text in each.expressions)
+        self._alternatives = [each for request in requests for each in request.alternatives]
+        expressions = (text for each in self._alternatives for text in each.expressions)
         self._reads_selectors = SelectorBounds(self._kinds).include(expressions)
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
@@ -85,7 +86,7 @@ class ClaimedKinds:
 
     def ignored_selectors(self) -> Iterator[tuple[str, str]]:
         """Yield (DeviceClass, selector) for each selector that is not evaluated, and so allows every kind of its DeviceClass."""
-        for each in _alternatives(self._requests):
+        for each in self._alternatives:
             if self.mapping.kinds_by_class.get(each.device_class_name):
                 texts = not_evaluated(each.expressions) if self._reads_selectors else each.expressions
                 yield from ((each.device_class_name, text) for text in texts)
@@ -186,11 +187,6 @@ class ClaimedKinds:
             )
         demand = self._cards[key]
         return replace(demand, because=demand.because if is_own else because)
-
-
-def _alternatives(requests: Iterable[DeviceRequest]) -> Iterator[DeviceRequest]:
-    for request in requests:
-        yield from request.first_available or (request.exactly or request,)
 
 
 def _amounts(request: DeviceRequest) -> Mapping[str, QuantityText]:

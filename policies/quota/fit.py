@@ -152,11 +152,8 @@ def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vec
     """Yield (state, hard, held) for the GPUQuota, then for the team. `hard` is the most that the namespace can have."""
     yield None, ledger.hard, ledger.held
     if (state := ledger.team_state) is not None:
-        yield (
-            state,
-            state.reachable,
-            total((ledger.held, positive_difference(state.taken_by_others, state.guaranteed_to_others))),
-        )
+        of_others = positive_difference(state.taken_by_others, state.guaranteed_to_others)
+        yield state, state.reachable, total((ledger.held, of_others))
 
 
 def _failure(

@@ -70,9 +70,7 @@ def largest_first(holders: Sequence[Holder]) -> list[Holder]:
 
 def holder_title(holder: Holder, now: datetime) -> str:
     """Return the name of a holder: `Job/train`, `Notebook/ana (idle for 6 h)`."""
-    return (
-        f"{holder.name} (idle for {idle_for(holder.idle_since, now)})" if holder.idle_since else holder.name
-    )
+    return holder.name + (f" (idle for {idle_for(holder.idle_since, now)})" if holder.idle_since else "")
 
 
 def idle_holders(holders: Sequence[Holder], key: str, now: datetime) -> str:

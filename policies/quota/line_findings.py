@@ -106,9 +106,7 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
     """Yield warnings about pods that wait in line. `before`: the number of queued pods ahead of this workload, which fits."""
     waiting = partial(warning, reason=QUOTA_QUEUED)
     pods = [each for each in workload.pods if each.count.running]
-    is_denied = (
-        any(each.denied for each in pods) if workload.is_one_gang else all(each.denied for each in pods)
-    )
+    is_denied = (any if workload.is_one_gang else all)(each.denied for each in pods)
     if pods and before and not is_denied:
         message = f"its pods will wait in line, {how_many(before)} before them{deadline_note(workload)}"
         yield waiting(path=pods[0].path, message=message)

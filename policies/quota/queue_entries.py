@@ -76,9 +76,9 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def demand(self) -> Vector:
         """The demand of all its pods; of a single pod, the vector that it shares with equal pods."""
-        return (
-            self.waiters[0].demand if len(self.waiters) == 1 else total(each.demand for each in self.waiters)
-        )
+        if len(self.waiters) == 1:
+            return self.waiters[0].demand
+        return total(each.demand for each in self.waiters)
 
     @property
     def is_blocked(self) -> bool:

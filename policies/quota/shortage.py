@@ -150,13 +150,10 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
-        amounts = {each.key: held for each in shortfalls if (held := each.used + each.reserved)}
+        if not (amounts := {each.key: held for each in shortfalls if (held := each.used + each.reserved)}):
+            return None
         by_own = any(_held_by_own(request, ledger, shortfall) for shortfall in shortfalls)
-        return (
-            Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
-            if amounts
-            else None
-        )
+        return Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
     by_own = bool(_own_pods(request, ledger, shortfalls))
     if by_own and _never_end(request) and not request.controlled_by.startswith(_DEPLOYMENT):
         return None

@@ -115,11 +115,8 @@ def hard_field(key: str) -> str:
 
 def budget_field(key: str) -> str:
     """Return the field path of a budget in a GPUQuota: `spec.budget.byClass[nvidia-t4]`."""
-    return (
-        f"spec.budget.byClass[{key.removeprefix(CLASSES)}]"
-        if key.startswith(CLASSES)
-        else "spec.budget.gpuHours"
-    )
+    of_class = key.startswith(CLASSES)
+    return f"spec.budget.byClass[{key.removeprefix(CLASSES)}]" if of_class else "spec.budget.gpuHours"
 
 
 def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMapping) -> Iterator[Finding]:

@@ -125,9 +125,8 @@ def on_several_gpus(pod: Pod, context: Context) -> bool:
         requests = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
         return False  # gpu-requests refuses the pod for it
-    return (
-        sum(ceil(amount) for resource, amount in requests.items() if resource.measure is Measure.DEVICES) > 1
-    )
+    whole = (ceil(amount) for resource, amount in requests.items() if resource.measure is Measure.DEVICES)
+    return sum(whole) > 1
 
 
 def shared_memory_mounts(place: ContainerPlace) -> list[VolumeMount]:

@@ -161,10 +161,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         key = (phase, fingerprint, creation.by_daemonset, is_update, owner, policy.namespace, limits)
         is_cacheable = fingerprint is not None and is_timeless and not owner.problem
         within_quota = partial(self._within_quota, creation, pod)
-        if (
-            is_cacheable
-            and (known := self.cache.cached_decision(key, policy, self.facts.nodes())) is not None
-        ):
+        if is_cacheable and (known := self.cache.cached_decision(key, policy, self.facts.nodes())):
             return known if is_update else within_quota(known)
         rules = self._rule_pass(creation, pod, is_update=is_update, limits=limits)
         match phase:
