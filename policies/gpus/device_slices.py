@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import partial
 from math import ceil
@@ -315,7 +316,7 @@ def _part_of_card(
 
 def _is_weighed(weighed: Collection[str], name: str) -> bool:
     """Whether shares weigh by the capacity of this qualified name: by all without patterns."""
-    return not weighed or any(_matches(pattern, name.rpartition("/")[2]) for pattern in weighed)
+    return not weighed or any(fnmatchcase(name.rpartition("/")[2], pattern) for pattern in weighed)
 
 
 def _summed(counters: Iterable[tuple[str, CounterValue]], weighed: Collection[str]) -> Mapping[str, Fraction]:
@@ -323,16 +324,9 @@ def _summed(counters: Iterable[tuple[str, CounterValue]], weighed: Collection[st
     amounts = defaultdict[str, Fraction](Fraction)
     for name, counter in counters:
         for pattern in weighed or (name,):
-            if _matches(pattern, name):
+            if fnmatchcase(name, pattern):
                 amounts[pattern] += Fraction(parse_quantity(counter.value).nano)
     return amounts
-
-
-def _matches(pattern: str, name: str) -> bool:
-    before, star, after = pattern.partition("*")
-    if not star:
-        return name == pattern
-    return len(name) >= len(pattern) and name.startswith(before) and name.endswith(after)
 
 
 def kind_key(kind: DeviceKind) -> bytes:

@@ -224,7 +224,6 @@ def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Ope
     if isinstance(node, dict):
         return {**node, part: child}, operation
     index = len(node) if part == APPENDED else int(part)
-    behind = (
-        index + 1 if rest else index
-    )  # a changed item is replaced; a new one goes before the item at the index
+    # A changed item is replaced; a new one goes before the item at the index.
+    behind = index + 1 if rest else index
     return (*node[:index], child, *node[behind:]), operation

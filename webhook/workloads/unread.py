@@ -77,13 +77,9 @@ def unread_gpus(
     """
     workload_kind = kinds.get((group, kind))
     # A quota object of another system requests no GPUs.
-    is_other_quota = workload_kind is None and kind.endswith("Quota")
-    is_read = (
-        GROUPS.get(kind) == group
-        or group == DRA_GROUP
-        or (workload_kind is not None and workload_kind.has_no_gpus)
-    )
-    if is_read or is_other_quota or (workload_kind is None and group.endswith(_OF_A_CLOUD)):
+    is_of_others = kind.endswith("Quota") or group.endswith(_OF_A_CLOUD)
+    has_no_gpus = is_of_others if workload_kind is None else workload_kind.has_no_gpus
+    if has_no_gpus or group in {GROUPS.get(kind), DRA_GROUP}:
         return []
     found = list(_unread(data, pods, resource_mapping, kinds, workload_kind))
     if not found:
