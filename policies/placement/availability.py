@@ -24,7 +24,7 @@ from policies.gpus.vendors import MIG_SLICE, from_all_vendors
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
-from policies.placement.nodes import NodeFacts, NodeState
+from policies.placement.nodes import NodeFacts, NodeState, largest_amount
 from policies.placement.pinning import classes_of_label, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -193,7 +193,8 @@ class Availability:
         offered = nearest or sorted(
             node for node in self._gpus_on_nodes if not self.pinned or domain(node) == domain(name)
         )
-        on_nodes = [(each, self._largest_amount(each)) for each in offered if each in self._gpus_on_nodes]
+        present = (each for each in offered if each in self._gpus_on_nodes)
+        on_nodes = [(each, largest_amount(self._states, each)) for each in present]
         in_words = [f"{most} {each}" if most else each for each, most in on_nodes]
         but = f", but {alternatives_in_words(in_words)}" if on_nodes else ""
         too_few = {each for each, most in on_nodes if most and most < count}
@@ -234,10 +235,6 @@ class Availability:
     @cached_property
     def _states(self) -> list[NodeState]:
         return [*chain.from_iterable(self._nodes.states.values())] if self._nodes is not None else []
-
-    def _largest_amount(self, name: str) -> int:
-        """Return the largest amount of the resource on one node; 0 if that is not known."""
-        return max((dict(state.amounts).get(name, 0) for state in self._states), default=0)
 
     def _one_node_has(self, names: set[str]) -> bool:
         """Whether a schedulable node has all of the resources; True if that is not known."""

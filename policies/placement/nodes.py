@@ -57,6 +57,11 @@ NodeReference = tuple[str, str]
 """NODE_NAME and a node's name, or HOSTNAME and the value of that label."""
 
 
+def largest_amount(states: Iterable[NodeState], name: str) -> int:
+    """Return the largest amount of the resource on one node; 0 if that is not known."""
+    return max((dict(state.amounts).get(name, 0) for state in states), default=0)
+
+
 class NamedNode(msgspec.Struct, frozen=True):
     """A node with the labels of classes. `hostname` is empty if the node does not have that label."""
 

@@ -24,7 +24,7 @@ from policies.placement.availability import NO_NODE
 from policies.placement.claim_classes import ClaimedClasses, requests_by_path
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import GPU_TOLERATION, given_tolerations
-from policies.placement.nodes import NodeFacts, NodeState
+from policies.placement.nodes import NodeFacts, NodeState, largest_amount
 from policies.placement.other_ways import ONLY_ONE, constraints_in_the_way, only_one_of
 from policies.placement.pinning import pinning
 from policies.pods.limit_ranges import amounts_of_pod, effective, requested_amounts
@@ -215,7 +215,7 @@ def _selecting_it(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> E
 def _too_few(pod: Pod, requested: Mapping[str, int], states: Sequence[NodeState]) -> Iterator[Finding]:
     """Warn if each node that the pod selects has less of a resource than the pod requests."""
     for name, amount in requested.items():
-        most = max((dict(state.amounts).get(name, 0) for state in states), default=0)
+        most = largest_amount(states, name)
         if amount > most > 0:
             requests = requested_amounts(pod, name)
             paths = [place.amount_paths(name) for place, _ in requests]

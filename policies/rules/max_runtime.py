@@ -37,6 +37,7 @@ OWNER_UNREAD = Reason(
 
 ID = "max-runtime"
 PATH = "spec.activeDeadlineSeconds"
+LONGEST = "the longest runtime that the policy allows"
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 
 
@@ -219,16 +220,9 @@ def _above(seconds: int | str | None, maximum: int | None, path: str) -> Iterato
             reason=EXCEEDS_MAX_RUNTIME,
             path=path,
             value=str(seconds),
-            message=_at_most(maximum),
+            message=f"must be at most {maximum} ({duration_text(maximum)}), {LONGEST}",
             choices=together(Edit(path, maximum)),
         )
-
-
-LONGEST = "the longest runtime that the policy allows"
-
-
-def _at_most(maximum: int) -> str:
-    return f"must be at most {maximum} ({duration_text(maximum)}), {LONGEST}"
 
 
 RULE = Rule(
