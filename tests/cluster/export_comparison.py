@@ -28,7 +28,7 @@ from tests.controlplane import Client
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Creation, Evaluator
-from webhook.evaluation.owners import owner_of
+from webhook.evaluation.facts import owner_of
 from webhook.tools.check.manifests import as_stored, with_requests
 
 THREADS = 6

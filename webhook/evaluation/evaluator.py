@@ -39,10 +39,9 @@ from webhook.configuration.loader import Configuration
 from webhook.evaluation.advised_documents import document_findings
 from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision, Violation
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.facts import Facts
+from webhook.evaluation.facts import Facts, owner_of
 from webhook.evaluation.fitting_choices import may_exceed, with_choices_that_fit
 from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges
-from webhook.evaluation.owners import owner_of
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota

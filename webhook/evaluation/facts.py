@@ -1,16 +1,21 @@
-"""The facts about a cluster that decisions depend on."""
+"""The facts about a cluster that decisions depend on, and what they say of the controller that makes a pod."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.placement.nodes import NO_NODES, NodeFacts, NodeIndex
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
-from policies.pods.pod import OwnerReference
-from policies.policy import Labels
+from policies.pods.limits import LONGEST_NAME
+from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.workload import NO_OWNER, Owner
+from policies.policy import EffectivePolicy, Labels
+from policies.rule import Need
+from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.workloads.references import ObjectName
 
@@ -43,3 +48,33 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The data of the ConfigMaps in a namespace, by name, as far as they are known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None
     """What the LimitRanges of a namespace say; None if they cannot be read."""
+
+
+def owner_of(
+    policy: EffectivePolicy, pod: Pod, configuration: Configuration, facts: Facts, *, is_proven: bool = True
+) -> Owner:
+    """Return the controller of a pod, if an enabled rule reads it. Its kind counts only if it `is_proven`.
+
+    Its deadline is looked up only for a GPU pod without one: a pod's own comes first.
+    """
+    reference = (pod.metadata or Metadata()).controller if Need.OWNER in policy.needs else None
+    if reference is None:
+        return NO_OWNER
+    group, kind = reference.api_version.rpartition("/")[0], reference.kind
+    workload_kind = configuration.workload_kinds.get((group, kind))
+    owner = Owner(
+        kind=kind if is_proven and len(kind) <= LONGEST_NAME else "",
+        completes=workload_kind is not None and workload_kind.runs_to_completion,
+    )
+    if workload_kind is None or not workload_kind.ends_pods or pod.spec.active_deadline_seconds is not None:
+        return owner
+    if facts.owner_deadline is None or not configuration.resource_mapping.pod_requests_gpus(pod):
+        return replace(owner, deadline_is_known=False)
+    name = f"{kind}/{reference.name}"
+    try:
+        deadline = facts.owner_deadline(policy.namespace, reference, workload_kind)
+    except OwnerUnread as unread:
+        return replace(owner, name=name, deadline_is_known=False, problem=str(unread))
+    if deadline is None:
+        return owner  # without its name, which would keep equal pods from one decision
+    return replace(owner, name=name, deadline=deadline, deadline_path=workload_kind.deadline)

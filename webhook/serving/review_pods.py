@@ -19,7 +19,7 @@ from webhook.canary.traces import canary_trace
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Creation, Evaluator
-from webhook.evaluation.owners import owner_of
+from webhook.evaluation.facts import owner_of
 from webhook.evaluation.queue_gate import keep_gate, line_of, queue, without_line
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
 from webhook.serving.handler import Review, ReviewResult, allow, check_uid_and_name, shown_name
