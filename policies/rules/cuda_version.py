@@ -134,12 +134,9 @@ def _least(expression: str) -> Version | None:
     """
     alternatives = []
     for alternative in expression.split():
-        versions = (
-            _parsed(term.removeprefix(_AT_LEAST))
-            for term in alternative.split(",")
-            if term.startswith(_AT_LEAST)
-        )
-        alternatives.append(max((version for version in versions if version), default=None))
+        terms = (term for term in alternative.split(",") if term.startswith(_AT_LEAST))
+        versions = (_parsed(term.removeprefix(_AT_LEAST)) for term in terms)
+        alternatives.append(max(filter(None, versions), default=None))
     known = [version for version in alternatives if version is not None]
     return min(known) if known and len(known) == len(alternatives) else None
 
@@ -179,7 +176,7 @@ class _Offers:
         offers = list(nodes.matching_offers(pod))
         labels = [offer.values(FULL) for offer in offers]
         versions = (_parsed(text) for values in labels for text in values or ())
-        self.newest = max((version for version in versions if version), default=None)
+        self.newest = max(filter(None, versions), default=None)
         self.are_none = not offers
         self.have_any = None in labels
         self.unlabelled = sorted(

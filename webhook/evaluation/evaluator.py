@@ -263,9 +263,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def _by_quota(self, policy: EffectivePolicy, quota: ReadOnlyQuota, pod: Pod) -> Decision:
         """Return the decision of this quota alone on a new pod, whatever rules find of it."""
         demand = quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
-        demand = replace(
-            demand, uid="", name="", controlled_by=""
-        )  # of a hostile pod, no ledger can hold them
+        # Of a hostile pod, no ledger can hold these.
+        demand = replace(demand, uid="", name="", controlled_by="")
         return replace(self, quota_of=lambda _: quota, queue_outcome=None, tries_choices=False).reserve(
             Decision(policy=policy), demand
         )
