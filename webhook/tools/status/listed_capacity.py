@@ -1,4 +1,4 @@
-"""The GPU nodes and the devices of ResourceSlices (DRA) of a cluster, and what pods and claims have of them, by one list of each."""
+"""GPU nodes and devices of ResourceSlices (DRA), and what pods and claims have of them, by one list of each."""
 
 import operator
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
