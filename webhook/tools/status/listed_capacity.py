@@ -17,7 +17,7 @@ from policies.gpus.device_slices import PoolSlice, SliceReader, kind_key
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.stored_devices import DeviceTaintRule, StoredDevices, decode_taint_rule
 from policies.placement.nodes import HOSTNAME, NamedNode, NodeIndex
-from policies.pods.limit_ranger import amounts_of_pod
+from policies.pods.limit_ranges import amounts_of_pod
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.quantity import NANO, QuantityError, parse_quantity
 from policies.pods.requests import at_one_time, combined
