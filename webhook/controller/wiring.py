@@ -178,17 +178,8 @@ def _add_reconcilers(
         lets_wait=enforcement.lets_wait,
         reconcile_later=manager.queue.add,
     )
-    line = WaitingLine(
-        api=api,
-        usage_cache=usage_cache,
-        gangs=gangs,
-        replacements=replacements,
-        kueue=KueueAdmissions(api, usage_cache, keepers, enforcement.respects_kueue),
-        reports=reports,
-        line_spec_of=informers.line_spec,
-        lets_wait=enforcement.lets_wait,
-        reconcile_later=manager.queue.add,
-    )
+    kueue = KueueAdmissions(api, usage_cache, keepers, enforcement.respects_kueue)
+    line = WaitingLine(api, gangs, replacements, kueue, reports)
     store = ClusterStore(api, namespace, partial(team_listed_now, api), informers.team_objects)
     membership = informers.membership
     moves = TeamMoves(store, observed, metrics, membership, team_sizes, events)
