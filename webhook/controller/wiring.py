@@ -198,7 +198,7 @@ def _add_reconcilers(
         membership=membership,
         gpu_use=gpu_use,
     )
-    teams = TeamReconciler(store, observed, membership, team_sizes, moves, quotas, line, metrics)
+    teams = TeamReconciler(quotas, team_sizes)
     # Also namespaces without a team: each is a group of its own.
     manager.add_workers(teams.reconcile_group)
 
