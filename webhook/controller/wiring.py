@@ -126,7 +126,7 @@ def make_manager(
         events=events,
     )
     team_statuses = TeamStatusWriter(api, informers, team_sizes, is_ready_leader, events)
-    capacity = CapacityWriter(api, options.namespace, usage_cache, informers.configuration, informers.slices)
+    capacity = CapacityWriter(api, options.namespace, informers)
     manager.add("unmapped", every(unmapped.PERIOD_SECONDS, unmapped.sync))
     manager.add("quota status", quota_statuses.run)
     manager.add("team status", team_statuses.run)
@@ -211,10 +211,7 @@ def _register_collectors(
         registry.register(gpu_use)  # it has the metrics of what it measures
     registry.register(LedgerCollector(ledgers, informers.statuses))
     registry.register(TeamCollector(informers.observed.teams))
-    granted = partial(
-        granted_and_allocatable, usage_cache, informers.membership, informers.quotas, informers.slices
-    )
-    registry.register(GrantCollector(granted))
+    registry.register(GrantCollector(partial(granted_and_allocatable, informers)))
     registry.register(WatchCollector(lambda: {**informers.all(), **informers.slices.informers}))
     registry.register(DeviceKindsCollector(lambda: informers.slices.inventory))
     registry.register(PendingCollector(partial(usage_cache.pending_gpus, ledgers)))
