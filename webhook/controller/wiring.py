@@ -9,7 +9,6 @@ from functools import partial
 from socket import gethostname
 from typing import Any
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from webhook.cluster.api import ApiClient
@@ -53,50 +52,44 @@ from webhook.quota.team_lookup import team_listed_now
 from webhook.threads import every, while_leading
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a controller process.
-
-    namespace: that of the Lease, the ledgers and the ConfigMaps that the controller publishes.
-    recount_seconds: the period in which every namespace with a ledger is listed and counted again (`recount`).
-    write_usage: writes a line of the audit log; None for no lines about usage.
-    measuring: Prometheus settings for GPU utilization; None: not measured.
-    """
-
-    namespace: str
-    recount_seconds: float
-    write_usage: Callable[[dict[str, Any]], object] | None = None
-    measuring: Measuring | None = None
-
-
 def make_manager(
     api: ApiClient,
     configuration: Configuration,
     elector: LeaderElector,
     metrics: ControllerMetrics,
-    options: Options,
     *,
+    namespace: str,
+    recount_seconds: float,
+    write_usage: Callable[[dict[str, Any]], object] | None = None,
+    measuring: Measuring | None = None,
     observed: ObservedLedgers | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Manager:
     """Make all parts of a controller, and return its manager, which does not run yet. Raises `errors.ApiError`.
 
-    `clock` returns ms since 1970, and never runs backwards. The order is that of the dependencies: a part gets only parts that
-    were made before it, and subscribes to them when it is made.
+    namespace: that of the Lease, the ledgers and the ConfigMaps that the controller publishes.
+    recount_seconds: the period in which every namespace with a ledger is listed and counted again (`recount`).
+    write_usage: writes a line of the audit log; None for no lines about usage.
+    measuring: Prometheus settings for GPU utilization; None: not measured.
+    clock: returns ms since 1970, and never runs backwards.
+
+    The order is that of the dependencies: a part gets only parts that were made before it, and subscribes to them when it is
+    made.
     """
     clock = clock or anchored_clock()
-    informers = SharedInformers(api, configuration, options.namespace, observed or ObservedLedgers(), clock)
+    informers = SharedInformers(api, configuration, namespace, observed or ObservedLedgers(), clock)
     manager = Manager(api, elector, informers, metrics)
     is_ready_leader, events = manager.is_ready_leader, manager.events
     usage_cache = informers.usage
     gpu_use: GPUUse | None = None
-    if options.measuring is not None:
-        gpu_use = GPUUse(options.measuring, usage_cache, informers.quotas, events, metrics)
-        seconds = options.measuring.every.total_seconds()
+    if measuring is not None:
+        gpu_use = GPUUse(measuring, usage_cache, informers.quotas, events, metrics)
+        seconds = measuring.every.total_seconds()
         manager.add("utilization", while_leading(is_ready_leader, seconds, gpu_use.measure, gpu_use.forget))
     reports = WaitingReports(events, metrics)
-    if options.write_usage is not None:
+    if write_usage is not None:
         usage_log = UsageLog(
-            write=options.write_usage,
+            write=write_usage,
             usage_cache=usage_cache,
             reports=reports,
             is_ready_leader=is_ready_leader,
@@ -109,7 +102,7 @@ def make_manager(
     _add_reconcilers(
         manager,
         api,
-        options.namespace,
+        namespace,
         metrics=metrics,
         clock=clock,
         reports=reports,
@@ -126,14 +119,14 @@ def make_manager(
         events=events,
     )
     team_statuses = TeamStatusWriter(api, informers, team_sizes, is_ready_leader, events)
-    capacity = CapacityWriter(api, options.namespace, informers)
+    capacity = CapacityWriter(api, namespace, informers)
     manager.add("unmapped", every(unmapped.PERIOD_SECONDS, unmapped.sync))
     manager.add("quota status", quota_statuses.run)
     manager.add("team status", team_statuses.run)
     manager.add(
         "capacity", while_leading(is_ready_leader, capacity.PERIOD_SECONDS, capacity.sync, capacity.forget)
     )
-    kinds = DeviceKindsWriter(api, options.namespace, informers.slices)
+    kinds = DeviceKindsWriter(api, namespace, informers.slices)
     manager.add(
         "device kinds", while_leading(elector.is_leader, kinds.PERIOD_SECONDS, kinds.sync, kinds.forget)
     )
@@ -146,7 +139,7 @@ def make_manager(
             metrics,
             manager.namespaces_to_recount,
             manager.queue.add,
-            options.recount_seconds,
+            recount_seconds,
         ),
     )
     _register_collectors(metrics.registry, informers, gpu_use)
