@@ -24,8 +24,7 @@ from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogue
-from webhook.cluster.node_informer import StoredNode, decode_node, node_reader
-from webhook.cluster.taints import hard_taints
+from webhook.cluster.nodes import StoredNode, decode_node, hard_taints, node_reader
 
 log = logging.getLogger("gpu_admission.cluster")
 

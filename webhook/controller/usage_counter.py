@@ -23,7 +23,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import CountedNode, counted_node_reader
 from webhook.cluster.collection import CLUSTER, Subscribers
 from webhook.cluster.informer import STALE_SECONDS, Informer
-from webhook.cluster.node_informer import WHOLE_NODES
+from webhook.cluster.nodes import WHOLE_NODES
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.allocations import is_binding, unknown_kind
 from webhook.controller.device_slices import DeviceSlices

@@ -20,7 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, any_node, with_cards
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.node_informer import NODES
+from webhook.cluster.nodes import NODES
 from webhook.quota.counted_records import PODS
 
 ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}

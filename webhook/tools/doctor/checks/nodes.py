@@ -21,8 +21,7 @@ from policies.printable import first_names
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
-from webhook.cluster.node_pools import node_pools
-from webhook.cluster.taints import is_lasting
+from webhook.cluster.nodes import is_lasting, node_pools
 from webhook.configuration.documents import CLASS
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
