@@ -35,10 +35,9 @@ from webhook.quota.config_maps import PublishedCatalogues
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.no_quota import READ_SECONDS, NoQuota
+from webhook.quota.no_quota import READ_SECONDS, NoQuota, TeamLookup
 from webhook.quota.store import MemoryStore
 from webhook.quota.team_documents import read_teams
-from webhook.quota.team_lookup import TeamLookup
 from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run

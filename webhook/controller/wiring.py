@@ -48,7 +48,7 @@ from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.config_maps import BudgetNotes
 from webhook.quota.metrics import LedgerCollector
-from webhook.quota.team_lookup import team_listed_now
+from webhook.quota.no_quota import team_listed_now
 from webhook.threads import every, while_leading
 
 
