@@ -25,11 +25,12 @@ from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import (
     ControllerMetrics,
-    DeviceKindsCollector,
-    GrantCollector,
-    PendingCollector,
-    TeamCollector,
-    WatchCollector,
+    Scraped,
+    device_kinds_gauges,
+    grant_gauges,
+    pending_gauges,
+    team_gauges,
+    watch_gauges,
 )
 from webhook.controller.moves import TeamMoves
 from webhook.controller.namespace_sum import anchored_clock
@@ -199,12 +200,14 @@ def _add_reconcilers(
 def _register_collectors(
     registry: CollectorRegistry, informers: SharedInformers, gpu_use: GPUUse | None
 ) -> None:
-    ledgers, usage_cache = informers.observed.ledgers, informers.usage
     if gpu_use is not None:
         registry.register(gpu_use)  # it has the metrics of what it measures
-    registry.register(LedgerCollector(ledgers, informers.statuses))
-    registry.register(TeamCollector(informers.observed.teams))
-    registry.register(GrantCollector(partial(granted_and_allocatable, informers)))
-    registry.register(WatchCollector(lambda: {**informers.all(), **informers.slices.informers}))
-    registry.register(DeviceKindsCollector(lambda: informers.slices.inventory))
-    registry.register(PendingCollector(partial(usage_cache.pending_gpus, ledgers)))
+    registry.register(LedgerCollector(informers.observed.ledgers, informers.statuses))
+    for families in (
+        lambda: team_gauges(informers.observed.teams()),
+        lambda: grant_gauges(granted_and_allocatable(informers)),
+        lambda: watch_gauges({**informers.all(), **informers.slices.informers}),
+        lambda: device_kinds_gauges(informers.slices.inventory),
+        lambda: pending_gauges(informers.usage.pending_gpus(informers.observed.ledgers)),
+    ):
+        registry.register(Scraped(families))

@@ -3,7 +3,6 @@
 import json
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
 from webhook.configuration.documents import CLASS
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_allocatable
-from webhook.controller.metrics import GrantCollector
+from webhook.controller.metrics import Scraped, grant_gauges
 from webhook.quota.counted_records import Device
 from webhook.quota.documents import decode_quota
 from webhook.quota.team_documents import decode_team
@@ -226,7 +225,7 @@ def test_what_is_granted_beside_what_there_is(
         usage=usage_cache, membership=membership, quotas=granting, slices=slices_of()
     )
     registry = CollectorRegistry()
-    registry.register(GrantCollector(partial(granted_and_allocatable, informers)))
+    registry.register(Scraped(lambda: grant_gauges(granted_and_allocatable(informers))))
 
     for position, name in enumerate(("granted", "node")):
         shown = {
