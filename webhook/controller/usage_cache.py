@@ -45,10 +45,10 @@ class UsageCache:
         api: ApiClient,
         namespace: str,
         catalogue: Catalogue,
+        slices: DeviceSlices,
         *,
         awaited: Callable[[], Iterable[str]] = tuple,
         clock: Callable[[], int] | None = None,
-        slices: DeviceSlices | None = None,
     ) -> None:
         """`awaited`, `clock` and `slices` are those of every UsageCounter."""
         self.events = UsageEvents()
@@ -65,8 +65,7 @@ class UsageCache:
         self.own_counter = self._new_counter(catalogue)
         self._counters = {self.own_counter.digest: self.own_counter}
         self._published = PublishedCatalogues(api, namespace, self.own_catalogue)
-        if slices is not None:
-            slices.subscribe(self._slices_changed)
+        slices.subscribe(self._slices_changed)
 
     def waiting(self, namespace: str) -> list[PodRecord]:
         return self.own_counter.sums.waiting(namespace)

@@ -17,6 +17,7 @@ from tests.budgets import budget
 from tests.builders import CLASSES, RESOURCE_MAPPING, quota_ledger
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.controller.counters import slices_of
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
@@ -29,7 +30,7 @@ NEXT = PublishedCatalogue(GPUClasses(list(CLASSES)[:1]), RESOURCE_MAPPING)
 
 
 def caching(api: ApiClient) -> UsageCache:
-    return UsageCache(api, "gpu-admission", OURS)
+    return UsageCache(api, "gpu-admission", OURS, slices_of())
 
 
 @pytest.fixture
