@@ -149,7 +149,8 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             return None
         before, ledger, now = record.status, ledger_record.ledger, datetime.now(UTC)
         if ledger is None:
-            unchanged = unreadable(ledger_record.problem, before.conditions, before.observed_generation, now)
+            verdicts = {READY: (FALSE, UNREADABLE, f"{ledger_record.problem}: requests are denied")}
+            unchanged = replaced(before.conditions, verdicts, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=unchanged)
         if ledger.quota_uid != record.uid:
             return None
@@ -217,17 +218,10 @@ def conditions(
     return replaced(unchanged, verdicts, ledger.generation, now)
 
 
-def unreadable(
-    problem: str, before: Iterable[Condition], generation: int, now: datetime
-) -> tuple[Condition, ...]:
-    """Return the conditions of a quota whose ledger cannot be read. It is not Ready; the other conditions stay unchanged."""
-    return replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
-
-
 def replaced(
     before: Iterable[Condition], verdicts: Mapping[str, Verdict], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return `found` as conditions, and those of `before` that it does not name."""
+    """Return the verdicts as conditions, and those of `before` that they do not name."""
     written = {condition.type: condition for condition in before}
     current = (
         with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)

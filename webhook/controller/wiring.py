@@ -164,7 +164,7 @@ def _add_reconcilers(
     LedgerChanges(informers, gpu_use, manager.queue, metrics)  # its subscriptions keep it alive
     enforcement = Enforcement(configuration, informers.namespaces)
     gangs = Gangs(api, configuration, reports.staged)
-    keepers = Keepers(gangs, configuration, usage_cache.gpus_of_new)
+    keepers = Keepers(gangs, usage_cache.gpus_of_new)
     replacements = Replacements(
         usage_cache,
         keepers,
