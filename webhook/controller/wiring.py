@@ -42,7 +42,6 @@ from webhook.controller.shared_informers import SharedInformers, UsageUpkeep
 from webhook.controller.team_reconciler import TeamReconciler
 from webhook.controller.team_status import TeamStatusWriter
 from webhook.controller.teams import TeamSizes
-from webhook.controller.usage_cache import recount
 from webhook.controller.usage_log import UsageLog
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
@@ -69,7 +68,7 @@ def make_manager(
     """Make all parts of a controller, and return its manager, which does not run yet. Raises `errors.ApiError`.
 
     namespace: that of the Lease, the ledgers and the ConfigMaps that the controller publishes.
-    recount_seconds: the period in which every namespace with a ledger is listed and counted again (`recount`).
+    recount_seconds: the period in which every namespace with a ledger is listed and counted again (`Manager.recount`).
     write_usage: writes a line of the audit log; None for no lines about usage.
     measuring: Prometheus settings for GPU utilization; None: not measured.
     clock: returns ms since 1970, and never runs backwards.
@@ -132,17 +131,7 @@ def make_manager(
         "device kinds", while_leading(elector.is_leader, kinds.PERIOD_SECONDS, kinds.sync, kinds.forget)
     )
     manager.add("usage upkeep", every(UsageUpkeep.PERIOD_SECONDS, UsageUpkeep(informers, elector).sync))
-    manager.add(
-        "recount",
-        partial(
-            recount,
-            usage_cache,
-            metrics,
-            manager.namespaces_to_recount,
-            manager.queue.add,
-            recount_seconds,
-        ),
-    )
+    manager.add("recount", partial(manager.recount, recount_seconds))
     _register_collectors(metrics.registry, informers, gpu_use)
     return manager
 
