@@ -104,11 +104,11 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        super().__init__(api, informers.stale, is_ready_leader, events)
-        self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
-        self._usage = informers.usage
+        quotas = informers.quotas
+        super().__init__(api, quotas.namespaces, quotas.first, informers.stale, is_ready_leader, events)
+        self._ledger_objects, self._usage = informers.ledger_objects, informers.usage
         self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
-        self._quotas.subscribe(self._quota_changed)
+        quotas.subscribe(self._quota_changed)
         self._ledger_objects.subscribe(self._ledger_object_changed)
         unmapped_resources.changed.subscribe(self.all_changed)
         reports.changed.subscribe(self.changed)
@@ -134,12 +134,6 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         elif before is not None and before.team is not None:
             for namespace in before.team.team_ledgers.ledgers:
                 self.changed(namespace)
-
-    def keys(self) -> Iterable[str]:
-        return self._quotas.namespaces()
-
-    def record(self, key: str) -> QuotaRecord | None:
-        return self._quotas.first(key)
 
     def shown(self, record: QuotaRecord) -> QuotaStatus | None:
         """Return the status that the quota should have, None while the ledger belongs to a former quota."""
