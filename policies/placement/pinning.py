@@ -5,15 +5,17 @@ under this key pins the pod to the family. A hostname, or a node name in `matchF
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from policies.finding import Edit
 from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.placement.nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_PARAMS
 from policies.pods.injected import injected_changes
 from policies.pods.label_selector import meets
@@ -26,6 +28,14 @@ VALUES_LISTED = 4
 """Values of a label in one message."""
 TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MAX_NODES})")
 """Replaces the nodes of a pod that names more than MAX_NODES. No node has this name."""
+
+
+class ClassPin(NamedTuple):
+    """How a pod can pin itself to a class: the node label and its value, and the edit that leads to it."""
+
+    key: str
+    value: str
+    edit: Edit
 
 
 class Pinning(msgspec.Struct, frozen=True):

@@ -42,8 +42,6 @@ class Default(msgspec.Struct, frozen=True):
     resource: str
     amount: QuantityText
     limit_range: str
-    item: int
-    """The index in its `spec.limits`."""
 
     @property
     def path(self) -> str:

@@ -70,8 +70,8 @@ def first_of(amounts: ResourceList | None) -> ResourceList:
     return dict(islice((amounts or {}).items(), MAX_RESOURCES))
 
 
-Given = Mapping[str, tuple[QuantityText, str, int]]
-"""By resource, the amount that a container gets, the name of the LimitRange that gives it, and the index in `spec.limits`."""
+Given = Mapping[str, tuple[QuantityText, str]]
+"""By resource, the amount that a container gets, and the name of the LimitRange that gives it."""
 
 
 class ResourceBounds(msgspec.Struct, frozen=True):
@@ -138,14 +138,14 @@ decode_limit_range = msgspec.json.Decoder(LimitRange).decode
 def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
     """Return what all LimitRanges of one namespace say together; the API server checks each of them."""
     ordered = sorted(limit_ranges, key=lambda each: each.name)
-    limits, requests = dict[str, tuple[QuantityText, str, int]](), dict[str, tuple[QuantityText, str, int]]()
-    for each in ordered:
-        for at, item in enumerate(each.items):
-            for defaults, amounts in ((limits, item.default), (requests, item.default_request)):
-                for resource, amount in (amounts or {}).items() if item.type == CONTAINER else ():
-                    defaults.setdefault(resource, (amount, each.name, at))
-    items = [item for each in ordered for item in each.items]
-    return NamespaceLimits(_bounds("cpu", items), _bounds("memory", items), tuple(ordered), limits, requests)
+    limits, requests = dict[str, tuple[QuantityText, str]](), dict[str, tuple[QuantityText, str]]()
+    named = [(each.name, item) for each in ordered for item in each.items]
+    for name, item in named:
+        for defaults, amounts in ((limits, item.default), (requests, item.default_request)):
+            for resource, amount in (amounts or {}).items() if item.type == CONTAINER else ():
+                defaults.setdefault(resource, (amount, name))
+    cpu, memory = (_bounds(resource, [item for _, item in named]) for resource in ("cpu", "memory"))
+    return NamespaceLimits(cpu, memory, tuple(ordered), limits, requests)
 
 
 def by_namespace(limit_ranges: Iterable[LimitRange]) -> dict[str, NamespaceLimits]:

@@ -91,10 +91,10 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why pods will not start, and the dimension of the quota that limits them most.
 
     path: of the pods' template; empty if there are several. key: the dimension. needed: what all `pods` need of it. hard: what is
-    granted; of a team, the most that the namespace can have. held: what is used or reserved, maybe more than `hard`. left: the
-    rest. starting: the number of pods that start now. fewer: by path of the field that states a number of pods, the number by
-    which all fit, 0 if none does: now, and in an empty quota. missing: what must be released for all pods to start. team_state:
-    set if the quota of the team is the limit.
+    granted; of a team, the most that the namespace can have. held: what is used or reserved, maybe more than `hard`. left:
+    the rest. starting: the number of pods that start now. fewer: by path of the field that states a number of pods, the
+    number by which all fit, 0 if none does: now, and in an empty quota. missing: what must be released for all pods to start.
+    free_part: how much of what all pods need is free in both quotas. team_state: set if the quota of the team is the limit.
     """
 
     failure: FitFailure
@@ -108,6 +108,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     pods: int = 1
     held: Fraction = NOTHING
     missing: Vector = {}
+    free_part: Fraction = NOTHING
     team_state: TeamState | None = None
 
 
@@ -143,7 +144,8 @@ def fit_result(
         if each.count.number
     }
     fewer = {field: _least((each.fewer[field] for each in alike), written[field]) for field in worst.fewer}
-    return replace(worst, missing=missing, starting=starting, fewer=fewer)
+    free_part = min(each.left / each.needed for each in alike)
+    return replace(worst, missing=missing, starting=starting, fewer=fewer, free_part=free_part)
 
 
 def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vector]]:

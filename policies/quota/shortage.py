@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Wait, either, in_words, together
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
-from policies.pods.annotations import GPU_CLASS
-from policies.pods.field_paths import annotation_path
+from policies.placement.pinning import ClassPin
 from policies.pods.pod import Pod
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, total, unit
+from policies.pods.requests import combined
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, unit
 from policies.quota.demand import pod_demand
 from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
 from policies.quota.ledger.decide import Shortfall
@@ -46,8 +46,8 @@ OUTER_LABELS = ("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/n
 """By which pods of a Job of a JobSet, and of a StatefulSet of a LeaderWorkerSet, name the JobSet or LeaderWorkerSet."""
 WAIT_UNTIL_FREE = "and wait until that much is free"
 MAX_HOLDERS = 5
-ClassPins = Callable[[Pod], Mapping[str, tuple[str, str]]]
-"""Returns the classes that an unpinned pod may name by its annotation, each with the node label and value that pin it."""
+ClassPins = Callable[[Pod], Mapping[str, ClassPin]]
+"""Returns by class how an unpinned pod may name it."""
 
 Helps = Callable[[Edits, bool | None], bool]
 """Whether the object would be admitted with the edits: now, (True) once nothing of the quota is used, or (None) without it."""
@@ -150,8 +150,7 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
-        used = {shortfall.key: shortfall.used + shortfall.reserved for shortfall in shortfalls}
-        amounts = total([{key: amount} for key, amount in used.items() if amount])
+        amounts = {each.key: held for each in shortfalls if (held := each.used + each.reserved)}
         by_own = any(_held_by_own(request, ledger, shortfall) for shortfall in shortfalls)
         return (
             Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
@@ -166,11 +165,7 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
 
 def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
     """Return what must be released: more than the request, if usage already exceeds the quota."""
-    missing: Vector = {}
-    for shortfall in shortfalls:
-        beyond = shortfall.used + shortfall.reserved + shortfall.requested - shortfall.hard
-        missing[shortfall.key] = max(beyond, missing.get(shortfall.key, beyond))
-    return missing
+    return combined(({each.key: _needed(each) - each.hard} for each in shortfalls), max)
 
 
 def _own_pods(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
@@ -224,8 +219,7 @@ def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[ContactEdit]:
     """Yield what the quotas must grant for the request to fit beside all that is used."""
     for shortfall in shortfalls:
         kind = "ClusterGPUQuota" if shortfall.team else "GPUQuota"
-        needed = shortfall.used + shortfall.reserved + shortfall.requested
-        yield ContactEdit(kind, hard_field(shortfall.key), str(needed))
+        yield ContactEdit(kind, hard_field(shortfall.key), str(_needed(shortfall)))
 
 
 _LARGEST = "; largest: "
@@ -237,6 +231,10 @@ def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> 
     of_team = (shortfall.key for shortfall in shortfalls if shortfall.team and not shortfall.can_never_fit)
     largest = (largest_namespaces(ledger.team_state, key, 1) for key in of_team if ledger.team_state)
     return next(filter(None, largest), "")
+
+
+def _needed(shortfall: Shortfall) -> Fraction:
+    return shortfall.used + shortfall.reserved + shortfall.requested
 
 
 def _left(shortfall: Shortfall) -> Fraction:
@@ -251,13 +249,13 @@ def _cheaper_class(
     if pod is None or not all(shortfall.key.startswith(CLASSES) for shortfall in shortfalls):
         return ()
     pins = class_pins(pod).items()
-    unlimited = (each for each in pins if f"{CLASSES}{each[0]}" not in ledger.limited)
-    for name, (key, value) in islice(unlimited, MAX_CLASSES):
-        selector = {**pod.node_selector, key: value}
+    unlimited = (pin for name, pin in pins if f"{CLASSES}{name}" not in ledger.limited)
+    for pin in islice(unlimited, MAX_CLASSES):
+        selector = {**pod.node_selector, pin.key: pin.value}
         pinned = replace(pod, given_spec=replace(pod.spec, node_selector=selector))
         demand = pod_demand(pinned, request.catalogue, ledger.unclassified_pods)
         if not demand.denials and ledger.has_room(demand.vector, times=1):
-            return (Edit(annotation_path(GPU_CLASS), name),)
+            return (pin.edit,)
     return ()
 
 
@@ -303,7 +301,7 @@ def _remedies(
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
         if names_largest:
-            largest = _at_most(request, _least(too_large, lambda each: each.maximum_hard), too_large)
+            largest = _at_most(request, lambda each: each.maximum_hard, too_large)
             is_full = any(_left(each) < min(each.maximum_hard, each.requested) for each in shortfalls)
             yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
         return
@@ -315,7 +313,7 @@ def _remedies(
             yield f"set replicas: {replicas} (its own pods hold the quota)"
         return
     if names_largest:
-        yield from _at_most(request, _least(shortfalls, _left), shortfalls)
+        yield from _at_most(request, _left, shortfalls)
     own = _own_pods(request, ledger, shortfalls)
     if not (own and _never_end(request)):
         yield f"wait until {_who_must_release_what(request, shortfalls, now, holders, own)}"
@@ -381,16 +379,12 @@ def _covering(holders: Sequence[Holder], missing: Fraction, now: datetime) -> li
     return []
 
 
-def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fraction]) -> Vector:
-    """Return the minimum of each dimension, because GPUQuota and team may both be exceeded."""
-    least: Vector = {}
-    for shortfall in shortfalls:
-        least[shortfall.key] = min(amount(shortfall), least.get(shortfall.key, amount(shortfall)))
-    return least
-
-
-def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
+def _at_most(
+    request: QuotaRequest, amount: Callable[[Shortfall], Fraction], shortfalls: Sequence[Shortfall]
+) -> Iterator[str]:
     """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
+    # GPUQuota and team may both be exceeded.
+    available = combined(({each.key: amount(each)} for each in shortfalls), min)
     part = min(available[shortfall.key] / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
     fix = edits_to_request_part(request.pod, mapping, part) if request.pod else ()

@@ -43,16 +43,15 @@ from policies.placement.class_choice import (
     UNKNOWN_CLASS,
     without_default,
 )
-from policies.placement.class_memory import model_too_large
-from policies.placement.class_nodes import class_without_nodes
 from policies.placement.class_selection import ClassSelection
 from policies.placement.class_use import ANY, ClassUse, class_matches
+from policies.placement.class_warnings import class_without_nodes, model_too_large
 from policies.placement.given_tolerations import GPU_TOLERATION, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import other_ways
-from policies.placement.pinning import allows_label, classes_of_label, is_narrowed_to, many_values
+from policies.placement.pinning import ClassPin, allows_label, classes_of_label, is_narrowed_to, many_values
 from policies.pods.annotations import GPU_CLASS, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
@@ -339,22 +338,27 @@ def ways_of(pod: Pod, context: Context) -> Iterator[Edits]:
     return other_ways(pod, context.resource_mapping, context.classes, class_use(context), context.nodes)
 
 
-def class_pins(pod: Pod, context: Context) -> dict[str, tuple[str, str]]:
-    """Return the classes that the annotation of an unpinned pod may name, each with the node label and value that pin it."""
+def class_pins(pod: Pod, context: Context) -> dict[str, ClassPin]:
+    """Return by class how an unpinned pod may name it: by the annotation, or else by the nodeSelector."""
     options = context.options_of(ID)
     if not isinstance(options, GPUClassOptions):
         return {}
     case = _case(pod, options, context)
     is_pinned = case.pinned is not None and not case.pinned.is_injected
-    if is_pinned or case.is_requested or case.placed_by is not None:
+    if is_pinned or case.is_requested or case.placed_by not in {None, DAEMONSET}:
         return {}
     if case.selection.nodes is None and case.selection.chosen_hardware:
         return {}  # nobody knows which classes have the hardware that it selects
     usable, need = case.selection.usable(), case.need
     if need is not None:
         usable = tuple(each for each in usable if need.fits(each, context.classes))
+    key, reads_annotation = options.label_key, class_use(context).reads_annotation
     return {
-        name: (options.label_key, values[0])
+        name: ClassPin(
+            key,
+            values[0],
+            Edit(ANNOTATION_PATH, name) if reads_annotation else Edit(f"spec.nodeSelector[{key}]", values[0]),
+        )
         for name, values in case.selection.names_to_suggest(usable).items()
         if len(values) == 1 and case.selection.certainly_takes(name)
     }

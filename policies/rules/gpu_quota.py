@@ -21,11 +21,11 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, Wait, either, warning
+from policies.finding import ContactEdit, Finding, Reason, Severity, Wait, either, warning
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claimed_devices import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_advice import ANNOTATION_PATH, MAX_NAMES_LISTED
+from policies.placement.class_advice import MAX_NAMES_LISTED
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
@@ -39,14 +39,20 @@ from policies.quota.fit_findings import fit_warning
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line_findings import (
+    LEDGER_FULL,
+    LEDGER_UNREADABLE,
+    NOT_STORED,
     OTHERS_WAIT,
     QUEUE_FULL,
+    QUOTA_NOT_COUNTED,
     QUOTA_QUEUED,
+    QUOTA_RECALCULATING,
     UNWANTED_GATE,
     in_line,
     line_advice,
     of_group,
     queued,
+    undecided,
     why_not_queued,
 )
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
@@ -58,14 +64,6 @@ from policies.quota.shortage import (
     helps_always,
 )
 from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
-from policies.quota.undecided import (
-    LEDGER_FULL,
-    LEDGER_UNREADABLE,
-    NOT_STORED,
-    QUOTA_NOT_COUNTED,
-    QUOTA_RECALCULATING,
-    undecided,
-)
 from policies.quota.waiting import QUEUE_NAME, OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.gpu_class import class_pins, class_use, ways_of
@@ -193,7 +191,7 @@ def _naming_classes(
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
     context = context_of(pod)
-    naming = either(*(Edit(ANNOTATION_PATH, name) for name in class_pins(pod, context)))
+    naming = either(*(pin.edit for pin in class_pins(pod, context).values()))
     readable = naming if class_use(context).reads_annotation else ()
     helping = (
         islice((edits for edits in naming if helps(edits, False)), MAX_NAMES_LISTED),
@@ -254,12 +252,13 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 
 
 def _without_class(workload: Workload, ledger: QuotaLedger, context: Context) -> Iterator[Finding]:
+    # Its pods are new, also those of a change.
+    of_pods = replace(context, is_update=False, made_by_daemonset=workload.kind == "DaemonSet")
     for pods in (each for each in workload.pods if not each.denied):
         for denial in pod_demand(pods.admitted, context, ledger.unclassified_pods).denials:
             if denial.reason is UNCLASSIFIED_POD:
-                # Its pods are new, also those of a change.
-                names = islice(class_pins(pods.pod, replace(context, is_update=False)), MAX_NAMES_LISTED)
-                choices = either(*(Edit(ANNOTATION_PATH, name) for name in names))
+                pins = islice(class_pins(pods.pod, of_pods).values(), MAX_NAMES_LISTED)
+                choices = either(*(pin.edit for pin in pins))
                 denied = replace(denial, severity=Severity.WARNING, choices=choices)
                 yield denied.at(partial("{}.{}".format, pods.path), pods.located)
 

@@ -111,15 +111,22 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
             choices=together(Edit(annotation_path(SPOT)), *selectors, *tolerations),
             remedy="set the tolerations and the nodeSelector of the pool there",
         )
+    kept_off = _kept_off(pod, options, context)
     if may_serve(pod) and not options.serving:
+        serving = (ContactEdit("GPUPolicy", f"spec.rules.{ID}.serving", True),)
         return _ineffective(
             message="has no effect: the pod restarts always, so it may serve",
             choices=together(Edit(annotation_path(MODEL_PHASE), "training")),
             is_example=True,
             remedy=f'declare {MODEL_PHASE}: "training" where it does not serve',
-            ask_contact="for serving: true",
-            contact_choices=((ContactEdit("GPUPolicy", f"spec.rules.{ID}.serving", True),),),
+            ask_contact="" if kept_off else f"to set {ID}.serving: true in the GPUPolicy",
+            contact_choices=() if kept_off else (serving,),
         )
+    return kept_off
+
+
+def _kept_off(pod: Pod, options: SpotOptions, context: Context) -> Finding | None:
+    """Return which constraint of the pod, or lack of nodes, keeps it off the pool. None if it can run there."""
     selected = pod.node_selector
     constrained = {each.key for term in pod.required_terms for each in term.match_expressions or ()}
     for key, value in options.node_selector.items():

@@ -40,7 +40,7 @@ class CertificateLoop:
         self._not_after = not_after_gauge(registry)
         self._phase = gauge(
             "gpu_admission_certificate_rotation_phase",
-            "Phase of the rotation of the authority: 0 none, 1 publishing, 2 propagating, 3 retiring.",
+            "Phase of the rotation of the CA: 0 none, 1 publishing, 2 propagating, 3 retiring.",
         )
         self._published = counter(
             "gpu_admission_certificate_bundles_published",

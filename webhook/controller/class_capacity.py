@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector
-from policies.quota.granted import granted_together
+from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector, granted_together
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.capacity import GPUNode, gpus_by_dimension, with_cards

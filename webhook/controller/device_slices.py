@@ -24,8 +24,7 @@ from policies.gpus.device_slices import (
     kind_key,
     without,
 )
-from policies.gpus.free_cards import CardUse
-from policies.gpus.stored_devices import StoredDevices
+from policies.gpus.stored_devices import CardUse, StoredDevices
 from policies.quota.demand import Catalogue
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient

@@ -29,7 +29,7 @@ from webhook.cluster.namespaces import LIMIT_RANGES_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind, plural
-from webhook.workloads.counts import is_staged
+from webhook.workloads.counts import stage_field
 from webhook.workloads.gang_sources import SCHEDULING, GangSource, may_lead_to_gang, starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 
@@ -99,7 +99,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def is_staged(self) -> bool:
-        return self.workload_kind is not None and is_staged(self.workload_kind, self.data)
+        return self.workload_kind is not None and bool(stage_field(self.workload_kind, self.data))
 
     @property
     def has_no_pods(self) -> bool:

@@ -18,9 +18,9 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Turn, next_to_start
-from policies.quota.queue_entries import Gang, InLine, Standing, Waiter, line_up
+from policies.quota.queue_entries import Gang, InLine, line_up
 from policies.quota.team_line import TeamTurn, next_to_start_in_team
-from policies.quota.waiting import GATE, STARVED_SECONDS, creation_timestamp, waits
+from policies.quota.waiting import GATE, STARVED_SECONDS, Standing, Waiter, creation_timestamp, waits
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER

@@ -23,8 +23,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
 from policies.quota.line import Place, Turn
 from policies.quota.line_findings import IN_STAGES
-from policies.quota.queue_entries import Standing
 from policies.quota.shortage_facts import amounts_in_words, largest_namespaces
+from policies.quota.waiting import Standing
 from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
 from webhook.controller.metrics import ControllerMetrics

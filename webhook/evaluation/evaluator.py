@@ -27,9 +27,8 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranger import as_admitted
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.limits import excesses
-from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
-from policies.pods.workload import Workload
+from policies.pods.workload import NO_OWNER, Owner, Workload
 from policies.policy import EffectivePolicy
 from policies.quota.claim_protection import borrowed_claims
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -373,7 +372,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     bound.options,
                     policy.namespace,
                     self.now,
-                    partial(self._context, policy),
+                    partial(self._context, policy, request),
                     helps=partial(self._helps, policy, request, outcome.ledger if outcome else None),
                     would_wait=self.queue_outcome is None and request.may_wait and self._waits_now(policy),
                 )
@@ -409,11 +408,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         self, policy: EffectivePolicy, request: QuotaRequest, quota: ReadOnlyQuota
     ) -> Callable[..., Iterator[tuple[Violation, ...]]]:
         """Return a function that yields the violations of a new pod, also by this quota."""
-        creation = Creation(Phase.VALIDATE, policy, request.controlled_by.startswith("DaemonSet/"))
-        return partial(self.trial().findings_by_phase, creation, quota=quota)
+        return partial(self.trial().findings_by_phase, _creation(policy, request), quota=quota)
 
-    def _context(self, policy: EffectivePolicy, pod: Pod) -> Context:
-        return self._rule_pass(Creation(Phase.VALIDATE, policy), pod).context
+    def _context(self, policy: EffectivePolicy, request: QuotaRequest, pod: Pod) -> Context:
+        return self._rule_pass(_creation(policy, request), pod).context
 
     def _needs(self, policy: EffectivePolicy, workload: Workload) -> frozenset[Need]:
         """Return what the rules in force need for their advice on an object."""
@@ -425,3 +423,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ledger of the namespace, None if no rule reads it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(QUOTA_RULE.id, self.now) else None
         return quota.ledger() if quota is not None else None
+
+
+def _creation(policy: EffectivePolicy, request: QuotaRequest) -> Creation:
+    return Creation(Phase.VALIDATE, policy, request.controlled_by.startswith("DaemonSet/"))

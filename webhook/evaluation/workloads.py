@@ -35,8 +35,7 @@ from webhook.workloads.counts import stage_field
 from webhook.workloads.gang_sources import starts_together
 from webhook.workloads.misplaced import lost_fields
 from webhook.workloads.owners import first_deadline, leader_edit
-from webhook.workloads.places import PodPlace, workload_pods
-from webhook.workloads.serve_config import serve_config
+from webhook.workloads.places import PodPlace, serve_config, workload_pods
 from webhook.workloads.train_jobs import TRAIN_JOB, with_runtime
 from webhook.workloads.unread import quota_findings, unread_gpus
 

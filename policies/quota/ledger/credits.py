@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from hashlib import sha256
 from operator import itemgetter
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, positive_difference, texts
-from policies.quota.waiting import creation_timestamp
+from policies.quota.waiting import Waiter, creation_timestamp
 
 MAX_CHARACTERS = 64 * 1024
 """Maximum characters of the credits in one object. Each of its ledgers has an equal part."""
@@ -74,19 +73,6 @@ def credited(known: Credits, added: Iterable[Credit], ledgers: int) -> Credits:
     return _with_ends(all_of.values(), stay)
 
 
-class Claimant(Protocol):
-    """A pod that waits, of an owner."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def owner(self) -> str: ...
-    @property
-    def demand(self) -> Vector: ...
-    @property
-    def since(self) -> str: ...
-
-
 class Matching(msgspec.Struct, frozen=True):
     """By uid, the ended pod that lets a pod go first. `stay` are the credits without ends that are too old."""
 
@@ -102,7 +88,7 @@ class Matching(msgspec.Struct, frozen=True):
         return _with_ends(self.stay, ended) if used else self.stay
 
 
-def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
+def match(known: Credits, waiters: Iterable[Waiter], now: int) -> Matching:
     """Match each end with a pod of its owner, the oldest pods first. An end without a pod is removed after REPLACED_MS."""
     free = {_kind(each): list(each.ended) for each in known}
     by_owner: dict[str, list[Credit]] = {}
@@ -110,7 +96,7 @@ def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
         by_owner.setdefault(each.owner, []).append(each)
     fitting: dict[tuple[str, int], list[Credit]] = {}
     ends: dict[str, tuple[Credit, int]] = {}
-    owned = (pod for pod in claimants if pod.owner in by_owner)
+    owned = (pod for pod in waiters if pod.owner in by_owner)
     for pod in sorted(owned, key=lambda each: (each.since, each.uid)):
         kind = pod.owner, id(pod.demand)  # equal pods share their demand
         if kind not in fitting:

@@ -355,6 +355,22 @@ def test_a_part_of_cards_and_slices(slices: int, part: Fraction, want: list[int]
     assert [edit.value for edit in edits] == want
 
 
+def test_smaller_pods_fit_the_team_as_well() -> None:
+    """The quota has 2 of 8 free, and the team 1: two pods of one GPU each would not start either."""
+    alone = granted({"gpus": 6}, gpus=8)
+    team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(8)})
+    state = TeamState(
+        team=team, taken_by_others={"gpus": Fraction(1)}, guaranteed_to_others={"gpus": Fraction(0)}, taken={}
+    )
+    written = workload(pods(4, running=2), kind="apps/ReplicaSet")
+
+    [of_quota], [of_both] = said(written, alone), said(written, replace(alone, team_state=state))
+
+    lacks = "needs 8 GPUs; ml-training has 2 of 8 free: 0 of 2 pods will start"
+    assert of_quota == f"spec.template: set nvidia.com/gpu: 1, or wait until others release 6 GPUs; {lacks}"
+    assert of_both == f"spec.template: wait until others release 7 GPUs; {lacks}"
+
+
 def test_what_can_never_fit_is_said_before_what_the_team_lacks_now() -> None:
     team = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(64)})
     state = TeamState(

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.finding import Finding, Reason
+from policies.finding import Edit, Finding, Reason
+from policies.placement.pinning import ClassPin
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.quota.demand import UnclassifiedPods
@@ -169,7 +170,9 @@ def test_a_class_that_the_team_limits_is_not_offered() -> None:
     )
     assert shortfalls.verdict is not None
 
-    pins = {"nvidia-t4": ("accelerator", "nvidia-t4")}
+    pins = {
+        "nvidia-t4": ClassPin("accelerator", "nvidia-t4", Edit("spec.nodeSelector[accelerator]", "nvidia-t4"))
+    }
     found = exceeded(OWN, ledger, shortfalls.verdict.shortfalls, "", request, NOW, lambda _pod: pins)
 
     assert found.fix == ()

@@ -1,6 +1,9 @@
 """gpu-class: a GPU pod runs on the requested class, and the finding says so when it cannot."""
 
+from policies.finding import Edit
 from policies.gpus.classes import GPUClass, GPUClasses, NodeLabel
+from policies.placement.pinning import ClassPin
+from policies.rule import Mode
 from policies.rules.gpu_class import GPUClassOptions, class_pins
 from tests.builders import CLASSES, JSON, container, context, gpu_class, pod, view
 from tests.cases import cases
@@ -178,5 +181,21 @@ def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -
 def test_pins_that_an_annotation_may_bring(document: JSON, want: list[str]) -> None:
     found = class_pins(view(document), context(options_of=lambda _: ANY))
 
-    assert found == {name: ("accelerator", name) for name in want}
+    by_annotation = "metadata.annotations[gpu-admission.dev/gpu-class]"
+    assert found == {name: ClassPin("accelerator", name, Edit(by_annotation, name)) for name in want}
     assert class_pins(view(document), context()) == {}, "where the rule is off"
+
+
+@cases(
+    ("options", "by_daemonset"),
+    rule_that_only_warns=(GPUClassOptions(mode=Mode.WARN), False),
+    daemonset=(ANY, True),
+)
+def test_the_node_selector_names_a_class_where_no_annotation_does(
+    options: GPUClassOptions, by_daemonset: bool
+) -> None:
+    label, value = "accelerator", "nvidia-t4"
+
+    found = class_pins(view(asking()), context(options_of=lambda _: options, made_by_daemonset=by_daemonset))
+
+    assert found["nvidia-t4"] == ClassPin(label, value, Edit(f"spec.nodeSelector[{label}]", value))

@@ -118,7 +118,12 @@ def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> 
         pod(gpu_container(), annotations={SPOT: "true"}),
         {},
         f'declare {PHASE}: "training" where it does not serve; has no effect: the pod restarts always, so it may serve; '
-        "or ask the platform team for serving: true",
+        "or ask the platform team to set spot.serving: true in the GPUPolicy",
+    ),
+    server_that_no_spot_node_takes=(
+        pod(gpu_container(), annotations={SPOT: "true"}, nodeSelector={"zone": "a"}),
+        {"nodes": NO_ROOM},
+        f'declare {PHASE}: "training" where it does not serve; has no effect: the pod restarts always, so it may serve',
     ),
     constrained=(
         job(nodeSelector={KEY: "false"}),

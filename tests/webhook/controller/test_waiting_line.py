@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from policies.quota.queue_entries import Gang, Standing
-from policies.quota.waiting import GATE
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import GATE, Standing
 from tests import builders
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from policies.quota.amounts import NOTHING, format_amount, total, unit
-from policies.quota.granted import granted_together
+from policies.quota.amounts import NOTHING, format_amount, granted_together, total, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster.capacity import gpu_node, gpus_by_dimension
