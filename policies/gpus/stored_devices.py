@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from policies.gpus.cards import WHOLE, device_weight
 from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
 from policies.gpus.classes import GPUClasses
 from policies.gpus.device_kinds import DeviceKind, DeviceKinds
@@ -27,7 +28,6 @@ from policies.gpus.device_slices import (
     kinds_of_devices,
     newest_complete,
 )
-from policies.gpus.device_weight import WHOLE, device_weight
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import View
 from policies.pods.quantity import QuantityError, parse_quantity

@@ -24,8 +24,7 @@ from policies.gpus.vendors import MIG_SLICE, from_all_vendors
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, NodeState
 from policies.placement.pinning import classes_of_label, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path

@@ -12,8 +12,13 @@ from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.named_nodes import takes_new_node
-from policies.placement.nodes import ALWAYS_COMPARED, UNCONSTRAINED_POD, LabelRequirement, NodeFacts
+from policies.placement.nodes import (
+    ALWAYS_COMPARED,
+    UNCONSTRAINED_POD,
+    LabelRequirement,
+    NodeFacts,
+    takes_new_node,
+)
 from policies.pods.label_selector import meets
 from policies.pods.pod import Pod
 

@@ -13,11 +13,10 @@ from math import lcm
 
 from msgspec.structs import replace
 
-from policies.gpus.cards import cards
+from policies.gpus.cards import NO_AMOUNTS, can_serve, cards, classified_weights, device_weight
 from policies.gpus.claimed_devices import CapacityRequirements, DeviceRequest
 from policies.gpus.classes import GPUClass
 from policies.gpus.device_selectors import SelectorBounds, not_evaluated, possible_kinds
-from policies.gpus.device_weight import NO_AMOUNTS, can_serve, classified_weights, device_weight
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource

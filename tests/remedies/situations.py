@@ -9,8 +9,7 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeOffer, node_facts
+from policies.placement.nodes import NO_NODES, NodeIndex, NodeOffer, node_facts
 from policies.pods.limit_ranges import decode_limit_range, namespace_limits
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS

@@ -18,7 +18,7 @@ from policies.gpus.classes import GPUClass, GPUClasses, HostShare
 from policies.gpus.resource_mapping import GPUResource
 from policies.gpus.stored_devices import CardUse
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
-from policies.placement.named_nodes import HOSTNAME, NamedNode
+from policies.placement.nodes import HOSTNAME, NamedNode
 from policies.placement.pinning import CandidateClasses, candidates_for_resource, classes_of_node
 from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable

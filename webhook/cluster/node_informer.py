@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from policies.placement.image_volumes import mounts_images
-from policies.placement.named_nodes import HOSTNAME, Labels, NamedNode, NodeIndex
-from policies.placement.node_state import NodeState
+from policies.placement.nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeState
 from policies.pods.pod import ResourceList, Toleration
 from policies.pods.quantity import readable
 from webhook.cluster import errors

@@ -14,9 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.classes import GPUClasses, HostShare
-from policies.placement.named_nodes import Labels
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
+from policies.placement.nodes import Labels, NodeFacts, NodeOffer, NodeState, node_facts
 from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration
 from policies.quota.amounts import NOTHING, parse_amount

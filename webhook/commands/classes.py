@@ -14,7 +14,6 @@ from webhook.commands.output import Screen, amount_or_unknown, counted, print_as
 from webhook.configuration.loader import load_directory
 from webhook.tools.check.run_context import default_labels
 from webhook.tools.classes import ClassListing, ListedClass, list_classes, read_classes
-from webhook.tools.status.report import plain
 
 ALLOWED = {True: "yes", False: "no", None: "?"}
 COLUMN = len("ALLOWED")
@@ -49,7 +48,7 @@ def classes(
         with cluster.client() as api:
             listing = read_classes(api, namespace or cluster.namespace(), now, config=config)
     is_whole = everything or cluster is None
-    print_as(output, plain(listing), lambda screen: show(screen, listing, is_whole))
+    print_as(output, listing, lambda screen: show(screen, listing, is_whole))
 
 
 def show(screen: Screen, listing: ClassListing, is_whole: bool) -> None:

@@ -75,49 +75,6 @@ def _duration(
     )
 
 
-def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options by which the use of GPUs is measured; the command gets them as `measuring`, None without a Prometheus."""
-
-    @prometheus_options("Name the holders of GPUs that do no work")
-    @click.option(
-        "--idle-below",
-        default=0.05,
-        type=click.FloatRange(min=0.0, min_open=True, max=1.0),
-        help="A GPU whose use (0 to 1) stays below this is idle.",
-    )
-    @click.option("--idle-after", default="2h", type=DURATION, help="How long it must stay so, such as 2h.")
-    @click.option(
-        "--use-every", default="5m", type=DURATION, help="Time between two queries for the use of GPUs."
-    )
-    @click.option(
-        "--use-rules-interval",
-        default="1m",
-        type=DURATION,
-        help="Interval of the recording rules: a GPU that lacks a tenth of the samples of --idle-after is not idle.",
-    )
-    @functools.wraps(command)
-    def packed(
-        prometheus: Prometheus | None,
-        idle_below: float,
-        idle_after: dt.timedelta,
-        use_every: dt.timedelta,
-        use_rules_interval: dt.timedelta,
-        **options: Any,
-    ) -> Any:
-        if idle_after < use_rules_interval:
-            raise click.UsageError("--idle-after must be at least --use-rules-interval")
-        measuring = prometheus and Measuring(
-            prometheus=prometheus,
-            idle_below=idle_below,
-            idle_after=idle_after,
-            every=use_every,
-            rules_interval=use_rules_interval,
-        )
-        return command(measuring=measuring, **options)
-
-    return packed
-
-
 @click.command()
 @config_option("the cluster's documents")
 @cluster_options
@@ -143,7 +100,23 @@ def _measuring_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--canary-seconds", default=60.0, type=click.FloatRange(min=1.0), help="Seconds between canaries."
 )
 @audit_log_option
-@_measuring_options
+@prometheus_options("Name the holders of GPUs that do no work")
+@click.option(
+    "--idle-below",
+    default=0.05,
+    type=click.FloatRange(min=0.0, min_open=True, max=1.0),
+    help="A GPU whose use (0 to 1) stays below this is idle.",
+)
+@click.option("--idle-after", default="2h", type=DURATION, help="How long it must stay so, such as 2h.")
+@click.option(
+    "--use-every", default="5m", type=DURATION, help="Time between two queries for the use of GPUs."
+)
+@click.option(
+    "--use-rules-interval",
+    default="1m",
+    type=DURATION,
+    help="Interval of the recording rules: a GPU that lacks a tenth of the samples of --idle-after is not idle.",
+)
 @click.option(
     "--certificate-secret",
     metavar="[NAMESPACE/]NAME",
@@ -191,7 +164,11 @@ def controller(
     canary_namespace: str,
     canary_seconds: float,
     audit_log: str,
-    measuring: Measuring | None,
+    prometheus: Prometheus | None,
+    idle_below: float,
+    idle_after: dt.timedelta,
+    use_every: dt.timedelta,
+    use_rules_interval: dt.timedelta,
     certificate_secret: str | None,
     names: tuple[str, ...],
     **durations: dt.timedelta,
@@ -200,6 +177,19 @@ def controller(
 
     Any number of replicas may run; a Lease elects the leader, which counts usage and removes expired reservations.
     """
+    if idle_after < use_rules_interval:
+        raise click.UsageError("--idle-after must be at least --use-rules-interval")
+    measuring = (
+        None
+        if prometheus is None
+        else Measuring(
+            prometheus=prometheus,
+            idle_below=idle_below,
+            idle_after=idle_after,
+            every=use_every,
+            rules_interval=use_rules_interval,
+        )
+    )
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     stopping, reloaded = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -11,12 +11,12 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from policies.placement.pinning import classes_of_node
 from policies.pods.label_selector import LabelSelector, Requirement
 from policies.pods.names import is_dns_label
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import InstallationNames, decode_version
-from webhook.commands.kueue_queues import print_queues
 from webhook.commands.options import (
     ClusterChoice,
     Parsed,
@@ -27,10 +27,12 @@ from webhook.commands.options import (
 )
 from webhook.commands.output import FAILED, echo, end_with, fail
 from webhook.configuration.loader import Configuration, load_directory
+from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.exported import denied_agents
 from webhook.tools.doctor.checks.neighbours import pod_selector
 from webhook.tools.export import static
 from webhook.tools.export.admission_policies import as_text, export_policies, summary
+from webhook.tools.export.kueue import HEADER, kueue_objects
 from webhook.tools.export.objects import ExportOptions, Object
 from webhook.tools.installed_cluster import InstalledCluster
 
@@ -41,6 +43,10 @@ STATIC_SINCE = (1, 37)
 
 EXCLUDED = ("kube-system", "kube-node-lease")
 """The namespaces that the webhook of the chart excludes, beside its own."""
+
+NOTHING_TO_GRANT = (
+    "no GPUQuota names a GPU class in hard.classes, and no node is known of which hard.gpus could be granted"
+)
 
 
 def _not_empty(text: str) -> str:
@@ -135,7 +141,7 @@ def export(
         if is_wrong:
             raise click.UsageError(said)
     if as_queues:
-        print_queues(config, cluster, install_namespace, now)
+        _print_queues(config, cluster, install_namespace, now)
         return
     guard = static.guard_objects(accounts, group, install_namespace) if group else []
     selector = _without(LabelSelector(), (*EXCLUDED, install_namespace, *excluded))
@@ -164,6 +170,25 @@ def export(
             echo(as_text(exported), nl=False)
     if not checked:
         echo("\n".join(summary(exported)), err=True)
+
+
+def _print_queues(config: Path | None, cluster: ClusterChoice | None, namespace: str, now: datetime) -> None:
+    """Print objects of Kueue; the command ends if there are none. `namespace`: of the installation."""
+    if config is not None or cluster is None:
+        configuration = load_directory(config)
+        quotas = {name: spec.amounts for name, spec in configuration.quotas.items()}
+        queues = kueue_objects(configuration, quotas, ())
+    else:
+        with cluster.client() as api:
+            installed = InstalledCluster(api, InstallationNames(namespace=namespace), config=None, now=now)
+            configuration = installed.configuration
+            found = (classes_of_node(node.labels, configuration.classes) for node in installed.gpu_nodes)
+            with_nodes = frozenset[str]().union(*found)
+            quotas = {each.namespace: each.hard for each in installed.quotas}
+        queues = kueue_objects(configuration, quotas, with_nodes)
+    if not queues:
+        fail(NOTHING_TO_GRANT)
+    echo(HEADER + "".join(f"---\n{dump_document(each)}" for each in queues), nl=False)
 
 
 def _version(api: ApiClient) -> tuple[int, ...]:

@@ -87,6 +87,11 @@ class Screen:
                 self.line(f"  {name}")
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=2, hanging=column + 2)
 
+    def rest(self, number: int, noun: str = "", hint: str = "; -o json has all", *, indent: int = 2) -> None:
+        """Print how many there are beyond those that are shown, if any: `and 3 owners more; -o json has all`."""
+        if number > 0:
+            self.line(f"{'':{indent}}and {counted(number, noun) if noun else number} more{hint}")
+
     def limits_of_view(self, missing_rights: Sequence[str], nodes_from: str = "") -> None:
         """Print where nodes are from, if the caller may not list them, and what is left out for lack of rights."""
         if nodes_from:
@@ -131,13 +136,16 @@ def echo_document(text: str) -> None:
 
 
 def print_value(output: str, value: Any, *, indent: int = 2) -> None:
-    """Print a value as JSON or YAML. Without `indent` more follow: JSON is one line, YAML begins with `---`."""
+    """Print a value as JSON or YAML, exact amounts as text: "3", "2/7".
+
+    Without `indent` more follow: JSON is one line, YAML begins with `---`.
+    """
     end_progress()
+    text = msgspec.json.encode(value, enc_hook=str).decode()
     if output == "yaml":
-        text = dump_document(msgspec.json.decode(msgspec.json.encode(value)))
+        text = dump_document(msgspec.json.decode(text))
         click.echo(text if indent else f"---\n{text}", nl=False)
         return
-    text = msgspec.json.encode(value).decode()
     click.echo(printable_json(msgspec.json.format(text, indent=indent) if indent else text))
 
 

@@ -36,7 +36,7 @@ from webhook.tools.status.kueue import QueueState, read_queues
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
 from webhook.tools.status.reading import read_summaries
-from webhook.tools.status.report import plain, quota_totals
+from webhook.tools.status.report import quota_totals
 from webhook.tools.status.summaries import QuotaRow, QuotaSummary, TeamSummary, idle_gpus
 from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
 
@@ -254,8 +254,7 @@ def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
         needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message
         text = f"{each.place or '-':>2}  {each.title}{quota_text.since_text(each.since, now)}: {needs}"
         screen.paragraph(text, indent=4, hanging=4)
-    if rest := waiting.pods - sum(each.pods for each in waiting.next):
-        screen.line(f"        and {counted(rest, 'pod')} more")
+    screen.rest(waiting.pods - sum(each.pods for each in waiting.next), "pod", "", indent=8)
 
 
 def _print_kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
@@ -308,8 +307,8 @@ def document(reports: QuotaReports) -> dict[str, Any]:
     """
     return {
         "quotas": [_document(report) for report in reports.reports],
-        "teams": plain(reports.teams),
-        "queues": plain(reports.queues),
+        "teams": reports.teams,
+        "queues": reports.queues,
         "figuresUntil": reports.until,
         "omitted": reports.omitted,
     }
@@ -327,12 +326,12 @@ def _document(report: QuotaReport) -> dict[str, Any]:
             "hard": texts(record.hard),
             "conditions": status.conditions,
             "holders": status.holders,
-            "pending": plain(report.summary.pending),
-            "waiting": plain(status.waiting),
-            "idle": plain(status.idle),
-            "kept": plain(status.kept),
-            "budget": plain(report.summary.budget),
-            "team": plain(status.team),
+            "pending": report.summary.pending,
+            "waiting": status.waiting,
+            "idle": status.idle,
+            "kept": status.kept,
+            "budget": report.summary.budget,
+            "team": status.team,
         }
     if objects is not None:
         # Deterministic, so that amounts are sorted.

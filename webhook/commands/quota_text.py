@@ -129,8 +129,7 @@ def print_queues(
         screen.paragraph(f"{where} {queue.in_words}", indent=2)
         for line in queue.lines(now):
             screen.paragraph(line, indent=4, style="dim")
-    if len(queues) > MAX_QUEUES:
-        screen.line(f"  and {counted(len(queues) - MAX_QUEUES, 'queue')} more; -o json has all")
+    screen.rest(len(queues) - MAX_QUEUES, "queue")
 
 
 def print_teams(
@@ -148,8 +147,7 @@ def print_teams(
             row(each)
         if text := "; ".join(filter(None, (_held(team), *team_notes(team)))):
             screen.paragraph(text, indent=below, style="dim")
-    if len(ordered) > MAX_TEAMS:
-        screen.line(f"{' ' * indent}and {counted(len(ordered) - MAX_TEAMS, 'team')} more; -o json has all")
+    screen.rest(len(ordered) - MAX_TEAMS, "team", indent=indent)
 
 
 def _held(team: TeamSummary) -> str:

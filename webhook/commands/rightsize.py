@@ -75,8 +75,7 @@ def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> Non
             screen.paragraph(
                 "no GPU of it worked in this time: ask whether it is needed at all", indent=4, style="yellow"
             )
-    if len(report.workloads) > MAX_SHOWN:
-        screen.line(f"and {len(report.workloads) - MAX_SHOWN} more: see -o json")
+    screen.rest(len(report.workloads) - MAX_SHOWN, hint=": see -o json", indent=0)
     if report.workloads:
         screen.line()
     for note in report.notes(currency):

@@ -125,8 +125,7 @@ def _namespaces(screen: Screen, report: ScanReport) -> None:
         if held:
             amounts = ", ".join(f"{name} {format_amount(amount)}" for name, amount in held)
             screen.paragraph(amounts, indent=4, style="dim")
-    if len(namespaces) > MAX_NAMESPACES:
-        screen.line(f"  and {len(namespaces) - MAX_NAMESPACES} more: {MORE_HINT}")
+    screen.rest(len(namespaces) - MAX_NAMESPACES, hint=f": {MORE_HINT}")
 
 
 def _classes(screen: Screen, report: ScanReport) -> None:
@@ -153,8 +152,7 @@ def _sizes(screen: Screen, sizes: SizeReport | None) -> None:
     screen.heading("Right size")
     for workload in sizes.workloads[:MAX_SIZES]:
         screen.paragraph(f"{workload.title}: {workload.advice()}", indent=2)
-    if len(sizes.workloads) > MAX_SIZES:
-        screen.line(f"  and {len(sizes.workloads) - MAX_SIZES} more: see gpu-admission rightsize")
+    screen.rest(len(sizes.workloads) - MAX_SIZES, hint=": see gpu-admission rightsize")
     for note in sizes.notes():
         screen.paragraph(note, indent=2)
 

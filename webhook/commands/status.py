@@ -21,7 +21,7 @@ from webhook.commands.status_text import show
 from webhook.tools.gpu_hours import Counts
 from webhook.tools.status.denials import LoggedPods, pods_in_logs
 from webhook.tools.status.reading import read_status, status_reader
-from webhook.tools.status.report import ClusterStatus, only_problems, plain
+from webhook.tools.status.report import ClusterStatus, only_problems
 
 EVERY_SECONDS = 5.0
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -100,7 +100,7 @@ def status(
 def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:
     """Print a status. `indent` is 0 if more follow: JSON then takes one line, YAML a document, text ends with an empty line."""
     if output in STRUCTURED:
-        print_value(output, plain(only_problems(status) if problems else status), indent=indent)
+        print_value(output, only_problems(status) if problems else status, indent=indent)
         return
     show(Screen(), status, problems=problems)
     if not indent:
@@ -121,34 +121,28 @@ def _logged(logs: Sequence[str], namespaces: Sequence[str], moment: datetime) ->
     return pods
 
 
-def readings(read: Callable[[], ClusterStatus], interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
-    """Yield the status again and again, or the error of a read. An error of the first read is raised."""
-    reading: ClusterStatus | errors.ApiError = read()
+def readings(read: Callable[[], ClusterStatus], interval: float) -> Iterator[ClusterStatus]:
+    """Yield the status again and again; print the error of a read, but raise that of the first one."""
+    yield read()
     while True:
-        yield reading
         time.sleep(interval)
         try:
-            reading = read()
+            yield read()
         except errors.ApiError as error:
-            reading = error
+            echo(f"error: {error}", err=True)
 
 
-def changes(readings: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[ClusterStatus]:
-    """Yield each status that differs from the one before in more than its time; print errors."""
+def changes(statuses: Iterable[ClusterStatus]) -> Iterator[ClusterStatus]:
+    """Yield each status that differs from the one before in more than its time."""
     before = None
-    for each in readings:
-        if isinstance(each, errors.ApiError):
-            echo(f"error: {each}", err=True)
-        elif (now := msgspec.structs.replace(each, at=NEVER)) != before:
+    for each in statuses:
+        if (now := msgspec.structs.replace(each, at=NEVER)) != before:
             before = now
             yield each
 
 
-def redraw(readings: Iterable[ClusterStatus | errors.ApiError], *, problems: bool = False) -> None:
-    """Print each status in place of the one before; an error below the last one, which has its time."""
-    for each in readings:
-        if isinstance(each, errors.ApiError):
-            echo(f"error: {each}", err=True)
-        else:
-            click.clear()
-            show(Screen(), each, problems=problems)
+def redraw(statuses: Iterable[ClusterStatus], *, problems: bool = False) -> None:
+    """Print each status in place of the one before."""
+    for each in statuses:
+        click.clear()
+        show(Screen(), each, problems=problems)

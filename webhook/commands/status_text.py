@@ -160,8 +160,7 @@ def _waiting(screen: Screen, status: ClusterStatus) -> None:
             who = f": {first.title} {first.message}" if first else ""
             text = f"{quota.namespace} {quota_text.waiting_text(quota.waiting, status.at)}{who}"
             screen.paragraph(text, indent=2, style="yellow")
-    if len(quotas) > MAX_PENDING:
-        screen.line(f"  and {counted(len(quotas) - MAX_PENDING, 'namespace')} more; -o json has all")
+    screen.rest(len(quotas) - MAX_PENDING, "namespace")
 
 
 def _kueue(screen: Screen, status: ClusterStatus) -> None:
@@ -189,8 +188,7 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
         amount = f"{amount_or_unknown(owner.gpus)} {unit(GPUS, owner.gpus or NOTHING)}"
         screen.line(f"  {owner.namespace} {owner.owner}, {amount}, {pods}", "yellow")
         screen.paragraph(owner.reason, indent=4, hanging=0, style="dim")
-    if len(owners) > MAX_PENDING:
-        screen.line(f"  and {counted(len(owners) - MAX_PENDING, 'owner')} more; -o json has all")
+    screen.rest(len(owners) - MAX_PENDING, "owner")
 
 
 def _idle(screen: Screen, status: ClusterStatus) -> None:
@@ -206,8 +204,7 @@ def _idle(screen: Screen, status: ClusterStatus) -> None:
         screen.paragraph(order, indent=2, style="dim")
     for owner in owners[:MAX_IDLE]:
         screen.line(f"  {owner.namespace} {quota_text.idle_text(owner, status.at)}", "yellow")
-    if len(owners) > MAX_IDLE:
-        screen.line(f"  and {counted(len(owners) - MAX_IDLE, 'owner')} more; -o json has all")
+    screen.rest(len(owners) - MAX_IDLE, "owner")
 
 
 def _bar(screen: Screen) -> int:
@@ -257,8 +254,7 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
         times = f"{counted(denial.count, 'time')}, last at {utc(denial.last, status.at)}"
         screen.line(f"  {denial.namespace} {denial.owner}: {reason}{times}")
         screen.paragraph(denial.message, indent=4, hanging=0, style="dim")
-    if len(status.denials) > MAX_DENIALS:
-        screen.line(f"  and {counted(len(status.denials) - MAX_DENIALS, 'owner')} more")
+    screen.rest(len(status.denials) - MAX_DENIALS, "owner", "")
 
 
 def _audited(screen: Screen, audited: AuditedPods) -> None:
@@ -280,9 +276,7 @@ def _findings(screen: Screen, status: ClusterStatus) -> None:
     for finding in findings[:MAX_FINDINGS]:
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
         screen.line(truncate(f"  {text}", screen.width), SEVERITIES[finding.severity])
-    if len(findings) > MAX_FINDINGS:
-        more = counted(len(findings) - MAX_FINDINGS, "finding")
-        screen.line(f"  and {more} more: gpu-admission doctor has all")
+    screen.rest(len(findings) - MAX_FINDINGS, "finding", ": gpu-admission doctor has all")
     if missing := len(installation.not_checked):
         are = "is" if missing == 1 else "are"
         screen.line(f"  {counted(missing, 'result')} {are} missing: gpu-admission doctor says why", "dim")

@@ -18,7 +18,6 @@ from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown
 from webhook.commands.quota_text import budget_facts, idle_text
 from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.kueue import KueueState
-from webhook.tools.status.report import plain
 from webhook.tools.status.team_text import team_share
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -81,7 +80,7 @@ def why(
     if not subject:
         with cluster.client() as api:
             problems = read_problems(api, where, datetime.now(UTC))
-        print_as(output, plain(problems), lambda screen: show_problems(screen, problems))
+        print_as(output, problems, lambda screen: show_problems(screen, problems))
         sys.exit(FAILED if problems.problems else BAD_INPUT if problems.omitted else 0)
     kind, name = _parsed(subject)
     with cluster.client() as api:
@@ -91,7 +90,7 @@ def why(
             fail(f"{error} in namespace {where}; {NOT_STORED}")
         except UnknownKindError as error:
             fail(error)
-    print_as(output, plain(explained), lambda screen: show(screen, explained))
+    print_as(output, explained, lambda screen: show(screen, explained))
     sys.exit(0 if explained.answer in SUCCESSFUL else FAILED)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import NamedNode
+from policies.placement.nodes import NamedNode
 from policies.quota.amounts import Vector
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import Catalogue, UnclassifiedPods

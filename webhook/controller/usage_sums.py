@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
+from policies.placement.nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.budget import Spending, advance
 from policies.quota.demand import Catalogue, UnclassifiedPods

@@ -14,7 +14,7 @@ import msgspec
 
 from policies.gpus.claimed_devices import ClaimStatus, DeviceResult, ResourceClaim, decode_claim, owner_pod
 from policies.gpus.classes import GPUClasses
-from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.placement.nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.pods.quantity import QuantityText

@@ -16,8 +16,15 @@ from time import monotonic
 import msgspec
 
 from policies.placement.hardware import LabelKeys
-from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, nodes_with_other_labels
+from policies.placement.nodes import (
+    NO_NODES,
+    NamedNode,
+    NodeFacts,
+    NodeIndex,
+    NodeOffer,
+    node_facts,
+    nodes_with_other_labels,
+)
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer

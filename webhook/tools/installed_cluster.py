@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,9 +85,11 @@ class InstalledCluster:
         self.names = names
         self.now = now
         self._config = config
-        self._cache: dict[object, Any] = {}
+        self.is_allowed = cache(self._is_allowed)
+        self.get = cache(self._get)
+        self.items = cache(self._items)
 
-    def is_allowed(self, permission: Permission, account: str = "") -> bool:
+    def _is_allowed(self, permission: Permission, account: str = "") -> bool:
         """Return whether a ServiceAccount has the permission. Without `account`, whether the caller has it."""
         spec: dict[str, Any] = {"resourceAttributes": permission.attributes()}
         kind = "SelfSubjectAccessReview"
@@ -96,28 +98,20 @@ class InstalledCluster:
             spec["user"] = f"system:serviceaccount:{namespace}:{account}"
             group = "system:serviceaccounts"
             spec["groups"] = [group, f"{group}:{namespace}", "system:authenticated"]
-        if (key := (permission, account)) not in self._cache:
-            body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-            answer = self.api.post(f"{AUTHORIZATION}/{kind.lower()}s", msgspec.json.encode(body))
-            self._cache[key] = msgspec.json.decode(answer)["status"]["allowed"]
-        return bool(self._cache[key])
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        answer = self.api.post(f"{AUTHORIZATION}/{kind.lower()}s", msgspec.json.encode(body))
+        return bool(msgspec.json.decode(answer)["status"]["allowed"])
 
-    def get(self, *path: str) -> Any:
+    def _get(self, *path: str) -> Any:
         """Return the object at this path (`api_path`). None if the object, or its API, does not exist."""
-        key = "/".join(path)
-        if key not in self._cache:
-            try:
-                self._cache[key] = msgspec.json.decode(self.api.get(api_path(*path)))
-            except errors.NotFound:
-                self._cache[key] = None
-        return self._cache[key]
+        try:
+            return msgspec.json.decode(self.api.get(api_path(*path)))
+        except errors.NotFound:
+            return None
 
-    def items(self, path: str) -> list[dict[str, Any]]:
+    def _items(self, path: str) -> list[dict[str, Any]]:
         """Return the objects of a collection as JSON. Empty if its API does not exist."""
-        if path not in self._cache:
-            self._cache[path] = self.decoded(path, msgspec.json.decode)
-        listed: list[dict[str, Any]] = self._cache[path]
-        return listed
+        return self.decoded(path, msgspec.json.decode)
 
     def decoded(self, path: str, decode: Callable[[msgspec.Raw], T | None]) -> list[T]:
         """Return the objects of a collection, those that `decode` keeps. Empty if its API does not exist."""

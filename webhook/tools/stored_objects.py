@@ -59,11 +59,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             return StoredObjectVerdict.UNREADABLE
         if any(pod.is_denied for pod in self.pods):
             return StoredObjectVerdict.DENIED
-        return (
-            StoredObjectVerdict.CHANGED
-            if any(pod.changes for pod in self.pods)
-            else StoredObjectVerdict.ACCEPTED
-        )
+        is_changed = any(pod.changes for pod in self.pods)
+        return StoredObjectVerdict.CHANGED if is_changed else StoredObjectVerdict.ACCEPTED
 
     def findings(self) -> Iterator[Violation]:
         """Yield all findings, those of the pods first."""

@@ -6,9 +6,7 @@ from policies.gpus.classes import GPUClasses
 from policies.placement.availability import Availability
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
-from policies.placement.named_nodes import Labels
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.nodes import Labels, NodeFacts, NodeOffer, NodeState
 from policies.pods.annotations import GPU_CLASS
 from policies.rules.gpu_requests import AmountLimits, GPURequestsOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view

@@ -6,8 +6,7 @@ from policies.placement.class_selection import Choice, ClassSelection
 from policies.placement.class_use import ANY as EVERY_CLASS
 from policies.placement.class_use import admits
 from policies.placement.hardware import LabelKeys
-from policies.placement.named_nodes import Labels
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import Labels, NodeFacts
 from policies.placement.pinning import Pinning
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch

@@ -5,9 +5,17 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, takes_new_node
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, nodes_with_other_labels
+from policies.placement.nodes import (
+    HOSTNAME,
+    NODE_NAME,
+    NamedNode,
+    NodeFacts,
+    NodeOffer,
+    NodeState,
+    node_facts,
+    nodes_with_other_labels,
+    takes_new_node,
+)
 from policies.pods.pod import Toleration
 from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases

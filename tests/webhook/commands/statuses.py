@@ -34,6 +34,11 @@ def amount(text: str) -> Fraction:
     return Fraction(text)
 
 
+def plain(value: Any) -> Any:
+    """Return what is printed of a value as JSON."""
+    return msgspec.to_builtins(value, enc_hook=str)
+
+
 INSTALLATION = InstallationStatus(
     parts=(
         Part(name="webhook", health=Health.OK, text="2 of 2 replicas ready, example.com/gpu-admission:0.1.0"),

@@ -15,6 +15,7 @@ from policies.times import utc
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, group
 from tests.webhook.commands.checked_cluster import FORBIDDEN, GROUP, cluster
+from tests.webhook.commands.statuses import plain
 from webhook.cluster.objects import Condition
 from webhook.commands import main
 from webhook.commands import quota as command
@@ -120,7 +121,8 @@ def text(capsys: pytest.CaptureFixture[str], shown: QuotaReport, **more: Any) ->
 
 
 def document(shown: QuotaReport, **more: Any) -> dict[str, Any]:
-    return command.document(QuotaReports([shown], None, [], **more))
+    found: dict[str, Any] = plain(command.document(QuotaReports([shown], None, [], **more)))
+    return found
 
 
 def test_a_line_for_each_quota_the_worst_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from tests.webhook.commands.statuses import (
     WHOLE,
     YESTERDAY,
     amount,
+    plain,
     printed,
     quotas,
     status,
@@ -35,7 +36,6 @@ from webhook.tools.doctor.check import warning
 from webhook.tools.status.report import (
     ClusterTotals,
     InstallationStatus,
-    plain,
 )
 from webhook.tools.status.summaries import AuditedPods, QuotaHolder
 

@@ -13,12 +13,12 @@ from tests.webhook.commands.statuses import (
     YESTERDAY,
     amount,
     pending,
+    plain,
     printed,
     quotas,
     status,
 )
 from webhook.quota.documents import IdleGPUs, IdleHolder, PlaceInLine, WaitingPods
-from webhook.tools.status.report import plain
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaHolder
 
 pytestmark = pytest.mark.usefixtures("eighty_columns")

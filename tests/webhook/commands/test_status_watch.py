@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -14,8 +15,21 @@ from webhook.tools.status.reading import status_reader
 from webhook.tools.status.report import ClusterStatus
 
 
-def readings(*found: ClusterStatus | errors.ApiError) -> Iterator[ClusterStatus | errors.ApiError]:
-    yield from found
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.commands.status.time.sleep", lambda _: None)
+
+
+def readings(*found: ClusterStatus | errors.ApiError) -> Iterator[ClusterStatus]:
+    left = iter(found)
+
+    def read() -> ClusterStatus:
+        each = next(left)
+        if isinstance(each, errors.ApiError):
+            raise each
+        return each
+
+    return islice(command.readings(read, 5.0), sum(isinstance(each, ClusterStatus) for each in found))
 
 
 LATER = status(at=datetime(2026, 11, 22, 8, 1, tzinfo=UTC))
@@ -44,7 +58,6 @@ def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPa
     requested: list[ClusterStatus | None] = []
     clock = iter(range(0, 1000, 25))
     monkeypatch.setattr("webhook.tools.status.reading.monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr("webhook.commands.status.time.sleep", lambda _: None)
 
     def read(before: ClusterStatus | None) -> ClusterStatus:
         requested.append(before)

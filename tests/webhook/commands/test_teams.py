@@ -10,7 +10,7 @@ from policies.quota.amounts import Hard
 from policies.quota.spec import QuotaSpec
 from tests.cases import cases
 from tests.policies.quota.team_denials import OWN, PROD, amounts
-from tests.webhook.commands.statuses import printed, status
+from tests.webhook.commands.statuses import plain, printed, status
 from tests.webhook.commands.teams import SHARE, TEAM, UNCOUNTED
 from webhook.commands import quota as command
 from webhook.commands import why
@@ -19,7 +19,7 @@ from webhook.commands.quota import QuotaReports, document
 from webhook.commands.quota_text import team_limits
 from webhook.quota.documents import QuotaRecord, ShareStatus
 from webhook.tools.granted_text import granted_beyond
-from webhook.tools.status.report import only_problems, plain
+from webhook.tools.status.report import only_problems
 from webhook.tools.status.summaries import QuotaState, QuotaSummary, TeamSummary
 from webhook.tools.status.team_text import is_short, team_share
 from webhook.tools.why.explanation import QuotaDemand, QuotaFit
@@ -149,7 +149,7 @@ def test_quota_of_one_namespace_says_what_its_team_has_left(capsys: pytest.Captu
     assert "  ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40," in (
         capsys.readouterr().out
     )
-    [found] = document(QuotaReports((report,), None, ()))["quotas"]
+    [found] = plain(document(QuotaReports((report,), None, ())))["quotas"]
     assert (found["team"]["name"], found["team"]["free"]) == ("team-vision", {"gpus": "2"})
 
 
@@ -190,7 +190,7 @@ def test_why_says_what_the_team_has_left() -> None:
 
 
 def test_teams_in_json() -> None:
-    [found] = document(reports(TEAM))["teams"]
+    [found] = plain(document(reports(TEAM)))["teams"]
 
     assert (found["name"], found["namespaces"], found["granted"]) == ("team-vision", 20, {"gpus": "120"})
     assert found["largest"][0]["name"] == PROD

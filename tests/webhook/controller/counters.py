@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON
 from webhook.cluster.capacity import counted_node_reader

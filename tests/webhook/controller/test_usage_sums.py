@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import settings
 
-from policies.placement.named_nodes import HOSTNAME
+from policies.placement.nodes import HOSTNAME
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger

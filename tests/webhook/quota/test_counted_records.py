@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
+from policies.placement.nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE

@@ -14,8 +14,7 @@ import pytest
 
 from policies import registry
 from policies.finding import Edits, plain
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeOffer, node_facts
+from policies.placement.nodes import NodeOffer, NodeState, node_facts
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS

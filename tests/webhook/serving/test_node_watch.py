@@ -11,9 +11,7 @@ import msgspec
 import pytest
 
 from policies.placement.hardware import LabelKeys
-from policies.placement.named_nodes import HOSTNAME, NO_NODES
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeOffer, node_facts
+from policies.placement.nodes import HOSTNAME, NO_NODES, NodeOffer, NodeState, node_facts
 from policies.pods.pod import Toleration
 from tests.cases import cases
 from tests.cluster.controllers import eventually

@@ -10,8 +10,7 @@ import msgspec
 
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices, decode_device_class
-from policies.placement.named_nodes import NodeIndex
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, NodeIndex
 from policies.pods.label_selector import LabelSelector
 from policies.policy import Labels
 from policies.quota.ledger.quota_ledger import QuotaLedger

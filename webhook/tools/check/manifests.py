@@ -24,7 +24,7 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.evaluation.kinds import ADVISED, CLAIM, DISRUPTION_BUDGET
-from webhook.tools.check.placeholders import has_parameters, is_placeholder, is_template, undecided_amounts
+from webhook.tools.check.placeholders import extended_amounts, has_parameters, is_placeholder, is_template
 from webhook.tools.check.sources import ReadResult, Renderer, ToRender, read_stdin, texts_of
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
@@ -195,10 +195,11 @@ class _Reader(msgspec.Struct, frozen=True):
             message = f"{error}; the last one counts"
             located = LocatedProblem.of_file(self.blank.file, message, error.line, error.column)
             self.found.warnings.append(located)
-        for parts in _empty_amounts(document.data):
-            line, column = document.position_of(parts)
-            path, message = field_path(parts), "is empty, which the API server reads as 0"
-            self.found.warnings.append(LocatedProblem(self.blank.file, line, "", path, message, column))
+        for parts, amount in extended_amounts(document.data):
+            if amount is None and is_resource_name(str(parts[-1])):
+                line, column = document.position_of(parts)
+                path, message = field_path(parts), "is empty, which the API server reads as 0"
+                self.found.warnings.append(LocatedProblem(self.blank.file, line, "", path, message, column))
         before = len(problems)
         self._read(as_stored(document.data), (), {})
         problems[before:] = sorted(problems[before:], key=lambda problem: problem.line)
@@ -266,7 +267,7 @@ class _Reader(msgspec.Struct, frozen=True):
             return None
         if has_parameters(manifest.group, manifest.kind):
             return replace(manifest, pods=tuple(pods))
-        values |= dict(undecided_amounts(manifest.data))
+        values |= {parts: each for parts, each in extended_amounts(manifest.data) if is_placeholder(each)}
         ordered = sorted(values, key=manifest.position_of)
         placeholders = tuple(Placeholder(field_path(parts), values[parts]) for parts in ordered)
         return replace(manifest, pods=tuple(pods), placeholders=placeholders)
@@ -292,16 +293,6 @@ class _Reader(msgspec.Struct, frozen=True):
         line, column = self.blank.document.position_of(whole)
         located = LocatedProblem(self.blank.file, line, "", field_path(whole), message, column)
         self.found.problems.append(located)
-
-
-def _empty_amounts(data: Any, at: Parts = ()) -> Iterator[Parts]:
-    """Yield the paths of amounts of extended resources that are null: an unset value of a chart."""
-    members = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, value in members:
-        if value is not None:
-            yield from _empty_amounts(value, (*at, key))
-        elif at[-1:] in {("limits",), ("requests",)} and "/" in str(key) and is_resource_name(str(key)):
-            yield (*at, key)
 
 
 def _is_manifest(data: Any) -> bool:

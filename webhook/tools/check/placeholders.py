@@ -24,8 +24,6 @@ _WITH_PARAMETERS = {("", "Template"), ("kubeflow.org", "Experiment")}
 _COMMAND_FIELD = re.compile(r"\.(args|command)\b")
 _KUBERNETES_EXPANDS = re.compile(r"\.(args|command|env)\b")
 
-_AMOUNTS = {("limits",), ("requests",)}
-
 
 def is_template(text: str) -> bool:
     """Whether text that does not parse as YAML looks like a template."""
@@ -43,16 +41,13 @@ def is_placeholder(value: Any, path: str = "") -> bool:
     return _TEKTON_REFERENCE.search(value) is not None and not _KUBERNETES_EXPANDS.search(path)
 
 
-def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
-    """Yield every placeholder that stands for the amount of an extended resource, and its path."""
-    rest: list[tuple[Parts, Any]] = [((), data)]
-    while rest:
-        at, value = rest.pop()
-        members = dict(enumerate(value)) if isinstance(value, list) else value
-        for key, member in members.items() if isinstance(members, dict) else ():
-            if at[-1:] in _AMOUNTS and "/" in str(key) and is_placeholder(member):
-                yield (*at, key), member
-            rest.append(((*at, key), member))
+def extended_amounts(data: Any, at: Parts = ()) -> Iterator[tuple[Parts, Any]]:
+    """Yield the path and the value of every amount of an extended resource in plain data."""
+    members = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in members:
+        if at[-1:] in {("limits",), ("requests",)} and "/" in str(key):
+            yield (*at, key), value
+        yield from extended_amounts(value, (*at, key))
 
 
 def has_parameters(group: str, kind: str) -> bool:

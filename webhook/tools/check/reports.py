@@ -63,33 +63,31 @@ def _sarif_of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, A
             shown = _sarif_result(
                 finding.reason.name, LEVELS[violation.outcome], finding.sentence(), location
             )
-            fixes = _sarif_fixes(manifest, violation)
+            fixes = list(_sarif_fixes(manifest, violation))
             yield {**shown, "properties": {"rule": finding.rule}, **({"fixes": fixes} if fixes else {})}
         for outcome, path, sentence in result.remarks():
             if outcome is None:
                 yield _sarif_result(MANIFEST, LEVELS[None], sentence, _sarif_location_in(manifest, path))
 
 
-def _sarif_fixes(manifest: Manifest, violation: Violation) -> list[dict[str, Any]]:
-    """Return each choice as a fix (section 3.55): one replacement from the first character that differs to the last."""
-    choices = () if manifest.is_stream or violation.finding.is_example else violation.finding.choices
-    return [fix for edits in choices for fix in _sarif_fix(manifest, edits)]
-
-
-def _sarif_fix(manifest: Manifest, edits: Edits) -> Iterator[dict[str, Any]]:
+def _sarif_fixes(manifest: Manifest, violation: Violation) -> Iterator[dict[str, Any]]:
+    """Yield each choice as a fix (section 3.55): one replacement from the first character that differs to the last."""
     first, last = manifest.document.span
-    before, after = manifest.text[first:last], fixed_piece(manifest, edits)
-    if after is None or after == before:
-        return
-    start = _common_start(before, after)
-    end = _common_start(before[start:][::-1], after[start:][::-1])  # equal characters at the end
-    replacement = {
-        "deletedRegion": _sarif_region(manifest.text, first + start, last - end),
-        "insertedContent": {"text": after[start : len(after) - end]},
-    }
+    before = manifest.text[first:last]
     location = _sarif_location(manifest.file, 0)["physicalLocation"]["artifactLocation"]
-    change = {"artifactLocation": location, "replacements": [replacement]}
-    yield {"description": {"text": in_words([edits])}, "artifactChanges": [change]}
+    can_fix = not (manifest.is_stream or violation.finding.is_example)
+    for edits in violation.finding.choices if can_fix else ():
+        after = fixed_piece(manifest, edits)
+        if after is None or after == before:
+            continue
+        start = _common_start(before, after)
+        end = _common_start(before[start:][::-1], after[start:][::-1])  # equal characters at the end
+        replacement = {
+            "deletedRegion": _sarif_region(manifest.text, first + start, last - end),
+            "insertedContent": {"text": after[start : len(after) - end]},
+        }
+        change = {"artifactLocation": location, "replacements": [replacement]}
+        yield {"description": {"text": in_words([edits])}, "artifactChanges": [change]}
 
 
 def _common_start(first: str, second: str) -> int:

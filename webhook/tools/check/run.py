@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.fit import demands, existing
@@ -243,7 +243,8 @@ class Run:
         if kind in ADVISED:
             decisions.append(advice(manifest, policy, evaluator))
             if kind in VALIDATED_ITSELF:  # what the API server rejects never gets to the webhook
-                decisions[-1] = Decision.of_findings(policy, _findings(decisions[-1]), Mode.ENFORCE)
+                refused = [violation.finding for violation in decisions[-1].violations]
+                decisions[-1] = Decision.of_findings(policy, refused, Mode.ENFORCE)
         if kind == DISRUPTION_BUDGET:
             mapping = configuration.resource_mapping
             findings = budget_findings(manifest, self._manifests, self._workloads, mapping)
@@ -346,10 +347,6 @@ class Run:
                 for decision in decisions
             )
             yield without_placeholders(manifest, PodResult(place, pod, tuple(located)))
-
-
-def _findings(decision: Decision) -> Iterator[Finding]:
-    return (violation.finding for violation in decision.violations)
 
 
 def _key(manifest: Manifest) -> run_quotas.Key:

@@ -6,9 +6,10 @@ GPUClass says how fast a class is. Of another family, a card is taken to be as m
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from itertools import chain
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.vendors import MIG_SLICE
@@ -61,24 +62,16 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
         return self.use < IDLE_BELOW
 
 
-class Candidate(NamedTuple):
-    """A size that would do, the arithmetic, and what to mind."""
+class Suggestion(msgspec.Struct, frozen=True):
+    """A sufficient size, the arithmetic, and what to mind. Hours of whole cards, and money in cents, are those of a month."""
 
     size: Size
     because: str
     remark: str = ""
-
-
-class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A sufficient size, and why. Hours are of whole cards in a month; money is saved in a month, in cents."""
-
-    size: Size
-    because: str
-    gpu_hours: Fraction
+    gpu_hours: Fraction = NOTHING
     saved_gpu_hours: Fraction = NOTHING
     """0 where the cards are as many, of a smaller class."""
     saved_cents: int | None = None
-    remark: str = ""
 
     def advice(self, now: Size) -> str:
         """Return what to write in place of the present size."""
@@ -110,26 +103,18 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
         if now is None:
             return ()
         sufficient = []
-        for other, because, remark in (
-            *_fewer(size, peaks),
-            *self._slices(size, peaks, now),
-            *self._smaller(size, peaks, now),
+        for each in chain(
+            _fewer(size, peaks), self._slices(size, peaks, now), self._smaller(size, peaks, now)
         ):
-            saved = self._saved_cents(size, other, pod_hours)
+            saved = self._saved_cents(size, each.size, pod_hours)
             if saved is None or saved > 0:
+                hours, before = pod_hours * each.size.cards, pod_hours * size.cards
                 sufficient.append(
-                    Suggestion(
-                        size=other,
-                        because=because,
-                        gpu_hours=pod_hours * other.cards,
-                        saved_gpu_hours=pod_hours * (size.cards - other.cards),
-                        saved_cents=saved,
-                        remark=remark,
-                    )
+                    replace(each, gpu_hours=hours, saved_gpu_hours=before - hours, saved_cents=saved)
                 )
         return tuple(sorted(sufficient, key=_order))
 
-    def _slices(self, size: Size, peaks: Peaks, now: GPUClass) -> Iterator[Candidate]:
+    def _slices(self, size: Size, peaks: Peaks, now: GPUClass) -> Iterator[Suggestion]:
         """Yield the smallest slice that would do in place of one GPU, if there is one; those that nodes offer come first."""
         if size.gpus != 1:
             return
@@ -149,9 +134,9 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
             remark = "no node offers this slice yet: a node must be partitioned for it" if is_missing else ""
             memory = _memory(peaks.memory_gib, slice_.memory_gib)
             use = _use(peaks.use * size.compute, slice_.compute)
-            yield Candidate(slice_, f"{memory}; {use}", remark)
+            yield Suggestion(slice_, f"{memory}; {use}", remark)
 
-    def _smaller(self, size: Size, peaks: Peaks, now: GPUClass) -> Iterator[Candidate]:
+    def _smaller(self, size: Size, peaks: Peaks, now: GPUClass) -> Iterator[Suggestion]:
         """Yield the classes with less memory that nodes offer, in place of whole cards."""
         if size.resource != now.resource or size.weight != WHOLE:
             return
@@ -168,10 +153,10 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
             if not _fits(peaks.memory_gib, other.memory_gib):
                 continue
             if other.family == now.family:
-                yield Candidate(smaller, f"{memory}; the same family")
+                yield Suggestion(smaller, f"{memory}; the same family")
             elif _fits(peaks.use, compute):
                 remark = "another family is faster or slower: try one pod first"
-                yield Candidate(smaller, f"{memory}; {_use(peaks.use, compute)}", remark)
+                yield Suggestion(smaller, f"{memory}; {_use(peaks.use, compute)}", remark)
 
     def _has(self, other: GPUClass, size: Size) -> bool:
         """Whether nodes of the class offer the resource, and enough of it, if that is known."""
@@ -201,16 +186,14 @@ def slice_size(classes: GPUClasses, gpu_class: GPUClass, profile: str) -> Size:
     )
 
 
-def _fewer(size: Size, peaks: Peaks) -> Iterator[Candidate]:
+def _fewer(size: Size, peaks: Peaks) -> Iterator[Suggestion]:
     """Yield the smallest number that would do and divides the present one: parallel programs split their work evenly."""
     for gpus in range(1, size.gpus):
         memory = gpus * size.memory_gib
         has_room = _fits(peaks.memory_gib_of_pod, memory) and _fits(peaks.use_of_pod, gpus * WHOLE)
         if size.gpus % gpus == 0 and has_room:
             because = f"{_memory(peaks.memory_gib_of_pod, memory)}; {_use(peaks.use_of_pod, gpus * WHOLE)}"
-            yield Candidate(
-                msgspec.structs.replace(size, gpus=gpus), f"all GPUs of a pod together: {because}"
-            )
+            yield Suggestion(replace(size, gpus=gpus), f"all GPUs of a pod together: {because}")
             return
 
 

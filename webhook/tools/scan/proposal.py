@@ -41,7 +41,7 @@ from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.nodes import names_in_words
 from webhook.tools.scan.report import Proposal
-from webhook.tools.scan.tally import Tally
+from webhook.tools.scan.tally import TalliedNamespace, Tally
 
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
 TEAMS = "clustergpuquotas.yaml"
@@ -101,16 +101,15 @@ class Draft:
         self._relaxed: dict[str, set[str]] = defaultdict(set)
         """By rule, the namespaces where it would deny pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
+        held = {use.namespace: tally.namespaces[use.namespace] for use in tally.uses() if use.gpus}
         needed = {
-            use.namespace: Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
-            for use in tally.uses()
-            if use.gpus and use.namespace not in quotas and use.namespace not in configuration.quotas
+            name: Fraction(ceil(each.gpus + each.largest))
+            for name, each in held.items()
+            if name not in quotas and name not in configuration.quotas
         }
         bounds = bounds or {}
         self._quotas = {name: min(gpus, bounds.get(name, gpus)) for name, gpus in needed.items()}
         self._bounded = sorted(name for name, gpus in needed.items() if self._quotas[name] < gpus)
-        uses = [use for use in tally.uses() if use.gpus]
-        held = [HeldGPUs(use.namespace, use.gpus, tally.namespaces[use.namespace].largest) for use in uses]
         self._teams = tuple(proposed_teams(held, labels or {}))
         self.relax(tally)
 
@@ -331,22 +330,16 @@ TEAM_LABELS = frozenset(
 """Last parts of keys, in lower case. A label of another name may be anything."""
 
 
-class HeldGPUs(msgspec.Struct, frozen=True):
-    """What a namespace holds, and its largest pod."""
-
-    namespace: str
-    gpus: Fraction
-    largest: Fraction
-
-
-def proposed_teams(holders: Iterable[HeldGPUs], labels: Mapping[str, Labels]) -> Iterator[Document]:
+def proposed_teams(
+    holders: Mapping[str, TalliedNamespace], labels: Mapping[str, Labels]
+) -> Iterator[Document]:
     """Yield a ClusterGPUQuota for each value of the label that most of the holders share, if two of them have it.
 
     It grants what they hold, rounded up, and the largest pod once more. A namespace belongs to one team, so one label decides.
     """
-    by_label: dict[str, dict[str, list[HeldGPUs]]] = defaultdict(lambda: defaultdict(list))
-    for holder in holders:
-        for key, value in labels.get(holder.namespace, ()):
+    by_label: dict[str, dict[str, list[TalliedNamespace]]] = defaultdict(lambda: defaultdict(list))
+    for namespace, holder in holders.items():
+        for key, value in labels.get(namespace, ()):
             if key.rpartition("/")[2].lower() in TEAM_LABELS:
                 by_label[key][value].append(holder)
     shared = {

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices, with_accelerator_claims_only
 from policies.gpus.device_classes import ClusterDevices
 from policies.gpus.limit_range_findings import limit_ranges_giving_gpus
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
@@ -32,7 +32,7 @@ from policies.rule import Mode
 from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_budget
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
-from webhook.cluster.capacity import GPUNode, capacity_by_class
+from webhook.cluster.capacity import capacity_by_class
 from webhook.cluster.objects import InstallationNames, PartialObject, decode_metadata, decode_owned, timestamp
 from webhook.configuration.documents import GROUP
 from webhook.configuration.dynamic_resources import read_claims, served_resource
@@ -55,7 +55,6 @@ from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
-from webhook.tools.status.listed_capacity import read_gpu_nodes
 from webhook.tools.status.listed_devices import AllocatedKinds, Holders, listed_demand
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
@@ -187,7 +186,7 @@ class Scan:
         """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all pods pass."""
         facts, configuration = self._facts, self._configuration
         tally = self._evaluated(enforced(configuration) if self._is_enforced else configuration)
-        nodes = self._gpu_nodes()
+        nodes = self._reader.gpu_nodes(configuration, reads_pods=False) or ()
         teams = read_teams(self._reader) or ()
         labels = None if self._namespace or teams else facts.labels
         bounds = self._bounds(teams, tally.namespaces)
@@ -228,11 +227,6 @@ class Scan:
             if ledger and ledger.team_state and GPUS in ledger.team_state.reachable:
                 bounds[namespace] = ledger.team_state.reachable[GPUS]
         return bounds
-
-    def _gpu_nodes(self) -> tuple[GPUNode, ...]:
-        devices = partial(self._reader.devices, self._configuration)
-        read = partial(read_gpu_nodes, self._api, self._configuration, devices, reads_pods=False)
-        return self._reader.attempt("list nodes", read) or ()
 
     def _source(self) -> str:
         if self._config is not None:

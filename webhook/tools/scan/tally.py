@@ -21,13 +21,19 @@ MAX_LEVELS = 4
 _EFFECT_OF = {Outcome.DENIED: Effect.DENIED, Outcome.WARNED: Effect.WARNED, Outcome.AUDITED: Effect.LOGGED}
 
 
-class _Namespace(msgspec.Struct):
+class TalliedNamespace(msgspec.Struct):
+    """`used`: as quotas count it. `largest`: the GPUs of its largest pod."""
+
     policy: str = ""
     pods: int = 0
     gpu_pods: int = 0
     effects: Counter[Effect] = msgspec.field(default_factory=Counter)
     used: Vector = {}
     largest: Fraction = NOTHING
+
+    @property
+    def gpus(self) -> Fraction:
+        return self.used.get(GPUS, NOTHING)
 
 
 class Tally:
@@ -38,7 +44,7 @@ class Tally:
         self.pod_effects: Counter[Effect] = Counter()
         self.workload_effects: Counter[Effect] = Counter()
         self.rules: defaultdict[str, Counter[Effect]] = defaultdict(Counter)
-        self.namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
+        self.namespaces: defaultdict[str, TalliedNamespace] = defaultdict(TalliedNamespace)
         self.stack_denials: set[tuple[str, str]] = set()
         """(namespace, rule) where a rule denies the GPU stack, whatever its mode: device plugins, exporters, other DaemonSets."""
         self.other_denials: set[tuple[str, str]] = set()
@@ -146,9 +152,7 @@ class Tally:
 
     def uses(self) -> Iterator[NamespaceUse]:
         """Yield the namespaces, those with most GPUs first."""
-        by_gpus = sorted(
-            self.namespaces.items(), key=lambda item: (-item[1].used.get(GPUS, NOTHING), item[0])
-        )
+        by_gpus = sorted(self.namespaces.items(), key=lambda item: (-item[1].gpus, item[0]))
         for name, tally in by_gpus:
             yield NamespaceUse(
                 namespace=name,
@@ -156,7 +160,7 @@ class Tally:
                 pods=tally.pods,
                 gpu_pods=tally.gpu_pods,
                 effects=counts(tally.effects),
-                gpus=tally.used.get(GPUS, NOTHING),
+                gpus=tally.gpus,
                 classes=_part(tally.used, CLASSES),
                 resources=_part(tally.used, RESOURCES),
             )

@@ -196,9 +196,7 @@ class _Queues:
 
     def _listed(self, plural: str, namespace: str, decode: Callable[[msgspec.Raw], T]) -> Sequence[T] | None:
         above = ("namespaces", namespace) if namespace else ()
-        read = partial(self._reader.api.list, self._path(*above, plural), decode)
-        listed = self._reader.attempt_list(f"{plural}.{GROUP}", namespace, read)
-        return None if listed is None else listed.items
+        return self._reader.listed(f"{plural}.{GROUP}", namespace, self._path(*above, plural), decode)
 
     def _cluster_queue(self, name: str) -> Queue | None:
         """Return the ClusterQueue. None if there is none, or the caller may not read it: tenants seldom may."""

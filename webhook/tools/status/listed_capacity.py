@@ -10,7 +10,7 @@ import msgspec
 from policies.gpus.cards import amounts, container_amounts
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.stored_devices import StoredDevices
-from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
+from policies.placement.nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.pods.limit_ranger import amounts_of_pod
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.quantity import NANO, QuantityError, parse_quantity

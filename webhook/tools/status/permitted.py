@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from policies.gpus.device_slices import merged
 from policies.gpus.stored_devices import StoredDevices
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts, node_facts, nodes_with_other_labels
+from policies.placement.nodes import NO_NODES, NodeFacts, NodeIndex, node_facts, nodes_with_other_labels
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogue
@@ -86,6 +87,12 @@ class Permitted:
         where = f"-n {namespace}" if namespace else "in all namespaces"
         return self.attempt(f"list {resource} {where}", read)
 
+    def listed(
+        self, resource: str, namespace: str, path: str, decode: Callable[[msgspec.Raw], T | None], **how: Any
+    ) -> list[T] | None:
+        """Return the objects at the path; None where the caller may not list them. `how`: as `ApiClient.list` takes it."""
+        return self.attempt_list(resource, namespace, lambda: self.api.list(path, decode, **how).items)
+
     def by_namespace(
         self, resource: str, namespaces: Sequence[str], read: Callable[[str], T]
     ) -> dict[str, T | None]:
@@ -111,10 +118,12 @@ class Permitted:
         taints = {**published.taints, **added.taints}
         return ClusterDevices(classes, merged(published.kinds, added.kinds), taints)
 
-    def gpu_nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...] | None:
+    def gpu_nodes(self, catalogue: Catalogue, *, reads_pods: bool = True) -> tuple[GPUNode, ...] | None:
+        """Return the GPU nodes; None where the caller may not list nodes. reads_pods: false if nobody asks what is used."""
         devices = partial(self.devices, catalogue)
-        nodes = self.attempt(LIST_NODES, partial(read_gpu_nodes, self.api, catalogue, devices))
-        if nodes and nodes[0].used is None:
+        read = partial(read_gpu_nodes, self.api, catalogue, devices, reads_pods=reads_pods)
+        nodes = self.attempt(LIST_NODES, read)
+        if reads_pods and nodes and nodes[0].used is None:
             self.omitted.append("list pods in all namespaces")
         return nodes
 
@@ -205,9 +214,7 @@ class Permitted:
         return None if limit_ranges is None else namespace_limits(limit_ranges)
 
     def limit_ranges(self, namespace: str) -> Sequence[LimitRange] | None:
-        read = partial(self.api.list, LIMIT_RANGES.path(namespace), decode_limit_range)
-        listed = self.attempt_list("limitranges", namespace, read)
-        return None if listed is None else listed.items
+        return self.listed("limitranges", namespace, LIMIT_RANGES.path(namespace), decode_limit_range)
 
     def quota(self, namespace: str) -> QuotaRecord | None:
         """Return the GPUQuota of the namespace; None where there is none, or the caller may not read it."""

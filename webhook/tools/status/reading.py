@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.placement.named_nodes import NodeIndex
+from policies.placement.nodes import NodeIndex
 from policies.policy import Exemption, Policy, PolicySet, end_of_pause
 from policies.quota.amounts import NOTHING
 from policies.registry import RULES

@@ -1,13 +1,9 @@
-"""The content of `status` as frozen structs. Amounts are exact; what the caller may not read is None.
-
-`plain` converts them for `-o json`: camelCase, amounts as text ("3", "2/7"), moments in RFC 3339.
-"""
+"""The content of `status` as frozen structs. Amounts are exact; what the caller may not read is None."""
 
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
-from typing import Any
 
 import msgspec
 
@@ -195,8 +191,3 @@ def only_problems(status: ClusterStatus) -> ClusterStatus:
         classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
         queues=tuple(each for each in status.queues if each.is_stopped or not each.exists),
     )
-
-
-def plain(value: Any) -> Any:
-    """Convert a struct of this module for JSON."""
-    return msgspec.to_builtins(value, enc_hook=str)

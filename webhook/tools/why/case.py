@@ -32,13 +32,8 @@ from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.discovery import ServedKind, ServedKinds
-from webhook.tools.why.family import (
-    read_pods,
-)
-from webhook.tools.why.fit import (
-    format_requests,
-    requested_gpus,
-)
+from webhook.tools.why.family import read_pods
+from webhook.tools.why.fit import format_requests, requested_gpus
 from webhook.workloads.places import PodPlace, workload_pods
 
 MAX_PODS = 20

@@ -1,8 +1,8 @@
 """Why a pod does not get the devices (DRA) of its ResourceClaims: what the scheduler finds, and what drivers say of a device."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cache, partial
 
 import msgspec
 
@@ -19,76 +19,44 @@ from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Awaited, Cause, Source, Way
 
 
-class _Condition(msgspec.Struct, frozen=True, rename="camel"):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-
-
-class _Device(msgspec.Struct, frozen=True):
-    device: str = ""
-    driver: str = ""
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Status(msgspec.Struct, frozen=True):
-    devices: tuple[_Device, ...] | None = None
-
-
-class _Reported(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
-
-
-_REPORTED = msgspec.json.Decoder(_Reported)
-
-
 def device_causes(reader: Permitted, catalogue: Catalogue, pod: StoredPod, now: datetime) -> Iterator[Cause]:
     """Yield why the claims of a stored pod, which does not run, have no device, or not a working one."""
-    cluster = _Cluster(reader, catalogue)
+    devices = cache(partial(reader.devices, catalogue))
+    classes = cache(lambda: {each.name: each for each in read_device_classes(reader.api)})
     for name in pod.claims:
-        document = cluster.claim(pod.metadata.namespace, name)
-        claim = decode_claim(document) if document else None
-        if document is None or claim is None:
+        document = _read_claim(reader, pod.metadata.namespace, name)
+        if document is None:
             continue
+        claim = decode_claim(document)
         if claim.status is not None and claim.status.allocation is not None:
-            yield from _reported(name, _REPORTED.decode(document), now)
+            yield from _reported(name, document, now)
         elif pod.unscheduled:
-            yield from _without_device(name, claim, cluster, now)
+            yield from _without_device(name, claim, devices, classes, now)
 
 
-class _Cluster:
-    """Reads what is asked for once."""
-
-    def __init__(self, reader: Permitted, catalogue: Catalogue) -> None:
-        self._reader, self._catalogue = reader, catalogue
-
-    def claim(self, namespace: str, name: str) -> bytes | None:
-        resource = served_resource(self._reader.api, "resourceclaims")
-        right = f"get resourceclaims.{DRA_GROUP} -n {namespace}"
-        return self._reader.get(right, resource.path(namespace, name)) if resource else None
-
-    @cached_property
-    def devices(self) -> StoredDevices | None:
-        return self._reader.devices(self._catalogue)
-
-    @cached_property
-    def classes(self) -> Mapping[str, DeviceClass]:
-        return {each.name: each for each in read_device_classes(self._reader.api)}
+def _read_claim(reader: Permitted, namespace: str, name: str) -> bytes | None:
+    resource = served_resource(reader.api, "resourceclaims")
+    right = f"get resourceclaims.{DRA_GROUP} -n {namespace}"
+    return reader.get(right, resource.path(namespace, name)) if resource else None
 
 
-def _without_device(name: str, claim: ResourceClaim, cluster: _Cluster, now: datetime) -> Iterator[Cause]:
+def _without_device(
+    name: str,
+    claim: ResourceClaim,
+    devices: Callable[[], StoredDevices | None],
+    classes: Callable[[], Mapping[str, DeviceClass]],
+    now: datetime,
+) -> Iterator[Cause]:
     for request in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
         for each in request.alternatives:
             path = f"{request.name}/{each.name}" if request.first_available else request.name
             subject = f"ResourceClaim {name} ({path})"
-            device_class = cluster.classes.get(each.device_class_name)
+            device_class = classes().get(each.device_class_name)
             if device_class is None:
                 message = f"{subject}: DeviceClass {each.device_class_name} does not exist"
                 yield Cause(source=Source.DEVICES, message=message, remedy="see kubectl get deviceclasses")
-            elif cluster.devices is not None:
-                counts = cluster.devices.counts_for(each, device_class.expressions)
+            elif (stored := devices()) is not None:
+                counts = stored.counts_for(each, device_class.expressions)
                 if counts.free < (each.count or 1):
                     yield _no_device_cause(subject, each, counts, now)
 
@@ -130,15 +98,15 @@ def _tainted(number: int, taints: Sequence[DeviceTaint], now: datetime) -> str:
     return f"{number} with taint {', '.join(words)}"
 
 
-def _reported(name: str, reported: _Reported, now: datetime) -> Iterator[Cause]:
+def _reported(name: str, claim: bytes, now: datetime) -> Iterator[Cause]:
     """Yield what the driver of an allocated device says against it."""
-    for each in reported.status.devices or ():
-        for condition in each.conditions or ():
-            if condition.status == "False":
-                since = condition.last_transition_time
-                why = condition.message or condition.reason
-                message = f"ResourceClaim {name}: condition {condition.type} of device {each.device} is False"
-                message += f" since {utc(since, now)}" if since else ""
+    for device in msgspec.json.decode(claim)["status"].get("devices") or ():
+        for condition in device.get("conditions") or ():
+            if condition["status"] == "False":
+                since = condition.get("lastTransitionTime")
+                why = condition.get("message") or condition.get("reason")
+                message = f"ResourceClaim {name}: condition {condition['type']} of device {device['device']} is False"
+                message += f" since {utc(datetime.fromisoformat(since), now)}" if since else ""
                 message += f": {why}" if why else ""
-                remedy = f"see the log of driver {each.driver} on its node"
+                remedy = f"see the log of driver {device['driver']} on its node"
                 yield Cause(source=Source.DEVICES, message=message, remedy=remedy)

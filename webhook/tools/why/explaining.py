@@ -50,21 +50,8 @@ from webhook.tools.why.explanation import (
     rule_sentences,
     ways_of,
 )
-from webhook.tools.why.family import (
-    missing_of_group,
-    read_author,
-    read_family,
-    wanted_pods,
-    why_no_pods,
-)
-from webhook.tools.why.fit import (
-    classes_for,
-    idle_owner,
-    node_fits,
-    other_amounts,
-    quota_fit,
-    requested_gpus,
-)
+from webhook.tools.why.family import missing_of_group, read_author, read_family, wanted_pods, why_no_pods
+from webhook.tools.why.fit import classes_for, idle_owner, node_fits, other_amounts, quota_fit, requested_gpus
 from webhook.tools.why.line import family_uids, gang_keys, kueue_cause, line_cause, place_in_line
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events
 from webhook.tools.why.situation import Situation
@@ -90,8 +77,8 @@ class _Explained(Case):
     def of_pod(self) -> Explanation:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
         events = [event for event in self.events if event.involved_object.uid == stored.metadata.uid]
-        situation = Situation(data=None, now=self.now, pods=[stored], events=events, wanted=1)
-        situation = replace(situation, group=missing_of_group(self.reader, self.namespace, stored))
+        group = missing_of_group(self.reader, self.namespace, stored)
+        situation = Situation(data=None, now=self.now, pods=[stored], events=events, wanted=1, group=group)
         return self._explained(situation, pod, is_stored=True)
 
     def of_workload(self) -> Explanation:
@@ -112,8 +99,8 @@ class _Explained(Case):
             events=events,
             wanted=wanted,
             why_no_pods=why_no_pods(data, kind, self.now),
+            held=self.held_by([pod for pod in pods if pod.is_terminating]),
         )
-        situation = replace(situation, held=self.held_by(situation.terminating))
         stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self.template(places), is_stored=False)
@@ -260,7 +247,7 @@ class _Explained(Case):
         said, amounts = insufficient(self.unscheduled), gpu_amounts(pod, self.configuration.resource_mapping)
         gpus = {each.name: amount for each, amount in amounts.items() if amount and not is_limit(each)}
         fits = node_fits(pod, nodes, gpus, startup_taints, other_amounts(pod, said))
-        return tuple(each.located(self._path_of) for each in fits)
+        return tuple(replace(each, way=each.way.located(self._path_of)) for each in fits)
 
     def _path_of(self, path: str) -> str:
         """Translate a field path in the pod to one in the object, if its edits can be tried."""

@@ -1,4 +1,4 @@
-"""The answer of `why`, as frozen structs; `plain` of `webhook.tools.status.report` makes them what `-o json` prints."""
+"""The answer of `why`, as the frozen structs that `-o json` prints."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -168,10 +168,6 @@ class NodeFit(JsonStruct, frozen=True):
     remedy: str = ""
     way: Way = Way()
     number: int = 1
-
-    def located(self, path_of: Callable[[str], str]) -> "NodeFit":
-        """Return the node with its edits at the object that contains the pod. `path_of` converts a path in the pod."""
-        return replace(self, way=self.way.located(path_of))
 
     @property
     def subject(self) -> str:

@@ -7,7 +7,6 @@ owner. So the number of calls depends on the number of kinds alone.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from policies.pods.pod import Pod, decode_pod
@@ -52,9 +51,7 @@ def read_family(
 
     `denied` are the Events about objects of its namespace whose pods were denied.
     """
-    read = partial(reader.api.list, PODS.path(namespace), decode_stored)
-    listed = reader.attempt_list("pods", namespace, read)
-    pods = listed.items if listed else []
+    pods = reader.listed("pods", namespace, PODS.path(namespace), decode_stored) or []
     parents: dict[str, str] = {}
     unknown: dict[str, tuple[str, str]] = {}
     for pod in pods:
@@ -90,10 +87,8 @@ def _follow(
         served = kinds.of_reference(api_version, kind)
         if served is None:
             continue
-        path = served.resource.path(namespace)
-        read = partial(reader.api.list, path, decode_stored, accept=METADATA_LIST)
-        listed = reader.attempt_list(f"{served.plural}.{served.group}".rstrip("."), namespace, read)
-        for item in listed.items if listed else ():
+        name, path = f"{served.plural}.{served.group}".rstrip("."), served.resource.path(namespace)
+        for item in reader.listed(name, namespace, path, decode_stored, accept=METADATA_LIST) or ():
             owner = item.metadata.owner
             parents[item.metadata.uid] = owner.uid if owner else ""
             if owner is not None:
@@ -125,9 +120,8 @@ def missing_of_group(reader: Permitted, namespace: str, pod: StoredPod) -> str:
     if not name or not size or not size.isdecimal():
         return ""
     query = {"labelSelector": f"{POD_GROUP}={name}"}
-    read = partial(reader.api.list, PODS.path(namespace), decode_stored, query=query)
-    listed = reader.attempt_list("pods", namespace, read)
-    number = sum(each.status.phase != "Failed" for each in listed.items) if listed else int(size)
+    pods = reader.listed("pods", namespace, PODS.path(namespace), decode_stored, query=query)
+    number = int(size) if pods is None else sum(each.status.phase != "Failed" for each in pods)
     return f"{number} of {size} pods of {name} exist" if number < int(size) else ""
 
 

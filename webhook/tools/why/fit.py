@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_selection import REQUIRED_AFFINITY
-from policies.placement.named_nodes import NODE_NAME, NodeIndex
+from policies.placement.nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.limit_ranger import text as quantity_text
@@ -69,34 +69,25 @@ def node_fits(
     """
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
-    fits = (_node_fit(pod, node, requested, startup_taints, others) for node in nodes)
-    return tuple(sorted(fits, key=lambda each: each.order))
 
+    def fit(node: GPUNode) -> NodeFit:
+        against = chain(
+            _obstacles(pod, node, requested, startup_taints), _lacking_others(pod, node, others, requested)
+        )
+        free, obstacles = node.free, [] if pod.spec.node_name else list(against)
+        remedies = [each.remedy for each in obstacles]
+        return NodeFit(
+            name=node.name,
+            kind=node.kind,
+            free=None if free is None else {name: free.get(name, NOTHING) for name in requested},
+            allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
+            against=tuple(each.text for each in obstacles),
+            remedy=", and ".join(dict.fromkeys(remedies)) if all(remedies) else "",
+            way=Way.together(each.way for each in obstacles) if all(remedies) else Way(),
+            number=node.number,
+        )
 
-def _node_fit(
-    pod: Pod,
-    node: GPUNode,
-    requested: dict[str, Fraction],
-    startup_taints: Collection[Toleration],
-    others: Mapping[str, Fraction],
-) -> NodeFit:
-    is_bound, free = bool(pod.spec.node_name), node.free
-    against = (
-        _obstacles(pod, node, requested, startup_taints),
-        _lacking_others(pod, node, others, requested),
-    )
-    obstacles = [] if is_bound else [*chain.from_iterable(against)]
-    remedies = [each.remedy for each in obstacles]
-    return NodeFit(
-        name=node.name,
-        kind=node.kind,
-        free=None if free is None else {name: free.get(name, NOTHING) for name in requested},
-        allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
-        against=tuple(each.text for each in obstacles),
-        remedy=", and ".join(dict.fromkeys(remedies)) if all(remedies) else "",
-        way=Way.together(each.way for each in obstacles) if all(remedies) else Way(),
-        number=node.number,
-    )
+    return tuple(sorted(map(fit, nodes), key=lambda each: each.order))
 
 
 class Obstacle(NamedTuple):

@@ -121,9 +121,8 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     made_by = {key: each.metadata.controlled_by for key, each in owners.get("ReplicaSet", {}).items()}
     read_denials = partial(denials_in_events, api, namespace, now, _failure, made_by)
     denied = reader.attempt_list("events", namespace, read_denials) or ()
-    read_pods = partial(api.list, PODS.path(namespace), _unfinished)
-    pods = reader.attempt_list("pods", namespace, read_pods)
-    listed = pods.items if pods else []
+    pods = reader.listed("pods", namespace, PODS.path(namespace), _unfinished)
+    listed = pods or []
     creations = (each for each in denied if not each.of_change)
     current_denials = _naming_old_pods(_denied(creations, owners), listed, now)
     gated = {(pod.metadata.namespace, pod.holder) for pod in listed if pod.other_gates}
@@ -163,10 +162,10 @@ def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[tuple
     for kind, (resource, _) in _LACKS_PODS.items():
         # /apis/batch/v1 → batch, /api/v1 → ""
         group = resource.prefix.removeprefix("/api").removeprefix("s/").rpartition("/")[0]
-        read = partial(reader.api.list, resource.path(namespace), _OWNER.decode)
-        listed = reader.attempt_list(".".join(filter(None, (resource.plural, group))), namespace, read)
+        name = ".".join(filter(None, (resource.plural, group)))
+        listed = reader.listed(name, namespace, resource.path(namespace), _OWNER.decode)
         if listed is not None:
-            by_metadata = ((item.metadata, item) for item in listed.items)
+            by_metadata = ((item.metadata, item) for item in listed)
             yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in by_metadata}
 
 

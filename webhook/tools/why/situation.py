@@ -79,7 +79,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def terminating(self) -> list[StoredPod]:
-        return [pod for pod in self.living if pod.is_terminating]
+        return [pod for pod in self.pods if pod.is_terminating]
 
     @property
     def stuck(self) -> StoredPod | None:

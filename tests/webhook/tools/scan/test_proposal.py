@@ -29,9 +29,9 @@ from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import Configuration, load_directory, load_objects
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.quota.team_documents import decode_team
-from webhook.tools.scan.proposal import Draft, HeldGPUs, named_classes, new_classes, proposed_teams, write
+from webhook.tools.scan.proposal import Draft, named_classes, new_classes, proposed_teams, write
 from webhook.tools.scan.scanning import enforced
-from webhook.tools.scan.tally import Tally
+from webhook.tools.scan.tally import TalliedNamespace, Tally
 
 X900 = {"nvidia.com/gpu.product": "NVIDIA-X900", "nvidia.com/gpu.memory": "97887"}
 
@@ -260,8 +260,8 @@ def test_enforced_takes_every_rule_in_its_word_but_those_that_are_disabled() -> 
     assert policies.for_namespace("kube-system").exemptions
 
 
-def holds(namespace: str, gpus: str, largest: str = "1") -> HeldGPUs:
-    return HeldGPUs(namespace, Fraction(gpus), Fraction(largest))
+def holds(namespace: str, gpus: str, largest: str = "1") -> tuple[str, TalliedNamespace]:
+    return namespace, TalliedNamespace(used={"gpus": Fraction(gpus)}, largest=Fraction(largest))
 
 
 def labelled(**values: str) -> dict[str, Labels]:
@@ -306,9 +306,11 @@ TWO = [holds("vision-cv", "5/2"), holds("vision-prod", "8", "4")]
     ),
 )
 def test_teams_by_a_label(
-    holders: list[HeldGPUs], labels: dict[str, Labels], want: dict[str, tuple[dict[str, str], str]]
+    holders: list[tuple[str, TalliedNamespace]],
+    labels: dict[str, Labels],
+    want: dict[str, tuple[dict[str, str], str]],
 ) -> None:
-    found = proposed_teams(holders, labels)
+    found = proposed_teams(dict(holders), labels)
 
     assert {
         each.name: (each.spec["namespaces"]["selector"]["matchLabels"], each.spec["hard"]["gpus"])

@@ -9,11 +9,11 @@ import msgspec
 from policies.quota.spec import NAME
 from tests.cases import cases
 from tests.policies.quota.team_denials import IDLE, LAB, LEADS, OWN, PROD, USED, amounts, team_ledger
+from tests.webhook.commands.statuses import plain
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
 from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference
 from webhook.tools.status.quotas import quota_ledger_from_status, quota_status
-from webhook.tools.status.report import plain
 from webhook.tools.status.summaries import QuotaHolder, QuotaState
 from webhook.tools.status.team_text import team_notes, team_share
 from webhook.tools.status.teams import team_ledgers_from_status, team_summary

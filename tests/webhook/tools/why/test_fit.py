@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.pods.pod import Toleration
 from policies.quota.amounts import Hard
 from policies.quota.demand import UnclassifiedPods

@@ -25,7 +25,6 @@ from policies.pods.label_selector import LabelSelector
 from policies.times import utc
 from webhook.certificates.objects import ClusterSecret, SecretName
 from webhook.cluster import errors
-from webhook.cluster.api import api_path
 from webhook.cluster.objects import AUTHORITY_SECRET, SERVICE, WEBHOOK, InstallationNames
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, entry_title, has_cert_manager
@@ -317,7 +316,7 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
     where = f"Service/{SERVICE} in {own}"
     target = Target(f"{SERVICE}.{own}.svc", SERVICE, own)
     address = service_address(cluster, target)
-    deployment = cluster.get(api_path("/apis/apps/v1", "namespaces", own, "deployments", WEBHOOK)) or {}
+    deployment = cluster.get("/apis/apps/v1", "namespaces", own, "deployments", WEBHOOK) or {}
     readiness = _readiness(address, target.port) if address else None
     if readiness is not None:
         if readiness.client_ca is not None and (problem := readiness.client_ca.get("lastError")):

@@ -1,4 +1,4 @@
-"""Nodes against configuration: taints, tolerations, and the labels by which GPU classes find their nodes."""
+"""Nodes and DRA devices against configuration: taints, labels of GPU classes, and what quotas cannot count or tell apart."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,10 +21,12 @@ from policies.printable import first_names
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
+from webhook.cluster import errors
 from webhook.cluster.node_pools import node_pools
+from webhook.cluster.objects import DEVICES
 from webhook.cluster.taints import is_lasting
 from webhook.configuration.documents import CLASS
-from webhook.configuration.dynamic_resources import unmapped_resources
+from webhook.configuration.dynamic_resources import decode_devices, devices_path, unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.installed_cluster import InstalledCluster, Permission
 
@@ -327,4 +329,23 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("unmapped-device-class", f"DeviceClass/{name}", message, remedy)
 
 
-CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _device_plugins, _spot_pools, _unmapped_resources)
+@doctor_check("device-kinds", "Kinds of DRA devices have all attributes that selectors may read")
+def _device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
+    namespace = cluster.names.namespace
+    try:
+        left_out = decode_devices(cluster.api.get(devices_path(namespace))).published.left_out
+    except errors.NotFound:  # nothing is published, and the check of configurations names the object
+        return
+    if left_out:
+        message = (
+            f"lacks {first_names(left_out, MAX_NAMES)}, because there are too many kinds of devices: a claim whose selector "
+            "reads one of them counts as the largest device of its DeviceClass"
+        )
+        remedy = "set measure nothing in deviceClasses of a GPUResourceMapping for drivers whose devices are not GPUs"
+        yield warning("device-kinds-left-out", f"ConfigMap/{DEVICES} in {namespace}", message, remedy)
+
+
+CHECKS = (
+    *(_untainted, _deleted, _taints, _labels, _unknown, _device_plugins, _spot_pools, _unmapped_resources),
+    _device_kinds,
+)
