@@ -50,12 +50,13 @@ def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
 def _not_added(case: ClassCase, choice: Choice) -> Finding:
     key = case.selection.label_key
     label = f"{key}={alternatives_in_words(choice.label_values(key))}"
+    naming = case.selection.advice_to_name([each.name for each in case.selection.usable()]).choices
     return warning(
         reason=NO_NODE,
         message=f"class {choice.in_words} ({choice.because}) is not added: no node matches both {label} and the "
         "pod's own nodeSelector and affinity",
-        remedy=f"name a class with the annotation {GPU_CLASS}",
-        choices=case.selection.advice_to_name([each.name for each in case.selection.usable()]).choices,
+        remedy=f"name a class with the annotation {GPU_CLASS}" if naming else "",
+        choices=naming,
     )
 
 

@@ -178,8 +178,8 @@ def test_without_a_quota_the_target_is_read_only_if_one_pod_may_be_left() -> Non
 LOADS = {"gpu-admission.dev/model-load-seconds": "300"}
 TO_ZERO = (
     'spec.minReplicas = "0": set minReplicas: 1, or put a queue before the server; the first request waits until a pod is placed '
-    "and has loaded its model, some 300 s, and a Service keeps no requests; Kubernetes before 1.37 rejects 0 by default "
-    "[readiness-delay]"
+    "and has loaded its model, some 300 s, and a Service keeps no requests; Kubernetes rejects 0 without a metric of "
+    "type Object or External [readiness-delay]"
 )
 FROM_ONE = (
     'spec.minReplicas = "1": set minReplicas: 2; one pod serves all requests for the 300 s in which a second one loads its '
