@@ -16,7 +16,7 @@ from webhook.cluster.objects import NAMESPACE
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationCollector
-from webhook.controller.metrics import ControllerMetrics, PendingCollector, WatchCollector
+from webhook.controller.metrics import ControllerMetrics, Scraped, pending_gauges, watch_gauges
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
@@ -93,8 +93,8 @@ def test_the_table_of_metrics_has_what_the_processes_serve(tmp_path: Path) -> No
     QuotaMetrics(registry)
     registry.register(LedgerCollector(dict))
     ControllerMetrics(registry)
-    registry.register(WatchCollector(dict))
-    registry.register(PendingCollector(dict))
+    registry.register(Scraped(lambda: watch_gauges({})))
+    registry.register(Scraped(lambda: pending_gauges({})))
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
 
     assert names <= first_column("Metrics")

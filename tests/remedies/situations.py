@@ -31,8 +31,7 @@ from tests.oracle.worlds import (
     draw_pod,
 )
 from tests.remedies.workloads import KINDS, draw_workload, pod_of
-from webhook.cluster.node_informer import state_reader
-from webhook.cluster.node_pools import OPEN
+from webhook.cluster.nodes import OPEN, state_reader
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, keys_to_know, load_objects
 from webhook.evaluation.decision_cache import DecisionCache

@@ -28,8 +28,8 @@ from webhook.cluster.capacity import (
     published_keys,
     share_by_class,
 )
+from webhook.cluster.nodes import is_lasting
 from webhook.cluster.objects import decode_config_map
-from webhook.cluster.taints import is_lasting
 
 REFRESH_SECONDS = 60.0
 """What does not change is published again after this time, so that `observed` says whether a controller still counts."""

@@ -19,6 +19,7 @@ from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
+from webhook.cluster.leader import Heartbeat
 from webhook.cluster.namespaces import LimitRanges, Namespaces, budgets_by
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
@@ -33,12 +34,10 @@ from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.config_maps import PublishedCatalogues
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.no_quota import READ_SECONDS, NoQuota
+from webhook.quota.no_quota import READ_SECONDS, NoQuota, TeamLookup
 from webhook.quota.store import MemoryStore
 from webhook.quota.team_documents import read_teams
-from webhook.quota.team_lookup import TeamLookup
 from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run

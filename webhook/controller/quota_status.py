@@ -104,11 +104,11 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        super().__init__(api, informers.stale, is_ready_leader, events)
-        self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
-        self._usage = informers.usage
+        quotas = informers.quotas
+        super().__init__(api, quotas.namespaces, quotas.first, informers.stale, is_ready_leader, events)
+        self._ledger_objects, self._usage = informers.ledger_objects, informers.usage
         self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
-        self._quotas.subscribe(self._quota_changed)
+        quotas.subscribe(self._quota_changed)
         self._ledger_objects.subscribe(self._ledger_object_changed)
         unmapped_resources.changed.subscribe(self.all_changed)
         reports.changed.subscribe(self.changed)
@@ -135,12 +135,6 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             for namespace in before.team.team_ledgers.ledgers:
                 self.changed(namespace)
 
-    def keys(self) -> Iterable[str]:
-        return self._quotas.namespaces()
-
-    def record(self, key: str) -> QuotaRecord | None:
-        return self._quotas.first(key)
-
     def shown(self, record: QuotaRecord) -> QuotaStatus | None:
         """Return the status that the quota should have, None while the ledger belongs to a former quota."""
         namespace = record.namespace
@@ -149,7 +143,8 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             return None
         before, ledger, now = record.status, ledger_record.ledger, datetime.now(UTC)
         if ledger is None:
-            unchanged = unreadable(ledger_record.problem, before.conditions, before.observed_generation, now)
+            verdicts = {READY: (FALSE, UNREADABLE, f"{ledger_record.problem}: requests are denied")}
+            unchanged = replaced(before.conditions, verdicts, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=unchanged)
         if ledger.quota_uid != record.uid:
             return None
@@ -217,17 +212,10 @@ def conditions(
     return replaced(unchanged, verdicts, ledger.generation, now)
 
 
-def unreadable(
-    problem: str, before: Iterable[Condition], generation: int, now: datetime
-) -> tuple[Condition, ...]:
-    """Return the conditions of a quota whose ledger cannot be read. It is not Ready; the other conditions stay unchanged."""
-    return replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
-
-
 def replaced(
     before: Iterable[Condition], verdicts: Mapping[str, Verdict], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return `found` as conditions, and those of `before` that it does not name."""
+    """Return the verdicts as conditions, and those of `before` that they do not name."""
     written = {condition.type: condition for condition in before}
     current = (
         with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)

@@ -56,7 +56,7 @@ class SharedInformers:
         self.slices = DeviceSlices(api, self.configuration)
         # After a new watch began, list first the namespaces whose quota is full: users may wait there for freed quota.
         self.usage = UsageCache(
-            api, namespace, configuration, awaited=observed.full, clock=clock, slices=self.slices
+            api, namespace, configuration, self.slices, awaited=observed.full, clock=clock
         )
 
     def start(self, stopping: threading.Event) -> None:

@@ -4,7 +4,7 @@ Ready: all namespaces are counted. Exceeded: usage is above the limits. Stale: c
 name are not in the team, and denied. TooLarge: something is not in force, because one object has all ledgers of the team.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -46,7 +46,8 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        super().__init__(api, informers.stale, is_ready_leader, events)
+        records = informers.membership.records
+        super().__init__(api, lambda: list(records), records.get, informers.stale, is_ready_leader, events)
         self._membership, self._sizes = informers.membership, sizes
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
         self._ledger_objects.subscribe(self._ledger_object_changed)
@@ -65,12 +66,6 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
     def _namespace_moved(self, _namespace: str, *teams: str) -> None:
         for team in teams:
             self.changed(team)
-
-    def keys(self) -> Iterable[str]:
-        return list(self._membership.records)
-
-    def record(self, key: str) -> TeamRecord | None:
-        return self._membership.records.get(key)
 
     def shown(self, record: TeamRecord) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""

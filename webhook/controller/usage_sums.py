@@ -21,7 +21,7 @@ from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.cluster.objects import timestamp
-from webhook.controller.allocations import Allocations, KindOf, unknown_kind
+from webhook.controller.allocations import Allocations, KindOf
 from webhook.controller.namespace_sum import (
     Gap,
     Life,
@@ -102,8 +102,8 @@ class UsageSums:
         self,
         catalogue: Catalogue,
         history: ClaimHistory,
+        kind_of: KindOf,
         clock: Callable[[], int] | None = None,
-        kind_of: KindOf = unknown_kind,
     ) -> None:
         self.reader = RecordReader(catalogue, history)
         self._kind_of = kind_of

@@ -28,8 +28,7 @@ from policies.placement.nodes import (
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer
-from webhook.cluster.node_informer import WHOLE_NODES, state_reader
-from webhook.cluster.node_pools import node_pools
+from webhook.cluster.nodes import WHOLE_NODES, node_pools, state_reader
 from webhook.threads import thread
 
 LOOK_SECONDS = 2.0

@@ -23,7 +23,7 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from webhook.cluster import errors, objects
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.node_informer import StoredNode, decode_node
+from webhook.cluster.nodes import StoredNode, decode_node
 from webhook.cluster.objects import InstallationNames, ObjectMeta, decode_metadata
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem

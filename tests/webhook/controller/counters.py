@@ -16,6 +16,10 @@ from webhook.quota.counted_records import RecordReader
 CONFIGURATION = load_directory(None)
 
 
+def unknown_kind(_driver: str, _pool: str, _device: str) -> None:
+    """Return the kind of any device where no ResourceSlices are read."""
+
+
 class Counter:
     """What the informers of a UsageCounter hold."""
 

@@ -263,9 +263,7 @@ class Controller:
             lambda *_: None,
         )
         self.quotas = quotas
-        self.teams = TeamReconciler(
-            store, self.observed, membership, self.sizes, self.moves, self.quotas, NO_LINE, metrics
-        )
+        self.teams = TeamReconciler(self.quotas, self.sizes)
 
     def reconcile(self, name: str) -> None:
         """Reconcile a namespace, or a team's object, until it asks for no more."""

@@ -155,6 +155,19 @@ def test_idle_gpus_are_shown_where_their_use_is_measured(
     assert (status.get("idle"), status["shown"].get("idle")) == (want, shown)
 
 
+def test_of_a_ledger_that_cannot_be_read_only_that_is_known(world: World) -> None:
+    world.counted(used={"gpus": Fraction(9)})
+    world.wait(1.0)
+    before = world.shown
+    world.ledger_object = LedgerRecord("r", "team", problem="the GPUQuotaLedger cannot be read: used")
+    world.change()
+
+    ready = world.shown.pop("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "Unreadable")
+    assert ready["message"] == "the GPUQuotaLedger cannot be read: used: requests are denied"
+    assert {**world.shown, "Ready": None} == {**before, "Ready": None}
+
+
 def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> None:
     world.document["status"] = {"reservations": "gpus=1 | x", "revisions": {"pods": "7"}}
     world.counted(used={"gpus": Fraction(23, 7)})

@@ -19,7 +19,7 @@ from tests.webhook.controller.informers import unstarted
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.controller import team_status
-from webhook.controller.metrics import TeamCollector
+from webhook.controller.metrics import Scraped, team_gauges
 from webhook.controller.team_status import TeamStatusWriter
 from webhook.quota.ledger_objects import LedgerRecord, VersionedTeamLedgers, team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
@@ -298,7 +298,7 @@ def test_limits_and_usage_of_teams_are_series() -> None:
     registry = CollectorRegistry()
     world = World(ALL)
     classes = replace(world.ledgers.team, hard={**world.ledgers.team.hard, "classes/nvidia-t4": Fraction(2)})
-    registry.register(TeamCollector(lambda: {"vision": world.ledgers.with_team(classes)}))
+    registry.register(Scraped(lambda: team_gauges({"vision": world.ledgers.with_team(classes)})))
 
     samples = {
         (sample.name.removeprefix("gpu_admission_team_"), sample.labels.get("dimension"), sample.value)

@@ -24,7 +24,7 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Rule
 from tests.builders import quota_ledger
 from tests.seed import SAID, SEED
-from webhook.cluster.node_pools import OPEN
+from webhook.cluster.nodes import OPEN
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, keys_to_know, load_objects
 from webhook.evaluation.decision import Outcome, Violation

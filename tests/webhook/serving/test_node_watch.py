@@ -19,7 +19,7 @@ from tests.webhook.cluster.apiserver import ApiServer, Collections, group, statu
 from webhook.cluster import informer
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
-from webhook.cluster.node_pools import OPEN
+from webhook.cluster.nodes import OPEN
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import keys_to_know, load_objects
 from webhook.serving import node_watch

@@ -36,8 +36,7 @@ from webhook.configuration.documents import (
     DocumentSet,
     read_document,
 )
-from webhook.configuration.loader import Configuration
-from webhook.configuration.references import quota_problems
+from webhook.configuration.loader import Configuration, quota_problems
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest

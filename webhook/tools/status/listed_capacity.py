@@ -27,7 +27,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, any_node, with_cards
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.node_informer import NODES
+from webhook.cluster.nodes import NODES
 from webhook.configuration.dynamic_resources import DRA_VERSIONS, SLICE_VERSIONS, served_resource
 from webhook.quota.counted_records import PODS, ClaimRecord, Kinds, PodRecord, RecordReader
 

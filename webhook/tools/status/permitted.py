@@ -20,8 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.namespaces import LIMIT_RANGES
-from webhook.cluster.node_informer import WHOLE_NODES, state_reader
-from webhook.cluster.node_pools import node_pools
+from webhook.cluster.nodes import WHOLE_NODES, node_pools, state_reader
 from webhook.cluster.objects import CAPACITY, DEVICES, NAMESPACE, decode_metadata
 from webhook.cluster.published_capacity import PublishedCapacity, decode
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record

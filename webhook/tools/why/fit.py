@@ -21,8 +21,8 @@ from policies.pods.tolerations import describe_toleration, tolerated, tolerating
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogue, pod_demand
 from webhook.cluster.capacity import GPUNode
+from webhook.cluster.nodes import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.cluster.objects import timestamp
-from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.listed_capacity import gpu_amounts, pod_amounts

@@ -206,7 +206,10 @@ def _exceeded_by_metrics(teams: list[JSON], nodes: list[JSON]) -> list[str]:
     counter: Any = Counter([{**each, "metadata": {**each["metadata"], "uid": "u"}} for each in nodes], [])
     usage_cache: Any = SimpleNamespace(own_counter=counter)
     no_quotas: Any = SimpleNamespace(all=list)
-    found = granted_and_allocatable(usage_cache, membership, no_quotas, slices_of())
+    informers: Any = SimpleNamespace(
+        usage=usage_cache, membership=membership, quotas=no_quotas, slices=slices_of()
+    )
+    found = granted_and_allocatable(informers)
     return [key for key, (granted, there) in found.items() if granted > there]
 
 

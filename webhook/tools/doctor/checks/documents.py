@@ -9,7 +9,7 @@ from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.times import utc
 from webhook.cluster.objects import CATALOGUES
-from webhook.configuration.references import quota_problems
+from webhook.configuration.loader import quota_problems
 from webhook.quota.config_maps import digests_of
 from webhook.quota.documents import QUOTAS, UNREADABLE, LimitsRecord, QuotaRecord
 from webhook.quota.ledger_objects import (

@@ -22,9 +22,8 @@ from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
-from webhook.cluster.node_pools import node_pools
+from webhook.cluster.nodes import is_lasting, node_pools
 from webhook.cluster.objects import DEVICES
-from webhook.cluster.taints import is_lasting
 from webhook.configuration.documents import CLASS
 from webhook.configuration.dynamic_resources import decode_devices, devices_path, unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning

@@ -14,7 +14,7 @@ from policies.quota.waiting import STARVED_SECONDS
 from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from policies.times import utc
-from webhook.cluster.node_informer import readable_node_index
+from webhook.cluster.nodes import readable_node_index
 from webhook.cluster.objects import CONTROLLER, service_account
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import PlaceInLine, QuotaRecord
