@@ -118,7 +118,6 @@ class LimitRanges:
 
     def __init__(self, api: ApiClient, stopping: threading.Event) -> None:
         self._api, self._stopping = api, stopping
-        self._by_namespace: dict[str, dict[str, LimitRange]] = {}
         self._limits: dict[str, NamespaceLimits] = {}
         self._informer = Informer(api, LIMIT_RANGES, decode_limit_range, self._changed)
         self._starting = threading.Lock()
@@ -137,15 +136,9 @@ class LimitRanges:
 
     def _changed(self, before: LimitRange | None, after: LimitRange | None) -> None:
         namespace = after.namespace if after is not None else before.namespace if before is not None else ""
-        limit_ranges = self._by_namespace.setdefault(namespace, {})
-        if before is not None:
-            limit_ranges.pop(before.uid, None)
-        if after is not None:
-            limit_ranges[after.uid] = after
-        if limit_ranges:
-            self._limits[namespace] = namespace_limits(limit_ranges.values())
+        if limit_ranges := self._informer.items(namespace):
+            self._limits[namespace] = namespace_limits(limit_ranges)
         else:
-            del self._by_namespace[namespace]
             self._limits.pop(namespace, None)
 
 
