@@ -22,6 +22,7 @@ from policies.pods.limit_ranges import (
     namespace_limits,
 )
 from policies.policy import Labels
+from policies.rules.disruption import DisruptionBudget
 from webhook.cluster import errors
 from webhook.cluster.api import (
     METADATA,
@@ -103,11 +104,7 @@ class Namespaces:
         return {record.key: record.labels for record in self.informer.all()}
 
 
-class _LimitRangeList(msgspec.Struct, frozen=True):
-    items: tuple[LimitRange, ...] = ()
-
-
-_decode_list = msgspec.json.Decoder(_LimitRangeList).decode
+_LIMIT_RANGES = msgspec.json.Decoder(Page[LimitRange])
 
 
 class LimitRanges:
@@ -144,20 +141,20 @@ class LimitRanges:
 
 def read_limits(api: ApiClient, namespace: str, seconds: float) -> NamespaceLimits | None:
     try:
-        return namespace_limits(_decode_list(api.get(LIMIT_RANGES.path(namespace), timeout=seconds)).items)
+        document = api.get(LIMIT_RANGES.path(namespace), timeout=seconds)
+        return namespace_limits(_LIMIT_RANGES.decode(document).items or ())
     except (errors.ApiError, msgspec.MsgspecError):
         return None
 
 
-class _Budget(msgspec.Struct, frozen=True):
-    selector: LabelSelector | None = None
+class StoredBudget(msgspec.Struct, frozen=True):
+    """The fields that are read of a PodDisruptionBudget."""
+
+    spec: DisruptionBudget = DisruptionBudget()
 
 
-class _StoredBudget(msgspec.Struct, frozen=True):
-    spec: _Budget = _Budget()
-
-
-_BUDGETS = msgspec.json.Decoder(Page[_StoredBudget])
+decode_budget = msgspec.json.Decoder(StoredBudget).decode
+_BUDGETS = msgspec.json.Decoder(Page[StoredBudget])
 
 
 def read_budgets(
