@@ -23,7 +23,8 @@ Every field of every kind, as `kubectl explain gpupolicy.spec.rules` shows it. [
 All kinds are `gpu-admission.dev/v1alpha1`, and `kubectl get gpu-admission -A` lists the objects of all. Only gpu-admission
 writes a further kind, GPUQuotaLedger ([ledgers](../../operate/operations.md#ledgers)).
 
-In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required.
+In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required. LabelSelector, Toleration and
+Condition are types of Kubernetes.
 
 | kind | says |
 |---|---|
@@ -123,8 +124,8 @@ def _rows(schema: Schema, at: str, shown: dict[str, str]) -> Iterator[str]:
         inside, below = _inside(field, path)
         key = json.dumps(inside.get("properties"), sort_keys=True)
         repeated = shown.get(key) if "properties" in inside else None
-        known = STANDARD.get(frozenset(inside.get("properties", ()))) or (repeated and f"`{repeated}`")
-        elsewhere = known and f"fields as in {known}"
+        standard = STANDARD.get(frozenset(inside.get("properties", ())))
+        elsewhere = f"fields as in `{repeated}`" if repeated and not standard else ""
         if at == "spec.rules":
             elsewhere = f"[options](../rules/{name}.md)"
         if path == "spec.workloadKinds":
@@ -132,9 +133,10 @@ def _rows(schema: Schema, at: str, shown: dict[str, str]) -> Iterator[str]:
         meaning = _sentence(field)
         if elsewhere:
             meaning += f"; {elsewhere}"
+        kind = _type(field).replace("object", standard or "object")
         required = "*" if name in schema.get("required", ()) else ""
-        yield f"| `{path}`{required} | {_type(field)} | {meaning.replace('|', chr(92) + '|')} |"
-        if not elsewhere:
+        yield f"| `{path}`{required} | {kind} | {meaning.replace('|', chr(92) + '|')} |"
+        if not (elsewhere or standard):
             shown[key] = below
             yield from _rows(inside, below, shown)
 

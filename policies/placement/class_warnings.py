@@ -51,12 +51,13 @@ def _not_added(case: ClassCase, choice: Choice) -> Finding:
     label = (
         f"{case.selection.label_key}={alternatives_in_words(choice.label_values(case.selection.label_key))}"
     )
+    naming = case.selection.advice_to_name([each.name for each in case.selection.usable()]).choices
     return warning(
         reason=NO_NODE,
         message=f"class {choice.in_words} ({choice.because}) is not added: no node matches both {label} and the "
         "pod's own nodeSelector and affinity",
-        remedy=f"name a class with the annotation {GPU_CLASS}",
-        choices=case.selection.advice_to_name([each.name for each in case.selection.usable()]).choices,
+        remedy=f"name a class with the annotation {GPU_CLASS}" if naming else "",
+        choices=naming,
     )
 
 

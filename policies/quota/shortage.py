@@ -18,7 +18,7 @@ from policies.pods.pod import Pod
 from policies.pods.requests import combined
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, unit
 from policies.quota.demand import pod_demand
-from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
+from policies.quota.idleness import holder_title, idle_first, idle_holders, largest_first
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import team_title

@@ -56,7 +56,7 @@ from policies.placement.availability import (
     Availability,
     Complaint,
 )
-from policies.placement.kept_apart import seldom_together
+from policies.placement.other_ways import seldom_together
 from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import NO_LIMITS
+from policies.pods.limit_ranges import NO_LIMITS, as_admitted
 from policies.pods.pod import Metadata, Pod, View
 from policies.pods.workload import PodCount
 from policies.quota.waiting import KUEUE

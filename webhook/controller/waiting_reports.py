@@ -11,7 +11,7 @@ from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, total_of_shared, unit
 from policies.quota.budget import reached
 from policies.quota.budget_findings import how_much, time_of
-from policies.quota.holders import idle_first, idle_holders, largest_first
+from policies.quota.idleness import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
 from policies.quota.line import Place, Turn

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, plain
 from policies.pods.field_paths import Parts, path_parts, with_edits
-from policies.pods.limit_ranger import KINDS
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, KINDS
 from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods

@@ -17,9 +17,8 @@ from msgspec.structs import asdict, replace
 from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.credits import Credits
+from policies.quota.ledger.credits import Credits, Marks
 from policies.quota.ledger.keeping_objects import Keeper
-from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import Team

@@ -295,8 +295,7 @@ def in_zone(zone: str) -> JSON:
             'metadata.annotations[gpu-admission.dev/model-params] = "7b": should fit on nvidia-a100-80gb (80.0 GiB usable): '
             "7b bf16 serving needs 1017.1 GiB by rule of thumb; gpu-admission.dev/model-family or "
             "gpu-admission.dev/model-layers states it exactly; ask the platform team for larger cards",
-            "name a class with the annotation gpu-admission.dev/gpu-class; class that holds the weights (7b bf16 "
-            "serving needs 1017.1 GiB by rule of thumb) is not added: no node matches both "
+            "class that holds the weights (7b bf16 serving needs 1017.1 GiB by rule of thumb) is not added: no node matches both "
             "accelerator=nvidia-a100-40gb or nvidia-a100-80gb or nvidia-l4 or nvidia-t4 and the pod's own nodeSelector "
             "and affinity",
         ],

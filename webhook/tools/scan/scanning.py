@@ -55,7 +55,7 @@ from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts
-from webhook.tools.status.listed_devices import AllocatedKinds, Holders, listed_demand
+from webhook.tools.status.listed_capacity import AllocatedKinds, Holders, listed_demand
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.stored_objects import Evaluation, evaluate

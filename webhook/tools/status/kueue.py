@@ -12,7 +12,6 @@ from functools import cache, partial
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Metadata
@@ -229,30 +228,26 @@ class _Queues:
     def state(self, workload: Workload) -> KueueState:
         name = workload.metadata.namespace or "", workload.spec.queue_name
         owner = next(iter(workload.metadata.owner_references or ()), None)
-        state = KueueState(
+        known = self.local or {}
+        local, others = known.get(name), tuple(sorted(each for at, each in known if at == name[0]))
+        above = local.spec.cluster_queue if local else ""
+        whole = self.cluster_queue(above) if local else None
+        spaces = {f"LocalQueue {name[1]}": local, f"ClusterQueue {above}": whole}
+        stopped = (title for title, queue in spaces.items() if queue and queue.spec.stop_policy != RUNS)
+        return KueueState(
             workload=workload.metadata.name or "",
             local_queue=workload.spec.queue_name,
             owner=f"{owner.kind}/{owner.name}" if owner else f"Workload/{workload.metadata.name}",
+            others=None if local or self.local is None else others,
+            cluster_queue=above,
+            stopped=" and ".join(stopped),
             is_active=workload.spec.active,
             place=self._places[workload.metadata.uid or ""],
             pending=self._pending[name],
+            reserved=tuple(_reserved(whole, self._mapping)) if whole else (),
             reserved_at=workload.since("QuotaReserved"),
             admitted_at=workload.since("Admitted"),
             message=_message(workload),
-        )
-        if self.local is None:
-            return state
-        local = self.local.get(name)
-        if local is None:
-            return replace(state, others=tuple(sorted(each for at, each in self.local if at == name[0])))
-        whole = self.cluster_queue(local.spec.cluster_queue)
-        spaces = {f"LocalQueue {state.local_queue}": local, f"ClusterQueue {local.spec.cluster_queue}": whole}
-        stopped = (title for title, queue in spaces.items() if queue and queue.spec.stop_policy != RUNS)
-        return replace(
-            state,
-            cluster_queue=local.spec.cluster_queue,
-            stopped=" and ".join(stopped),
-            reserved=tuple(_reserved(whole, self._mapping)) if whole else (),
         )
 
 

@@ -34,13 +34,12 @@ from webhook.configuration.dynamic_resources import (
 )
 from webhook.configuration.loader import Configuration, keys_to_know, load_directory
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
-from webhook.tools.status.listed_capacity import read_gpu_nodes
-from webhook.tools.status.listed_devices import (
+from webhook.tools.status.listed_capacity import (
     ListedSlices,
     read_allocated,
+    read_gpu_nodes,
     read_slices,
     read_taint_rules,
-    stored_devices,
 )
 
 T = TypeVar("T")
@@ -137,8 +136,13 @@ class Permitted:
             return None
         claims = partial(read_allocated, self.api)
         allocated = self.attempt_list(f"resourceclaims.{DRA_GROUP}", "", claims)
-        rules = self.attempt(f"list devicetaintrules.{DRA_GROUP}", partial(read_taint_rules, self.api))
-        return None if allocated is None else stored_devices(slices, catalogue, allocated, rules or ())
+        rules = self.attempt(f"list devicetaintrules.{DRA_GROUP}", partial(read_taint_rules, self.api)) or ()
+        if allocated is None:
+            return None
+        mapping, left_out = catalogue.resource_mapping, slices.reader.left_out
+        return StoredDevices(
+            slices.slices, mapping, catalogue.classes, allocated, left_out=left_out, rules=rules
+        )
 
     def class_nodes(
         self, catalogue: Catalogue, now: datetime, *, any_age: bool = False

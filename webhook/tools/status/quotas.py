@@ -30,7 +30,7 @@ from webhook.quota.enforcer import ReadOnlyQuota
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner, certain_demand
 from webhook.tools.status import summaries
-from webhook.tools.status.listed_devices import AllocatedKinds, listed_demand
+from webhook.tools.status.listed_capacity import AllocatedKinds, listed_demand
 from webhook.tools.status.permitted import Permitted
 
 

@@ -14,7 +14,7 @@ from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.placement.nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.limit_ranger import text as quantity_text
+from policies.pods.limit_ranges import text as quantity_text
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.quantity import NANO, Quantity
 from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of

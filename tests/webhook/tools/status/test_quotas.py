@@ -20,7 +20,7 @@ from tests.webhook.tools.status.stored import allocated, cluster_with
 from webhook.cluster.objects import Condition
 from webhook.configuration.loader import load_objects
 from webhook.quota.documents import BudgetStatus, QuotaRecord, QuotaStatus
-from webhook.tools.status.listed_devices import AllocatedKinds
+from webhook.tools.status.listed_capacity import AllocatedKinds
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import holders_of_quota, quota_ledger_from_status, quota_status
 from webhook.tools.status.summaries import BudgetRow

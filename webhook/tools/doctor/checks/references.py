@@ -1,15 +1,15 @@
 """The objects that GPU workloads refer to by name: RuntimeClasses, claims with models, Secrets with credentials."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
 from policies.pods.conditions import true_condition
-from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import NO_LIMITS
+from policies.pods.limit_ranges import NO_LIMITS, as_admitted
 from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors
@@ -51,27 +51,24 @@ def has_ended(workload: msgspec.Raw) -> bool:
     return bool(is_finished or true_condition(status, "Complete", "Failed"))
 
 
-def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
-    def read(raw: msgspec.Raw) -> Workload | None:
-        if has_ended(raw):
-            return None
-        metadata = decode_metadata(raw)
-        where = f"{kind}/{metadata.name} in {metadata.namespace}"
-        _, pods = workload_pods(cluster.usable_configuration.workload_kinds, group, kind, raw)
-        limits = cluster.limits.get(metadata.namespace, NO_LIMITS)
-        admitted = (as_admitted(pod, limits) for _, pod in pods)
-        gpu_pods = (pod for pod in admitted if cluster.is_gpu_pod(pod, metadata.namespace))
-        return next((Workload(where, metadata.namespace, pod) for pod in gpu_pods), None)
-
-    return read
+def _gpu_workload(raw: msgspec.Raw, cluster: InstalledCluster, group: str, kind: str) -> Workload | None:
+    if has_ended(raw):
+        return None
+    metadata = decode_metadata(raw)
+    where = f"{kind}/{metadata.name} in {metadata.namespace}"
+    _, pods = workload_pods(cluster.usable_configuration.workload_kinds, group, kind, raw)
+    limits = cluster.limits.get(metadata.namespace, NO_LIMITS)
+    admitted = (as_admitted(pod, limits) for _, pod in pods)
+    gpu_pods = (pod for pod in admitted if cluster.is_gpu_pod(pod, metadata.namespace))
+    return next((Workload(where, metadata.namespace, pod) for pod in gpu_pods), None)
 
 
 @doctor_check("references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist", *READS)
 def _references(cluster: InstalledCluster) -> Iterator[Observation]:
     workloads: list[Workload] = []
     for kind, (group, plural) in KINDS.items():
-        reader = _reader(cluster, group, kind)
-        workloads += cluster.decoded(f"/apis/{group}/v1/{plural}", reader)
+        read = partial(_gpu_workload, cluster=cluster, group=group, kind=kind)
+        workloads += cluster.decoded(f"/apis/{group}/v1/{plural}", read)
     yield from _runtime_classes(cluster, workloads)
     yield from _claims(cluster, workloads)
     yield from _credentials(cluster, workloads)

@@ -51,7 +51,9 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"guarantees {amount} to {namespace}, which does not belong to it now: they stay free"
             yield warning("guarantee-of-no-namespace", title, message, f"remove the guarantee: {edit}")
         yield from _idle(record)
-        yield from _granted_beyond(record)
+        for key, hard in sorted(record.hard.items()):  # which is allowed
+            if beyond := granted_beyond(record.status.granted, {key: hard}):
+                yield f"{title}: {beyond}"
 
 
 def _idle(record: TeamRecord) -> Iterator[Observation]:
@@ -67,13 +69,6 @@ def _idle(record: TeamRecord) -> Iterator[Observation]:
         message = f"has nothing left but {amounts_in_words(short)} that are guaranteed and not used"
         remedy = f"lower spec.guaranteed, if that is not meant: kubectl edit cgpuq {record.name}"
         yield warning("guarantee-idle", team_title(record.name), message, remedy)
-
-
-def _granted_beyond(record: TeamRecord) -> Iterator[Observation]:
-    """Yield a note if the quotas of the namespaces grant more than the team, which is allowed."""
-    for key, hard in sorted(record.hard.items()):
-        if beyond := granted_beyond(record.status.granted, {key: hard}):
-            yield f"{team_title(record.name)}: {beyond}"
 
 
 @doctor_check(
