@@ -22,6 +22,7 @@ from policies.pods.limit_ranges import (
     namespace_limits,
 )
 from policies.policy import Labels
+from policies.rules.disruption import DisruptionBudget
 from webhook.cluster import errors
 from webhook.cluster.api import (
     METADATA,
@@ -103,11 +104,7 @@ class Namespaces:
         return {record.key: record.labels for record in self.informer.all()}
 
 
-class _LimitRangeList(msgspec.Struct, frozen=True):
-    items: tuple[LimitRange, ...] = ()
-
-
-_decode_list = msgspec.json.Decoder(_LimitRangeList).decode
+_LIMIT_RANGES = msgspec.json.Decoder(Page[LimitRange])
 
 
 class LimitRanges:
@@ -118,7 +115,6 @@ class LimitRanges:
 
     def __init__(self, api: ApiClient, stopping: threading.Event) -> None:
         self._api, self._stopping = api, stopping
-        self._by_namespace: dict[str, dict[str, LimitRange]] = {}
         self._limits: dict[str, NamespaceLimits] = {}
         self._informer = Informer(api, LIMIT_RANGES, decode_limit_range, self._changed)
         self._starting = threading.Lock()
@@ -137,34 +133,28 @@ class LimitRanges:
 
     def _changed(self, before: LimitRange | None, after: LimitRange | None) -> None:
         namespace = after.namespace if after is not None else before.namespace if before is not None else ""
-        limit_ranges = self._by_namespace.setdefault(namespace, {})
-        if before is not None:
-            limit_ranges.pop(before.uid, None)
-        if after is not None:
-            limit_ranges[after.uid] = after
-        if limit_ranges:
-            self._limits[namespace] = namespace_limits(limit_ranges.values())
+        if limit_ranges := self._informer.items(namespace):
+            self._limits[namespace] = namespace_limits(limit_ranges)
         else:
-            del self._by_namespace[namespace]
             self._limits.pop(namespace, None)
 
 
 def read_limits(api: ApiClient, namespace: str, seconds: float) -> NamespaceLimits | None:
     try:
-        return namespace_limits(_decode_list(api.get(LIMIT_RANGES.path(namespace), timeout=seconds)).items)
+        document = api.get(LIMIT_RANGES.path(namespace), timeout=seconds)
+        return namespace_limits(_LIMIT_RANGES.decode(document).items or ())
     except (errors.ApiError, msgspec.MsgspecError):
         return None
 
 
-class _Budget(msgspec.Struct, frozen=True):
-    selector: LabelSelector | None = None
+class StoredBudget(msgspec.Struct, frozen=True):
+    """The fields that are read of a PodDisruptionBudget."""
+
+    spec: DisruptionBudget = DisruptionBudget()
 
 
-class _StoredBudget(msgspec.Struct, frozen=True):
-    spec: _Budget = _Budget()
-
-
-_BUDGETS = msgspec.json.Decoder(Page[_StoredBudget])
+decode_budget = msgspec.json.Decoder(StoredBudget).decode
+_BUDGETS = msgspec.json.Decoder(Page[StoredBudget])
 
 
 def read_budgets(

@@ -93,17 +93,17 @@ class Record(msgspec.Struct, frozen=True):
         return None if spec is None else msgspec.structs.replace(self.document, spec=without_removed(spec))
 
 
-class _Object(PartialObject, frozen=True):
+class StoredDocument(PartialObject, frozen=True):
     spec: dict[str, Any]
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_OBJECT = msgspec.json.Decoder(_Object)
+decode_stored = msgspec.json.Decoder(StoredDocument).decode
 _STATUS = msgspec.json.Decoder(DocumentStatus)
 
 
 def decode_record(kind: str, raw: msgspec.Raw) -> Record:
-    stored = _OBJECT.decode(raw)
+    stored = decode_stored(raw)
     try:
         status = _STATUS.decode(stored.status)
     except msgspec.MsgspecError:  # not written by us; the next report replaces it

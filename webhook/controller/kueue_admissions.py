@@ -21,15 +21,7 @@ from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.kueue import (
-    GROUP,
-    VERSIONS,
-    Flavor,
-    Workload,
-    amount_of,
-    decode_flavor,
-    decode_workload,
-)
+from webhook.cluster.kueue import GROUP, VERSIONS, Flavor, Workload, amount_of, decode_flavor, decode_workload
 from webhook.controller.gangs import READING_SECONDS
 from webhook.controller.keepers import Keepers
 from webhook.controller.usage_cache import UsageCache
@@ -77,12 +69,7 @@ class KueueAdmissions:
         self._api, self._usage_cache, self._keepers, self._respects = api, usage_cache, keepers, respects
         self._known: dict[str, _Read] = {}
 
-    def of(
-        self,
-        namespace: str,
-        waiting: Iterable[PodRecord],
-        held: Collection[str],
-    ) -> Admitted:
+    def of(self, namespace: str, waiting: Iterable[PodRecord], held: Collection[str]) -> Admitted:
         """Return which of these pods Kueue has admitted. None of them, if that cannot be read.
 
         The room of a Workload is for the uids for which quota is `held`, then for the first of its pods in line.
@@ -104,11 +91,7 @@ class KueueAdmissions:
         self._known.pop(namespace, None)
 
     def _admitted(
-        self,
-        namespace: str,
-        named: Iterable[PodRecord],
-        read: _Read,
-        late: float,
+        self, namespace: str, named: Iterable[PodRecord], read: _Read, late: float
     ) -> Iterator[str]:
         """Yield the uids of the pods whose Workload has room for them; of none, if not all owners were read before `late`.
 

@@ -38,10 +38,9 @@ from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller.gpu_use import GPUUse
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.moves import PreparedJoin, TeamMoves
-from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import quoted
-from webhook.controller.teams import DeletedQuotas, TeamMembership, desired_ledger, desired_team
-from webhook.controller.usage_cache import UsageCache
+from webhook.controller.shared_informers import SharedInformers
+from webhook.controller.teams import DeletedQuotas, desired_ledger, desired_team
 from webhook.controller.usage_counter import Counted, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
 from webhook.quota.cluster_store import CALL_SECONDS, ClusterStore
@@ -95,10 +94,7 @@ class QuotaReconciler:
     """Reconciles the ledgers of namespaces. Thread-safe, but only one thread at a time may reconcile a namespace."""
 
     store: ClusterStore
-    watched_quota: Callable[[str], QuotaLedger | None]
-    """Returns the GPUQuota in the informer as a ledger that was never counted."""
-    usage_cache: UsageCache
-    observed: ObservedLedgers
+    informers: SharedInformers
     metrics: ControllerMetrics
     events: EventQueue
     line: WaitingLine
@@ -108,12 +104,13 @@ class QuotaReconciler:
     clock: Callable[[], int]
     """Returns ms since 1970, as for the counts."""
     moves: TeamMoves
-    membership: TeamMembership
     deleted: DeletedQuotas = field(default_factory=DeletedQuotas)
     gpu_use: GPUUse | None = None
     """None if the use of GPUs is not measured."""
 
     def __post_init__(self) -> None:
+        self.usage_cache, self.observed = self.informers.usage, self.informers.observed
+        self.membership, self.watched_quota = self.informers.membership, self.informers.watched_quota
         self._contended: set[str] = set()
         self._listing, self._raising = threading.Lock(), threading.Lock()
 

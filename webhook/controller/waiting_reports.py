@@ -8,14 +8,7 @@ from time import monotonic
 from msgspec.structs import replace
 
 from policies.finding import truncate
-from policies.quota.amounts import (
-    GPUS,
-    NOTHING,
-    Vector,
-    format_amount,
-    total_of_shared,
-    unit,
-)
+from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, total_of_shared, unit
 from policies.quota.budget import reached
 from policies.quota.budget_findings import how_much, time_of
 from policies.quota.idleness import idle_first, idle_holders, largest_first

@@ -149,7 +149,7 @@ def _add_reconcilers(
 ) -> None:
     """Add the workers, which reconcile ledgers and start pods that wait."""
     informers, events = manager.informers, manager.events
-    observed, usage_cache, configuration = informers.observed, informers.usage, informers.configuration
+    usage_cache, configuration = informers.usage, informers.configuration
     LedgerChanges(informers, gpu_use, manager.queue, metrics)  # its subscriptions keep it alive
     enforcement = Enforcement(configuration, informers.namespaces)
     gangs = Gangs(api, configuration, reports.staged)
@@ -164,13 +164,10 @@ def _add_reconcilers(
     kueue = KueueAdmissions(api, usage_cache, keepers, enforcement.respects_kueue)
     line = WaitingLine(api, gangs, replacements, kueue, reports)
     store = ClusterStore(api, namespace, partial(team_listed_now, api), informers.team_objects)
-    membership = informers.membership
-    moves = TeamMoves(store, observed, metrics, membership, team_sizes, events)
+    moves = TeamMoves(store, informers.observed, metrics, informers.membership, team_sizes, events)
     quotas = QuotaReconciler(
         store=store,
-        watched_quota=informers.watched_quota,
-        usage_cache=usage_cache,
-        observed=observed,
+        informers=informers,
         metrics=metrics,
         events=events,
         line=line,
@@ -178,7 +175,6 @@ def _add_reconcilers(
         notes=BudgetNotes(api, namespace),
         clock=clock,
         moves=moves,
-        membership=membership,
         gpu_use=gpu_use,
     )
     teams = TeamReconciler(quotas, team_sizes)

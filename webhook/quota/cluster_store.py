@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +34,8 @@ from webhook.quota.ledger_objects import (
     team_object_name,
 )
 from webhook.quota.store import LedgerConflict, VersionedLedger
+
+T = TypeVar("T")
 
 NAMES_REMEMBERED = 4096
 """Maximum number of namespaces whose ledger object a process remembers. Without that it takes two reads to find."""
@@ -93,15 +96,11 @@ class ClusterStore:
 
     def read_own(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read the object of the namespace. None without one. Raises LedgerError."""
-        with _as_ledger_errors("read"):
-            document = self._get(self._path(namespace), PLURAL, seconds)
-            return None if document is None else decode_ledger_object(document)
+        return self._find(self._path(namespace), PLURAL, decode_ledger_object, seconds)
 
     def read_team(self, name: str, seconds: float) -> VersionedTeamLedgers | None:
         """Read the object of the team of that name. None without one. Raises LedgerError."""
-        with _as_ledger_errors("read"):
-            document = self._get(self._path(team_object_name(name)), PLURAL, seconds)
-            return None if document is None else self._teams.decode(document)
+        return self._find(self._path(team_object_name(name)), PLURAL, self._teams.decode, seconds)
 
     def _in_team(self, namespace: str, object_name: str, seconds: float) -> VersionedLedger | None:
         team = self.read_team(team_name(object_name), seconds)
@@ -109,9 +108,8 @@ class ClusterStore:
 
     def read_desired(self, namespace: str, seconds: float) -> QuotaLedger | None:
         """Return the GPUQuota as a ledger that was never counted. None without a GPUQuota."""
-        with _as_ledger_errors("read"):
-            document = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
-            quota = None if document is None else documents.decode_quota(document)
+        path = documents.quota_path(namespace)
+        quota = self._find(path, documents.PLURAL, documents.decode_quota, seconds)
         if quota is not None and quota.desired is None:
             raise LedgerError(quota.problem, transient=False)
         return quota.desired if quota else None
@@ -162,9 +160,8 @@ class ClusterStore:
 
     def epoch(self, seconds: float) -> int:
         """Return the version of the epoch (`no_quota.py`), 0 if it was never raised. Raises LedgerError."""
-        with _as_ledger_errors("read"):
-            document = self._get(self._path(EPOCH_OBJECT), PLURAL, seconds)
-            return int(decode_identity(document).resource_version) if document else 0
+        identity = self._find(self._path(EPOCH_OBJECT), PLURAL, decode_identity, seconds)
+        return int(identity.resource_version) if identity else 0
 
     def raise_epoch(self, seconds: float) -> None:
         """Raise the epoch: a resourceVersion never comes again. Raises as `compare_and_swap` does."""
@@ -178,28 +175,30 @@ class ClusterStore:
 
     def discard(self, namespace: str, seconds: float) -> bool:
         """Delete an unreadable ledger without GPUQuota and team; return whether it was deleted. Raises as `delete` does."""
-        with _as_ledger_errors("read"):
-            document = self._get(self._path(namespace), PLURAL, seconds)
-            quota = document and self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
-            if document is None or quota is not None or self.has_team(namespace, seconds):
-                return False
-            version = decode_identity(document).resource_version
-        self.delete(namespace, version, seconds)
+        identity = self._find(self._path(namespace), PLURAL, decode_identity, seconds)
+        if identity is None:
+            return False
+        quota = self._find(documents.quota_path(namespace), documents.PLURAL, bytes, seconds)
+        if quota is not None or self.has_team(namespace, seconds):
+            return False
+        self.delete(namespace, identity.resource_version, seconds)
         return True
 
     def _path(self, namespace: str) -> str:
         return ledger_objects_path(self._installation, namespace)
 
-    def _get(self, path: str, plural: str, seconds: float) -> bytes | None:
-        try:
-            return self._api.get(path, timeout=seconds)
-        except errors.NotFound as error:
-            # A missing kind must not mean "no quota". Only for a missing object does the message have `gpuquotas.… "NAME"`.
-            kind = f"{plural}.{GROUP}"
-            if f'{kind} "' in str(error):
-                return None
-            problem = f"the API server does not know the kind {kind}: {error}"
-            raise LedgerError(problem, transient=True) from None
+    def _find(self, path: str, plural: str, decode: Callable[[bytes], T | None], seconds: float) -> T | None:
+        """Return an object, None without one. Raises LedgerError."""
+        with _as_ledger_errors("read"):
+            try:
+                return decode(self._api.get(path, timeout=seconds))
+            except errors.NotFound as error:
+                # A missing kind must not mean "no quota". Only for a missing object does the message have `gpuquotas.… "NAME"`.
+                kind = f"{plural}.{GROUP}"
+                if f'{kind} "' in str(error):
+                    return None
+                problem = f"the API server does not know the kind {kind}: {error}"
+                raise LedgerError(problem, transient=True) from None
 
 
 @contextlib.contextmanager

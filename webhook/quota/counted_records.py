@@ -19,12 +19,7 @@ from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.pods.quantity import QuantityText
 from policies.quota.amounts import CLASSES, RESOURCES, Vector, texts
-from policies.quota.claim_demand import (
-    AllocatedDevice,
-    allocated_demand,
-    beyond_pod,
-    claim_demand,
-)
+from policies.quota.claim_demand import AllocatedDevice, allocated_demand, beyond_pod, claim_demand
 from policies.quota.claim_protection import marked_for
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, names_kueue, waits

@@ -14,6 +14,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.events import Regarding
+from webhook.cluster.objects import fields_of
 from webhook.configuration.documents import API_VERSION, TEAM
 from webhook.quota.documents import STORED_OBJECT, LimitsRecord, LimitsStatus, status_decoder
 
@@ -98,12 +99,8 @@ class _Namespaces(TeamNamespaces, frozen=True, kw_only=True, forbid_unknown_fiel
     """`spec.namespaces`, without its unknown fields."""
 
 
-class _Membership(msgspec.Struct, frozen=True):
-    namespaces: _Namespaces
-
-
 _SPEC = msgspec.json.Decoder(TeamSpec)
-_MEMBERSHIP = msgspec.json.Decoder(_Membership)
+_NAMESPACES = msgspec.json.Decoder(_Namespaces)
 _STATUS = status_decoder(TeamStatus)
 
 
@@ -111,7 +108,7 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
     """Return the decoded ClusterGPUQuota. Raises msgspec.ValidationError if it is not an object."""
     stored, namespaces = STORED_OBJECT.decode(document), None
     with suppress(msgspec.ValidationError):
-        namespaces = _MEMBERSHIP.decode(stored.spec).namespaces
+        namespaces = _NAMESPACES.decode(fields_of(stored.spec).get("namespaces", b"null"))
     fields = stored.fields(TEAM, _SPEC, _STATUS)
     return TeamRecord(name=stored.metadata.name, namespaces=namespaces, **fields)
 

@@ -15,9 +15,9 @@ from policies.pods.annotations import INEFFECTIVE_ANNOTATION
 from policies.policy import Labels
 from policies.quota.team_spec import TeamMatch, limits_warnings
 from policies.rule import Mode
-from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
 from webhook.configuration.advice import REMEDY, UNREGISTERED, policy_advice, unregistered
+from webhook.configuration.cluster_source import decode_stored
 from webhook.configuration.documents import CONFIGURATION, Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
 from webhook.configuration.schema_paths import Schemas, kind_problems
@@ -32,13 +32,6 @@ _problem = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
 _warning = partial(_problem, severity=Severity.WARNING)
 _CORRECT = "correct the path, or install a CustomResourceDefinition that has it"
 _UNREAD = _warning(message="was checked by itself alone: the other documents could not be read yet")
-
-
-class _Object(PartialObject, frozen=True):
-    spec: dict[str, object]
-
-
-_OBJECT = msgspec.json.Decoder(_Object)
 
 
 class DocumentReviews(msgspec.Struct, frozen=True):
@@ -58,8 +51,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
         """Return what there is to say about creating or changing the document. Raises msgspec.ValidationError."""
         if request.operation not in {"CREATE", "UPDATE"}:
             return []
-        seen = _OBJECT.decode(request.object)
-        before = _OBJECT.decode(request.old_object).spec if request.operation == "UPDATE" else None
+        seen = decode_stored(request.object)
+        before = decode_stored(request.old_object).spec if request.operation == "UPDATE" else None
         metadata = seen.metadata
         if before == seen.spec or metadata.deletion_timestamp is not None:
             return []

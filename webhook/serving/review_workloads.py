@@ -6,7 +6,8 @@ import msgspec
 
 from policies.policy import TemplateMode
 from policies.rule import Mode
-from policies.rules.disruption import DisruptionBudget, check_budget
+from policies.rules.disruption import check_budget
+from webhook.cluster.namespaces import decode_budget
 from webhook.evaluation.decision import DeadlineExceeded, Decision
 from webhook.evaluation.workloads import evaluate_autoscaler, evaluate_workload
 from webhook.serving import admission_review as responses
@@ -63,18 +64,11 @@ def review_autoscaler(review: Review) -> ReviewResult:
     return advised(request, [decision])
 
 
-class _Budget(msgspec.Struct, frozen=True):
-    spec: DisruptionBudget = DisruptionBudget()
-
-
-_decode_budget = msgspec.json.Decoder(_Budget).decode
-
-
 def review_budget(review: Review) -> ReviewResult:
     """Warn of a PodDisruptionBudget that lets no pod be evicted. Only of one that may, the servers of its namespace are read."""
     request, evaluator = review.request, review.evaluator
     try:
-        budget = _decode_budget(review.document(request.object)).spec
+        budget = decode_budget(review.document(request.object)).spec
     except (msgspec.ValidationError, DeadlineExceeded):
         return allow(review)
     configuration = evaluator.configuration

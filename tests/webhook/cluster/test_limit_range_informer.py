@@ -17,6 +17,7 @@ from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster import informer
+from webhook.cluster.collection import ObjectVersion
 from webhook.cluster.informer import WatchTimings
 from webhook.cluster.namespaces import LimitRanges
 
@@ -91,16 +92,20 @@ def test_changes_hold_at_once(tmp_path: Path) -> None:
     with running(tmp_path, listed(), listed()) as (limits, _):
         limits.limits_of("team", 0.0)
         assert eventually(lambda: limits._informer.is_current)
-        for before, after, want in (
-            (None, first, at_most("8")),
-            (None, second, at_most("4")),
-            (second, changed, at_most("6")),
-            (changed, None, at_most("8")),
-            (first, None, NONE),
+        for version, (each, is_deleted, want) in enumerate(
+            (
+                (first, False, at_most("8")),
+                (second, False, at_most("4")),
+                (changed, False, at_most("6")),
+                (changed, True, at_most("8")),
+                (first, True, NONE),
+            ),
+            start=6,
         ):
-            limits._changed(before, after)
+            seen = ObjectVersion("team", hash(each.uid), version, each)
+            limits._informer.event(seen, deleted=is_deleted)
             assert cpu_of(limits) == want
-        assert limits._by_namespace == {}
+        assert limits._limits == {}
 
 
 FORBIDDEN = status(403, "limitranges is forbidden", "Forbidden")

@@ -16,6 +16,7 @@ from tests.builders import listing, quota_ledger
 from tests.webhook.quota.quota_and_ledger_object import (
     NO_LINE,
     NO_TEAMS,
+    unwatched,
 )
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -90,13 +91,11 @@ class Cluster:
         nothing: Any = None
         made: Any = QuotaReconciler(
             cast(ClusterStore, SimpleNamespace(raise_epoch=self.raised.append)),
-            lambda _: self.watched,
-            self.usage_cache,
-            self.observed,
+            unwatched(self.observed, lambda _: self.watched, self.usage_cache),
             metrics,
             events,
             NO_LINE,
-            *[nothing, self.notes, lambda: self.now, NO_TEAMS, NO_TEAMS],
+            *[nothing, self.notes, lambda: self.now, NO_TEAMS],
         )
         made.current, made.swap = self.current, self.swap
         if self.another_lists:

@@ -244,9 +244,12 @@ class Controller:
         notes: Any = SimpleNamespace(put=lambda *_: None)
         quotas: Any = QuotaReconciler(
             store,
-            self._granted,
-            nothing,
-            self.observed,
+            cast(
+                Any,
+                SimpleNamespace(
+                    usage=nothing, observed=self.observed, membership=membership, watched_quota=self._granted
+                ),
+            ),
             metrics,
             events,
             NO_LINE,
@@ -254,7 +257,6 @@ class Controller:
             notes,
             nothing,
             self.moves,
-            membership,
             deleted=DeletedQuotas(0.0),
         )
         quotas.count, quotas.report_written, quotas.seconds_until_next = (

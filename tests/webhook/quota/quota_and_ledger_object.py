@@ -156,6 +156,13 @@ NO_TEAMS: Any = SimpleNamespace(
 """A cluster without ClusterGPUQuotas."""
 
 
+def unwatched(observed: ObservedLedgers, watched_quota: Any = None, usage_cache: Any = None) -> Any:
+    """Return informers without a cluster."""
+    return SimpleNamespace(
+        usage=usage_cache, observed=observed, membership=NO_TEAMS, watched_quota=watched_quota
+    )
+
+
 def keeper(
     store: ClusterStore, observed: ObservedLedgers, watched: QuotaLedger | None = None
 ) -> QuotaReconciler:
@@ -163,10 +170,8 @@ def keeper(
     nothing: Any = None
     return QuotaReconciler(
         store,
-        lambda _namespace: watched,
-        nothing,
-        observed,
-        *[*[nothing] * 6, NO_TEAMS, NO_TEAMS, DeletedQuotas(0.0)],
+        unwatched(observed, lambda _namespace: watched),
+        *[*[nothing] * 6, NO_TEAMS, DeletedQuotas(0.0)],
     )
 
 

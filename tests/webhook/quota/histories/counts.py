@@ -16,7 +16,7 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS,
 from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
-from tests.webhook.quota.quota_and_ledger_object import NO_LINE, NO_TEAMS
+from tests.webhook.quota.quota_and_ledger_object import NO_LINE, NO_TEAMS, unwatched
 from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, World, vector
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -257,16 +257,13 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     store: Any = SimpleNamespace(raise_epoch=lambda _seconds: None)
     reconciler: Any = QuotaReconciler(
         store,
-        nothing,
-        usage_cache,
-        observed,
+        unwatched(observed, usage_cache=usage_cache),
         metrics,
         nothing,
         NO_LINE,
         nothing,
         nothing,
         lambda: 0,
-        NO_TEAMS,
         NO_TEAMS,
     )
     reconciler.current, reconciler.swap = current, swap
