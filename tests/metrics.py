@@ -7,7 +7,10 @@ from pathlib import Path
 MetricDefinition = tuple[str, str, str, tuple[str, ...]]
 """Name, type, HELP text and labels."""
 
-METRIC_TYPES = {kind: kind for kind in ("counter", "gauge", "histogram")} | {"gaugemetricfamily": "gauge"}
+METRIC_TYPES = {kind: kind for kind in ("counter", "gauge", "histogram")} | {
+    "gaugemetricfamily": "gauge",
+    "gauges": "gauge",
+}
 
 
 def metrics_defined() -> set[MetricDefinition]:
