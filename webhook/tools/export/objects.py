@@ -19,8 +19,7 @@ from policies.policy import BUILT_IN_POLICY, Match, Policy, PolicySet, end_of_pa
 from policies.rule import Mode
 from policies.times import utc
 from webhook.cluster import objects
-from webhook.tools.export.cel import fits, literal, text
-from webhook.tools.export.templates import EPHEMERAL, Fragment
+from webhook.tools.export.templates import EPHEMERAL, Fragment, fits, literal, text
 
 # ---- in which namespaces a rule holds
 
