@@ -39,8 +39,8 @@ from webhook.evaluation.workloads import (
     with_referred,
 )
 from webhook.tools.check import run_context, run_quotas
-from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
+from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.check.run_decisions import (
     PodResult,
     advice,

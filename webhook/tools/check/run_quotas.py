@@ -32,16 +32,13 @@ from webhook.configuration.documents import (
     GROUP,
     QUOTA,
     TEAM,
-    DocumentLocation,
-    DocumentSet,
-    read_document,
 )
 from webhook.configuration.loader import Configuration
 from webhook.configuration.references import quota_problems
 from webhook.quota.team_documents import TeamRecord
-from webhook.tools.check.checked_cluster import CheckedCluster
-from webhook.tools.check.manifests import Manifest
+from webhook.tools.check.manifests import Manifest, read_manifest
 from webhook.tools.check.placeholders import is_placeholder
+from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.status.teams import (
     namespace_ledger_from_status,
     share_of,
@@ -261,13 +258,3 @@ def quota_findings(
     for spec in () if problems else specs:
         for path, message in limits_warnings(manifest.name, spec, teams):
             yield ineffective(path=f"spec.{path}", message=message)
-
-
-def read_manifest(manifest: Manifest) -> DocumentSet:
-    documents = DocumentSet()
-    metadata = {"name": manifest.name}
-    if manifest.kind == QUOTA:
-        metadata["namespace"] = manifest.namespace
-    document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
-    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), documents)
-    return documents
