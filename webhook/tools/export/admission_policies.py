@@ -1,4 +1,4 @@
-"""The export: objects of admissionregistration.k8s.io/v1 for every policy and rule that CEL can express, and what is left out and why.
+"""The export: objects of admissionregistration.k8s.io/v1 for all that CEL can express of policies, and why the rest is left out.
 
 Each rule of a policy is an API server policy and its binding. The first GPUPolicy that matches a namespace governs it. CEL
 evaluates every policy object, so each object excludes the namespaces that earlier policies match. CEL has no clock: pauses and
@@ -274,13 +274,13 @@ def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tup
     for policy, scope in governed(configuration.policies):
         for rule in (rule for rule in RULES if not rule.not_exported):
             options = configuration.policies.bound(rule, policy).options
-            not_exempted = not_exempted(policy, rule.id, now)
-            if options.mode is Mode.DISABLED or not_exempted is None or not _limits_something(options):
+            elsewhere = not_exempted(policy, rule.id, now)
+            if options.mode is Mode.DISABLED or elsewhere is None or not _limits_something(options):
                 continue
             # While a policy is paused (break glass), its rules only audit.
             mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else options.mode
             selector = policy.spec.match.namespace_selector or LabelSelector()
-            made = ExportedRule(policy.name, rule.id, mode, (*scope, *not_exempted), selector)
+            made = ExportedRule(policy.name, rule.id, mode, (*scope, *elsewhere), selector)
             yield made, facts_of(options, configuration)
 
 

@@ -1,8 +1,8 @@
 """Exported rules as CEL: literals and conditions, and templates with facts, which are CEL made of the tables of the rules.
 
 `templates/` has a file per rule. `${name}` is a fact, a part or a sentence; `${name: a; b}` is one with `a` for `$1` and `b` for
-`$2`. Lines after the first are indented like the line where it stands. What has `${list}` is repeated for each list of containers.
-Of the variables a policy gets those that it mentions, in the order in which they are written.
+`$2`. Lines after the first are indented like the line where it stands. What has `${list}` is repeated for each list of
+containers. Of the variables a policy gets those that it mentions, in the order in which they are written.
 """
 
 import re
