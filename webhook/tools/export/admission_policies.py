@@ -274,13 +274,13 @@ def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tup
     for policy, scope in governed(configuration.policies):
         for rule in (rule for rule in RULES if not rule.not_exported):
             options = configuration.policies.bound(rule, policy).options
-            elsewhere = not_exempted(policy, rule.id, now)
-            if options.mode is Mode.DISABLED or elsewhere is None or not _limits_something(options):
+            outside = not_exempted(policy, rule.id, now)
+            if options.mode is Mode.DISABLED or outside is None or not _limits_something(options):
                 continue
             # While a policy is paused (break glass), its rules only audit.
             mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else options.mode
             selector = policy.spec.match.namespace_selector or LabelSelector()
-            made = ExportedRule(policy.name, rule.id, mode, (*scope, *elsewhere), selector)
+            made = ExportedRule(policy.name, rule.id, mode, (*scope, *outside), selector)
             yield made, facts_of(options, configuration)
 
 
