@@ -4,11 +4,10 @@ Without a cluster nobody knows what runs there. So a pod that does not fit may s
 Each namespace of a team sees what the objects of the other namespaces request.
 """
 
-import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import cache, partial
 from itertools import chain
 
 import msgspec
@@ -190,7 +189,7 @@ def run_quotas(
     """
     documents = map(read_manifest, filter(is_quota, manifests))
     read = [document for document in documents if not document.problems]
-    written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
+    written = never_counted({name: spec for each in read for name, spec in each.quotas.items()})
     written_teams = {name: spec for each in read for name, spec in each.teams.items()}
     configured = never_counted(configuration.quotas)
     stored = cluster.teams if cluster else tuple
