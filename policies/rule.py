@@ -26,10 +26,9 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
-from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
-from policies.pods.workload import Workload
+from policies.pods.workload import NO_OWNER, Owner, Workload
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
 

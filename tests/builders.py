@@ -22,8 +22,7 @@ from policies.quota.ledger.reconcile import Listing, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
 from policies.rule import Context, Phase
 from webhook.configuration.loader import load_objects
-from webhook.workloads.places import workload_pods
-from webhook.workloads.serve_config import serve_config
+from webhook.workloads.places import serve_config, workload_pods
 
 JSON = dict[str, Any]
 

@@ -18,14 +18,13 @@ from webhook.commands.rules import default_mode
 CRDS = Path(__file__).parents[1] / "deploy" / "chart" / "files" / "crds"
 HEAD = """# API reference
 
-Written by `UPDATE_DOCS=1 pytest tests/test_docs.py` from the CustomResourceDefinitions in
-[deploy/chart/files/crds](../../../deploy/chart/files/crds); `kubectl explain gpupolicy.spec.rules` shows the same in a terminal.
-What the rules do is in [rules](../rules/README.md); documents with examples are in
-[configuration](../../operate/configuration.md) and [quota](../../operate/quota.md).
-All kinds are `gpu-admission.dev/v1alpha1`, and `kubectl get gpu-admission -A` lists the objects of all. A further one,
-GPUQuotaLedger, is written by gpu-admission alone ([operations.md](../../operate/operations.md)).
+Every field of every kind, as `kubectl explain gpupolicy.spec.rules` shows it. [Rules](../rules/README.md) says what the rules do;
+[configuration](../../operate/configuration.md) and [quota](../../operate/quota.md) have examples.
+All kinds are `gpu-admission.dev/v1alpha1`, and `kubectl get gpu-admission -A` lists the objects of all. Only gpu-admission
+writes a further kind, GPUQuotaLedger ([ledgers](../../operate/operations.md#ledgers)).
 
-In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required.
+In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required. LabelSelector, Toleration and
+Condition are types of Kubernetes.
 
 | kind | says |
 |---|---|
@@ -33,13 +32,13 @@ In a path `[]` is each item of a list, and `NAME` each key of a map. A field wit
 Schema = dict[str, Any]
 
 STANDARD = {
-    frozenset({"matchLabels", "matchExpressions"}): "a LabelSelector of Kubernetes",
-    frozenset({"key", "operator", "value", "effect", "tolerationSeconds"}): "a toleration of a pod",
+    frozenset({"matchLabels", "matchExpressions"}): "LabelSelector",
+    frozenset({"key", "operator", "value", "effect", "tolerationSeconds"}): "Toleration",
     frozenset(
         {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
-    ): "a Condition of Kubernetes",
+    ): "Condition",
 }
-"""By the names of their fields: objects that Kubernetes documents."""
+"""By the names of their fields: types that Kubernetes documents."""
 
 
 def generated(text: str, mark: str, table: str) -> str:
@@ -101,16 +100,19 @@ def _schema(spec: Schema) -> Schema:
 def _kind(spec: Schema) -> str:
     """Return the page of a kind."""
     names, schema = spec["names"], _schema(spec)
-    columns = ", ".join(
-        f"{column['name'].upper()}{' (`-o wide`)' if column.get('priority') else ''}"
-        for column in spec["versions"][0]["additionalPrinterColumns"]
+    columns = spec["versions"][0]["additionalPrinterColumns"]
+    usual, wide = (
+        ", ".join(column["name"].upper() for column in columns if bool(column.get("priority")) is is_wide)
+        for is_wide in (False, True)
     )
+    columns_text = f"{usual}; with `-o wide` also: {wide}" if wide else usual
     fields = {name: schema["properties"][name] for name in ("spec", "status")}
     rows = "\n".join(_rows({"properties": fields, "required": schema["required"]}, "", {}))
     scope = "one of a namespace, named `default`" if spec["scope"] == "Namespaced" else "cluster-scoped"
     return (
         f"# {names['kind']}\n\n{schema['description']}\n\n"
-        f"`{names['plural']}`, `{names['singular']}` or `{', '.join(names['shortNames'])}`; {scope}. Columns: {columns}.\n\n"
+        f"`{names['plural']}`, `{names['singular']}` or `{', '.join(names['shortNames'])}`; {scope}. "
+        f"Columns: {columns_text}.\n\n"
         f"| field | type | meaning |\n|---|---|---|\n{rows}\n"
     )
 
@@ -122,17 +124,19 @@ def _rows(schema: Schema, at: str, shown: dict[str, str]) -> Iterator[str]:
         inside, below = _inside(field, path)
         key = json.dumps(inside.get("properties"), sort_keys=True)
         repeated = shown.get(key) if "properties" in inside else None
-        elsewhere = STANDARD.get(frozenset(inside.get("properties", ()))) or (repeated and f"`{repeated}`")
+        standard = STANDARD.get(frozenset(inside.get("properties", ())))
+        elsewhere = f"fields as in `{repeated}`" if repeated and not standard else ""
         if at == "spec.rules":
-            elsewhere = f"[rule {name}](../rules/{name}.md)"
+            elsewhere = f"[options](../rules/{name}.md)"
         if path == "spec.workloadKinds":
-            elsewhere = "[a kind of your own](../workloads.md#kinds-of-your-own)"
+            elsewhere = "[fields](../workloads.md#fields)"
         meaning = _sentence(field)
         if elsewhere:
-            meaning += f"; its fields are those of {elsewhere}"
+            meaning += f"; {elsewhere}"
+        kind = _type(field).replace("object", standard or "object")
         required = "*" if name in schema.get("required", ()) else ""
-        yield f"| `{path}`{required} | {_type(field)} | {meaning.replace('|', chr(92) + '|')} |"
-        if not elsewhere:
+        yield f"| `{path}`{required} | {kind} | {meaning.replace('|', chr(92) + '|')} |"
+        if not (elsewhere or standard):
             shown[key] = below
             yield from _rows(inside, below, shown)
 
@@ -147,18 +151,20 @@ def _inside(schema: Schema, path: str) -> tuple[Schema, str]:
 
 
 def _type(schema: Schema) -> str:
+    """Return the type as `kubectl explain` writes it, with its values and bounds."""
     if "items" in schema:
-        return f"list of {_type(schema['items'])}"
+        return f"[]{_type(schema['items'])}"
     if isinstance(schema.get("additionalProperties"), dict):
-        return f"map of {_type(schema['additionalProperties'])}"
+        return f"map[string]{_type(schema['additionalProperties'])}"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     word = schema.get("format") if schema.get("format") == "date-time" else schema.get("type", "any")
-    found = "integer or string" if schema.get("x-kubernetes-int-or-string") else str(word)
+    found = "IntOrString" if schema.get("x-kubernetes-int-or-string") else str(word)
+    found += " or null" if schema.get("nullable") else ""
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None:
         found += f", {least} or more" if most is None else f", {least} to {most}"
-    return found + (" or null" if schema.get("nullable") else "")
+    return found
 
 
 def _sentence(schema: Schema) -> str:

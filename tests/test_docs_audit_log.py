@@ -16,7 +16,7 @@ from webhook.cluster.objects import NAMESPACE
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationCollector
-from webhook.controller.metrics import ControllerMetrics, PendingCollector, WatchCollector
+from webhook.controller.metrics import ControllerMetrics, Scraped, pending_gauges, watch_gauges
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
@@ -25,9 +25,9 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.quota.store import MemoryStore
 from webhook.server.dispatcher import ServerMetrics
 from webhook.serving.audit import LONGEST_LINE, AuditLog, Recorder
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.deadline import deadline_of
 from webhook.serving.dispatch import Admission
+from webhook.serving.handler import ClusterState
 from webhook.serving.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
@@ -93,8 +93,8 @@ def test_the_table_of_metrics_has_what_the_processes_serve(tmp_path: Path) -> No
     QuotaMetrics(registry)
     registry.register(LedgerCollector(dict))
     ControllerMetrics(registry)
-    registry.register(WatchCollector(dict))
-    registry.register(PendingCollector(dict))
+    registry.register(Scraped(lambda: watch_gauges({})))
+    registry.register(Scraped(lambda: pending_gauges({})))
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in registry.collect()}
 
     assert names <= first_column("Metrics")

@@ -18,9 +18,9 @@ from policies.quota.ledger.reconcile import Reconciled, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
+from policies.quota.queue_entries import Gang, InLine
 from policies.quota.team_line import next_to_start_in_team
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.waiting import QueueOrder, QueueSpec, Standing, Waiter
 from tests.builders import listing, quota_ledger
 from tests.models import INSTANCE, MAX_RUNS, TEAMS, facts_of, numbers, run
 from tests.reservation_requests import creation_request

@@ -19,8 +19,8 @@ from policies.quota.ledger.keeps import Ended, Room, Rooms, with_keeps
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, keep_id, lift_id
-from policies.quota.queue_entries import Gang, Standing, Waiter
-from policies.quota.waiting import QueueSpec
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import QueueSpec, Standing, Waiter
 from tests.builders import listing, quota_ledger
 from tests.models import INSTANCE, MAX_RUNS, WAITING, facts_of, run, written
 from tests.policies.quota.turns import next_to_start

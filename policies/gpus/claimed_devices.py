@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.device_classes import DeviceSelector
+from policies.gpus.device_selectors import MAX_SELECTOR_TEXT
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT
 from policies.pods.pod import Container, Metadata, OwnerReference, Pod, StoredObject, Toleration, View
 from policies.pods.quantity import QuantityText
 

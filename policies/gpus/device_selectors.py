@@ -33,6 +33,9 @@ MAX_LOOP_LENGTH = 256
 MAX_KEPT = 256
 """Expressions that are kept compiled, and evaluated for each catalogue. A long one takes some 70 KB."""
 
+MAX_SELECTOR_TEXT, MAX_EVALUATIONS = 1024, 1600
+"""Characters of the different selectors of one review, and their number times the kinds of devices."""
+
 _MACROS = frozenset({"all", "bind", "exists", "exists_one", "filter", "map"})
 _FUNCTIONS = _MACROS | {"compareTo", "contains", "endsWith", "has", "hasValue", "in", "isGreaterThan"}
 _FUNCTIONS |= {"isLessThan", "lowerAscii", "matches", "orValue", "quantity", "semver", "size", "startsWith"}
@@ -304,3 +307,22 @@ def _environment() -> "cel.Env":
             function("compareTo", types.INT, two, _compare),
         ],
     )
+
+
+class SelectorBounds:
+    """The selectors that one review evaluates: tenants write them, and a pod may name hundreds of claims.
+
+    It decides without the others, so they leave every kind of device possible.
+    """
+
+    def __init__(self, kinds: DeviceKinds) -> None:
+        self._number = len(kinds.kinds)
+        self._included = frozenset[str]()
+
+    def include(self, expressions: Iterable[str]) -> bool:
+        """Include the selectors of one claim. False, and none of them, if they exceed the bounds with those before."""
+        every = self._included.union(expressions)
+        if sum(map(len, every)) > MAX_SELECTOR_TEXT or len(every) * self._number > MAX_EVALUATIONS:
+            return False
+        self._included = every
+        return True

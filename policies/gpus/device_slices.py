@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import partial
 from math import ceil
 from sys import intern
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -115,11 +116,19 @@ class DeviceShape(msgspec.Struct, frozen=True, cache_hash=True):
     is_shared: bool
 
 
+class LayoutDevice(NamedTuple):
+    """node: where the device says so, else ""."""
+
+    name: str
+    shape: DeviceShape
+    node: str
+
+
 class SliceLayout(msgspec.Struct, frozen=True, cache_hash=True):
-    """The devices of a slice: name, shape, and the node where the device says so. Equal slices of nodes share it."""
+    """The devices of a slice. Equal slices of nodes share it."""
 
     driver: str
-    devices: tuple[tuple[str, DeviceShape, str], ...] = ()
+    devices: tuple[LayoutDevice, ...] = ()
     counters: tuple[tuple[str, Counters], ...] = ()
 
 
@@ -152,7 +161,10 @@ class SliceReader:
         spec = _SLICE(document).spec
         layout = SliceLayout(
             spec.driver,
-            tuple((each.name, self._shape(spec.driver, each), each.node_name) for each in spec.devices or ()),
+            tuple(
+                LayoutDevice(each.name, self._shape(spec.driver, each), each.node_name)
+                for each in spec.devices or ()
+            ),
             tuple((each.name, _items(each)) for each in spec.shared_counters or ()),
         )
         if len(self._layouts) > MAX_SHAPES:

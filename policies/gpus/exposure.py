@@ -7,9 +7,12 @@ process only chooses among the devices of its container.
 import re
 from fnmatch import translate
 
+import msgspec
+
 from policies.gpus.vendor import HIDING
 from policies.gpus.vendors import VENDORS, from_all_vendors
 from policies.pods.names import cleaned_path
+from policies.pods.pod import EnvVar, View
 
 VISIBLE_DEVICES = from_all_vendors(lambda vendor: vendor.visible_devices)
 _HIDING = {variable: vendor.hiding for vendor in VENDORS for variable in vendor.visible_devices}
@@ -76,14 +79,7 @@ DEVICE_ANNOTATIONS = (
 nvidia.cdi.k8s.io), the device injectors of containerd/nri (both names) and GKE (container-engine-accelerators), CRI-O.
 """
 
-DEVICE_KEYS = (
-    "*cdi.k8s.io*",
-    "*devices.nri.io*",
-    "*devices.noderesource.dev*",
-    "devices.crio.io*",
-    "devices.gke.io*",
-    "io.kubernetes.cri-o.Devices*",
-)
+DEVICE_KEYS = (f"*{CDI}*", *(f"{each}*" for each in DEVICE_ANNOTATIONS))
 """Globs over keys that match all of these annotations, and some others."""
 
 _OTHER_ROOT = re.compile(OTHER_ROOT)
@@ -138,3 +134,35 @@ def names_devices(annotation: str) -> bool:
     """Whether a pod requests devices of its node by this annotation."""
     prefix = annotation.partition("/")[0]
     return prefix in DEVICE_ANNOTATIONS or prefix.endswith(f".{CDI}")
+
+
+class _Key(View, frozen=True):
+    name: str = ""
+    key: str = ""
+
+
+class _Field(View, frozen=True):
+    field_path: str = ""
+
+
+class Source(View, frozen=True):
+    """A key of a ConfigMap, a field of the pod, or another source, which is not read."""
+
+    config_map_key_ref: _Key | None = None
+    field_ref: _Field | None = None
+
+    def is_annotation(self, key: str) -> bool:
+        return self.field_ref is not None and self.field_ref.field_path == f"metadata.annotations['{key}']"
+
+
+_decode = msgspec.json.Decoder(Source).decode
+
+
+def source_of(variable: EnvVar) -> Source | None:
+    """Return the source of the value; None if the pod has the value."""
+    if not isinstance(variable.value_from, msgspec.Raw) or bytes(variable.value_from) == b"null":
+        return None
+    try:
+        return _decode(variable.value_from)
+    except msgspec.ValidationError:  # the API server rejects it
+        return Source()

@@ -20,22 +20,20 @@ from policies.finding import (
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import path_parts
-from policies.pods.limit_ranger import (
+from policies.pods.limit_ranges import (
+    CONTAINER,
     KINDS,
     POD_LEVEL,
+    RATIO,
     Default,
+    LimitRange,
+    LimitRangeItem,
+    NamespaceLimits,
     Refusal,
     effective,
     given_amounts,
     refusals,
     requested_amounts,
-)
-from policies.pods.limit_ranges import (
-    CONTAINER,
-    RATIO,
-    LimitRange,
-    LimitRangeItem,
-    NamespaceLimits,
     stated_defaults,
 )
 from policies.pods.patch import PodPatch, ResourceMap

@@ -1,23 +1,117 @@
-"""The devices of a cluster (DRA): what is allocated, what keeps claims away, and why no device satisfies a request."""
+"""The devices of a cluster (DRA): what is allocated or free, what keeps claims away, and why no device satisfies a request.
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+Partitions of a card overlap, so they are not added up: a card has what its allocated partitions leave, if one of its other
+partitions still fits into its counters.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
 
 import msgspec
 
+from policies.gpus.cards import WHOLE, device_weight
 from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
 from policies.gpus.classes import GPUClasses
 from policies.gpus.device_kinds import DeviceKind, DeviceKinds
 from policies.gpus.device_pools import PoolName
 from policies.gpus.device_selectors import possible_kinds
-from policies.gpus.device_slices import DeviceTaint, PoolSlice, kinds_of_devices, newest_complete
-from policies.gpus.device_weight import device_weight
-from policies.gpus.free_cards import CardUse, cards_of_pool, counters_left, fits
+from policies.gpus.device_slices import (
+    CounterValue,
+    DeviceShape,
+    DeviceTaint,
+    LayoutDevice,
+    PoolSlice,
+    SliceLayout,
+    kinds_of_devices,
+    newest_complete,
+)
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import View
+from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.tolerations import tolerated
+
+CounterAmounts = Mapping[str, Mapping[str, int]]
+"""By the name of a card's counter set, its counters: amounts in nano units by name."""
+
+
+class CardUse(NamedTuple):
+    """A card of a node, in parts of it. Nothing can be allocated of what is neither allocated nor free: it is blocked.
+
+    kind: of its largest device. node: where the device says so, "" for the node of its pool.
+    """
+
+    node: str
+    kind: DeviceKind
+    allocated: Fraction
+    free: Fraction
+
+    @property
+    def blocked(self) -> Fraction:
+        return WHOLE - self.allocated - self.free
+
+
+def cards_of_pool(
+    layouts: Collection[SliceLayout],
+    kinds: Mapping[int, DeviceKind],
+    held: Mapping[str, Fraction],
+    unusable: Collection[str] = (),
+) -> Iterator[CardUse]:
+    """Yield the cards of a pool. layouts: those of the slices of its newest complete generation.
+
+    kinds: by `id` of a shape (`kinds_of_devices`); devices without a kind do not count as GPUs. held: what is allocated of a
+    device, in cards. unusable: devices with a taint that keeps claims away.
+    """
+    by_card = defaultdict[str, list[LayoutDevice]](list)
+    for device in (device for layout in layouts for device in layout.devices):
+        if id(device.shape) in kinds:
+            for card in [each for each, _ in device.shape.consumes] or [f"device {device.name}"]:
+                by_card[card].append(device)
+    left = counters_left(layouts, held)
+    for devices in by_card.values():
+        largest = max(devices, key=lambda each: kinds[id(each.shape)].parts)
+        # A device of several cards takes the same part of each.
+        parts = (held.get(each.name, Fraction(0)) / (len(each.shape.consumes) or 1) for each in devices)
+        allocated = min(sum(parts, Fraction(0)), WHOLE)
+        has_free = allocated < WHOLE and any(
+            each.name not in unusable and fits(each.shape, left, is_held=each.name in held)
+            for each in devices
+        )
+        free = WHOLE - allocated if has_free else Fraction(0)
+        yield CardUse(largest.node, kinds[id(largest.shape)], allocated, free)
+
+
+def counters_left(layouts: Collection[SliceLayout], held: Collection[str]) -> CounterAmounts:
+    """Return what the devices in `held` leave of the counters of a pool."""
+    left = defaultdict(
+        Counter, {name: _amounts(values) for each in layouts for name, values in each.counters}
+    )
+    for device in (device for layout in layouts for device in layout.devices):
+        for card, values in device.shape.consumes if device.name in held else ():
+            left[card].subtract(_amounts(values))
+    return left
+
+
+def fits(shape: DeviceShape, left: CounterAmounts, *, is_held: bool) -> bool:
+    """Whether a device, or another share of it, can still be allocated."""
+    # All shares of a device consume its counters once.
+    if is_held:
+        return shape.is_shared
+    needed = ((left.get(card, {}), _amounts(values)) for card, values in shape.consumes)
+    return all(
+        of_card.get(name, 0) >= amount for of_card, amounts in needed for name, amount in amounts.items()
+    )
+
+
+def _amounts(values: Iterable[tuple[str, CounterValue]]) -> Counter[str]:
+    """Return counters in nano units. One that cannot be read, which only a driver can write, is left out."""
+    amounts = Counter[str]()
+    for name, each in values:
+        with suppress(QuantityError):
+            amounts[name] = parse_quantity(each.value).nano
+    return amounts
 
 
 class DeviceTaintSelector(View, frozen=True):
@@ -53,6 +147,10 @@ class StoredPool(NamedTuple):
 
     slices: tuple[PoolSlice, ...]
     kinds: Mapping[int, DeviceKind]
+
+    @property
+    def devices(self) -> list[LayoutDevice]:
+        return [device for each in self.slices for device in each.layout.devices]
 
 
 class DeviceCounts(msgspec.Struct, frozen=True):
@@ -113,11 +211,10 @@ class StoredDevices:
                 results[each.driver, each.pool].append(each)
         held: dict[PoolName, dict[str, Fraction]] = {}
         for name in results.keys() & self._pools.keys():
-            slices, kinds = self._pools[name]
-            shapes = {device: shape for each in slices for device, shape, _ in each.layout.devices}
-            of_pool = held[name] = {}
+            pool, of_pool = self._pools[name], held.setdefault(name, {})
+            shapes = {device.name: device.shape for device in pool.devices}
             for each in results[name]:
-                kind = kinds.get(id(shapes.get(each.device)))
+                kind = pool.kinds.get(id(shapes.get(each.device)))
                 if kind is not None:
                     weight = device_weight(kind, gpu_classes, each.consumed_capacity or {})
                     of_pool[each.device] = of_pool.get(each.device, Fraction(0)) + weight
@@ -141,13 +238,12 @@ class StoredDevices:
     def _taints(self, pool: PoolName) -> dict[str, list[DeviceTaint]]:
         """Return the taints that keep claims from devices of a pool, by device."""
         taints = defaultdict[str, list[DeviceTaint]](list)
-        slices = self._pools[pool].slices
-        for name, taint in (tainted for each in slices for tainted in each.taints):
+        for name, taint in (tainted for each in self._pools[pool].slices for tainted in each.taints):
             taints[name].append(taint)
         for rule in self._rules:
-            for device, _, _ in (device for each in slices for device in each.layout.devices):
-                if rule.matches(pool, device):
-                    taints[device].append(rule.spec.taint)
+            for device in self._pools[pool].devices:
+                if rule.matches(pool, device.name):
+                    taints[device.name].append(rule.spec.taint)
         return taints
 
     def counts_for(self, request: DeviceRequest, of_class: Iterable[str]) -> DeviceCounts:
@@ -159,21 +255,19 @@ class StoredDevices:
             {id(kinds[index]) for index in possible_kinds(each, DeviceKinds(kinds))}
             for each in (of_class, request.expressions)
         )
-        numbers = {"of_class": 0, "selected": 0, "allocated": 0, "tainted": 0}
-        taints: dict[DeviceTaint, None] = {}
-        for name, (slices, of_shapes) in self._pools.items():
+        numbers, taints = Counter[str](), dict[DeviceTaint, None]()
+        for name, pool in self._pools.items():
             held = self._held.get(name, {})
-            left, taints_of = counters_left([each.layout for each in slices], held), self._taints(name)
-            for device, shape, _ in (device for each in slices for device in each.layout.devices):
-                kind = of_shapes.get(id(shape))
+            left, taints_of = counters_left([each.layout for each in pool.slices], held), self._taints(name)
+            for device in pool.devices:
+                kind = pool.kinds.get(id(device.shape))
                 numbers["of_class"] += id(kind) in in_class
                 if id(kind) not in in_class & selected:
                     continue
-                against = [
-                    each for each in taints_of.get(device, ()) if not tolerated(each, request.tolerations)
-                ]
+                of_device = taints_of.get(device.name, ())
+                against = [each for each in of_device if not tolerated(each, request.tolerations)]
                 numbers["selected"] += 1
-                if not fits(shape, left, is_held=device in held):
+                if not fits(device.shape, left, is_held=device.name in held):
                     numbers["allocated"] += 1
                 elif against:
                     numbers["tainted"] += 1

@@ -24,8 +24,7 @@ from policies.gpus.vendors import MIG_SLICE, from_all_vendors
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import without_pins
 from policies.placement.class_use import ClassUse, offers
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, NodeState
 from policies.placement.pinning import classes_of_label, pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -34,7 +33,7 @@ from policies.pods.pod import Pod
 EXCEEDS_NODE = Reason("ExceedsNode", "a pod requests more than any node has")
 OTHER_VENDOR = Reason("OtherVendor", "a pod requests GPUs of another vendor than those of its class")
 UNKNOWN_SLICE = Reason("UnknownSlice", "no class or node on which the pod can run has the MIG profile")
-NO_NODE = Reason("NoNode", "no node can take the pod now, and none can be created")
+NO_NODE = Reason("NoNode", "no node can take the pod now, and no autoscaler adds one")
 
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""

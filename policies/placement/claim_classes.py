@@ -5,15 +5,14 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from policies.finding import ContactEdit, Edit, Finding, either, together
+from policies.gpus.cards import classified_weights, mig_profiles
 from policies.gpus.claimed_devices import ClaimSpec, DeviceChoice, DeviceRequest, GPUNumber
 from policies.gpus.classes import GPUClasses
 from policies.gpus.device_classes import CELSelector, DeviceSelector
 from policies.gpus.device_kinds import NO_TAINTS, KindTaints
-from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_selectors import MAX_SELECTOR_TEXT, SelectorBounds, possible_kinds
 from policies.gpus.device_slices import kind_key
-from policies.gpus.device_weight import classified_weights, mig_profiles
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.gpus.selector_bounds import MAX_SELECTOR_TEXT, SelectorBounds
 from policies.placement.class_advice import ALLOWED_PATH, alternatives_in_words, listed
 from policies.placement.class_choice import CLASS_NOT_ALLOWED
 from policies.placement.class_use import class_matches

@@ -12,7 +12,13 @@ from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.nodes import ALWAYS_COMPARED, UNCONSTRAINED_POD, LabelRequirement, NodeFacts
+from policies.placement.nodes import (
+    ALWAYS_COMPARED,
+    UNCONSTRAINED_POD,
+    LabelRequirement,
+    NodeFacts,
+    takes_new_node,
+)
 from policies.pods.label_selector import meets
 from policies.pods.pod import Pod
 
@@ -60,9 +66,9 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def admits(pod: Pod, gpu_class: GPUClass) -> bool:
-    """Whether the pod's nodeSelector and affinity admit a new node of the class, which has all labels of it, and a new name."""
+    """Whether the pod's nodeSelector and affinity match a new node of the class, which has all of its labels."""
     terms = pod.required_terms
-    if terms and all(any(field.operator == "In" for field in term.match_fields or ()) for term in terms):
+    if not takes_new_node(pod):
         return False
     if sum(1 + len(term.match_expressions or ()) for term in terms) > ALWAYS_COMPARED:
         return True

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import msgspec
 
 from policies.gpus.vendors import from_all_vendors
-from policies.placement.named_nodes import NODE_NAME
+from policies.placement.nodes import NODE_NAME
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.pod import NodeSelectorTerm, Pod
 

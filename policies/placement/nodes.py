@@ -1,4 +1,4 @@
-"""Nodes of a cluster: existing nodes, and nodes that an autoscaler can create.
+"""Nodes of a cluster: their states, nodes by name and by labels, and nodes that an autoscaler can create.
 
 The caller builds NodeFacts and passes it with each pod. It has only the labels in `keys`. A pod's requirement on any other label
 counts as met.
@@ -8,14 +8,115 @@ from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import Labels, NamedNode
-from policies.placement.node_state import NodeState
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.pod import Pod, Toleration
+from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
+from policies.pods.tolerations import tolerated
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """Whether a node takes new pods, and which."""
+
+    is_schedulable: bool = True
+    """False: the node is cordoned."""
+    taints: tuple[Toleration, ...] = ()
+    """Taints that stay as long as the node exists; a taint has the fields of a toleration."""
+    resources: frozenset[str] = frozenset()
+    """Names of the extended resources that it has."""
+    amounts: tuple[tuple[str, int], ...] = ()
+    """How much it has of them. An amount that is left out is not known."""
+    is_usable: bool = True
+    """False: it takes pods only later, because it is not Ready, or has a taint that goes by itself."""
+    mounts_images: bool = False
+    """It is known to mount images as volumes (`policies.placement.image_volumes`)."""
+
+    def has(self, requested: Mapping[str, int]) -> bool:
+        """Whether it has these amounts, used or not."""
+        known = dict(self.amounts)
+        return all(
+            name in self.resources and known.get(name, amount) >= amount for name, amount in requested.items()
+        )
+
+    def untolerated_by(self, pod: Pod) -> list[Toleration]:
+        """Return its taints that the pod does not tolerate."""
+        return [taint for taint in self.taints if not tolerated(taint, pod.spec.tolerations)]
+
+
+Labels = tuple[tuple[str, str], ...]
+"""Key and value pairs, sorted."""
+
+NODE_NAME: Final = "metadata.name"
+"""The only field that `matchFields` allows for nodes (`pkg/apis/core/validation`, v1.37)."""
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+NodeReference = tuple[str, str]
+"""NODE_NAME and a node's name, or HOSTNAME and the value of that label."""
+
+
+class NamedNode(msgspec.Struct, frozen=True):
+    """A node with the labels of classes. `hostname` is empty if the node does not have that label."""
+
+    uid: str
+    name: str
+    hostname: str
+    labels: Labels
+    namespace: str = ""
+    state: NodeState | None = None
+    """None if only the metadata was read."""
+    other_labels: tuple[str, ...] = ()
+    """Labels not in `labels`, as `key=value`; only of nodes with extended resources whose state was read."""
+
+    @property
+    def references(self) -> frozenset[NodeReference]:
+        return frozenset({(NODE_NAME, self.name), *(((HOSTNAME, self.hostname),) if self.hostname else ())})
+
+
+class NodeIndex:
+    """The known nodes, with their labels reduced to `keys`. One thread may write while others read."""
+
+    def __init__(self, keys: frozenset[str], nodes: Iterable[NamedNode] = ()) -> None:
+        self.keys = keys
+        # Several nodes can have the same hostname label. Each change makes a new tuple, so readers need no lock.
+        self._nodes: dict[NodeReference, tuple[NamedNode, ...]] = {}
+        for node in nodes:
+            self.replace(None, node)
+
+    def find(self, reference: NodeReference) -> frozenset[Labels]:
+        """Return the label sets of the nodes with this name."""
+        return frozenset(node.labels for node in self._nodes.get(reference, ()))
+
+    def replace(self, before: NamedNode | None, after: NamedNode | None) -> None:
+        """Replace `before` (None: a new node) by `after` (None: the node is deleted)."""
+        old, new = (node.references if node else frozenset() for node in (before, after))
+        for reference in old | new:
+            known = self._nodes.get(reference, ())
+            nodes = tuple(node for node in known if before is None or node.uid != before.uid)
+            if after is not None and reference in new:
+                nodes = (*nodes, after)
+            if nodes:
+                self._nodes[reference] = nodes
+            else:
+                self._nodes.pop(reference, None)
+
+
+NO_NODES = NodeIndex(frozenset())
+"""For commands without a cluster, and before the first list of nodes."""
+
+
+def takes_new_node(pod: Pod) -> bool:
+    """Whether a node that does not exist yet can take the pod: it does not select nodes by their names alone."""
+    terms = pod.required_terms
+    return HOSTNAME not in pod.node_selector and not (terms and all(map(_names_nodes, terms)))
+
+
+def _names_nodes(term: NodeSelectorTerm) -> bool:
+    by_label = (each.operator == "In" for each in term.match_expressions or () if each.key == HOSTNAME)
+    return any(by_label) or any(each.operator == "In" for each in term.match_fields or ())
+
 
 UNCONSTRAINED_POD = Pod()
 """A pod that any node can take."""
@@ -47,8 +148,9 @@ class NodeOffer(msgspec.Struct, frozen=True):
     """Of all nodes that the pool creates."""
 
     def creates_node_for(self, pod: Pod) -> bool:
-        """Whether it is a pool whose taints the pod tolerates."""
-        return bool(self.pool) and not NodeState(taints=self.taints).untolerated_by(pod)
+        """Whether it is a pool whose taints the pod tolerates, and the pod names no existing nodes."""
+        tolerates = not NodeState(taints=self.taints).untolerated_by(pod)
+        return bool(self.pool) and tolerates and takes_new_node(pod)
 
     def values(self, key: str) -> frozenset[str] | None:
         """Return the possible values of the label: ABSENT if there is no such label, None for any value."""

@@ -1,13 +1,16 @@
-"""Edits that may help a pod: another class, one constraint less, a toleration, fewer GPUs."""
+"""Edits that may help a pod: another class, one constraint less, a toleration, fewer GPUs, one of several kinds of GPUs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Edits
+from policies.finding import Edit, Edits, Finding, warning
+from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClasses
-from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
+from policies.placement.availability import NO_NODE, Availability
 from policies.placement.class_advice import ANNOTATION_PATH
 from policies.placement.class_selection import REQUIRED_AFFINITY, without_pins
 from policies.placement.class_use import ClassUse, offers
@@ -90,3 +93,40 @@ def _without(pod: Pod, edit: Edit) -> Pod:
 def _has_it(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> bool:
     states = nodes.states_for(pod, requested)
     return states is None or any(state.has(requested) for state in states)
+
+
+ONLY_ONE = "request only one of them, or each in a pod of its own"
+_APART = frozenset({Measure.DEVICES, Measure.SHARES, Measure.SLICES})
+"""What a node offers its cards as: one of them, and of one vendor."""
+
+
+def seldom_together(
+    availability: Availability, requested: Iterable[GPUResource], mapping: ResourceMapping
+) -> Iterator[Finding]:
+    """Warn of an unpinned pod that requests several of them. Where the nodes are known, rule gpu-toleration knows better."""
+    if availability.knows_nodes or availability.pinned:
+        return
+    kinds = {
+        each.name: (domain(each.name), each.measure)
+        for each in requested
+        if each.measure in _APART
+        and not (each.name.startswith(IMPLICIT_DEVICE_CLASS) or mapping.misspelt(each.name))
+    }
+    if len(set(kinds.values())) > 1:
+        names = " and ".join(sorted(kinds))
+        yield warning(
+            reason=NO_NODE,
+            path="spec",
+            message=f"the pod stays pending unless a node has {names} together, which few have",
+            choices=tuple(only_one_of(availability.pod, kinds).values()),
+            remedy=ONLY_ONE,
+        )
+
+
+def only_one_of(pod: Pod, names: Collection[str]) -> dict[str, Edits]:
+    """Return, for each of the resources, the edits that remove the others."""
+    ordered = sorted(names)
+    return {
+        name: tuple(map(Edit, pod.amount_paths([each for each in ordered if each != name])))
+        for name in ordered
+    }

@@ -15,7 +15,7 @@ from policies.gpus.cards import domain
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.placement.named_nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.placement.nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_PARAMS
 from policies.pods.injected import injected_changes
 from policies.pods.label_selector import meets

@@ -52,19 +52,11 @@ def value_at(data: Any, parts: Parts) -> Any:
     return data
 
 
-def with_value(data: Any, parts: Parts, value: Any) -> Any:
-    """Return a copy of the data with the value in its place; what is not on the way there is shared."""
-    if not parts:
-        return value
-    copied = data.copy()
-    copied[parts[0]] = with_value(data[parts[0]], parts[1:], value) if parts[1:] else value
-    return copied
-
-
 def with_edit(data: Any, parts: Parts, value: Any) -> Any:
-    """Return a copy of the data with the value at the path. None removes the field, and optional parents that become empty.
+    """Return a copy of the data with the value at the path; what is not on the way there is shared.
 
-    Missing parents become maps, or a list to which the value is appended. A parent of another type is left as it is.
+    None removes the field, and optional parents that become empty. Missing parents become maps, or a list to which the value is
+    appended. A parent of another type is left as it is.
     """
     if not parts:
         return value

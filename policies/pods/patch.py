@@ -2,7 +2,7 @@
 
 A `PodPatch` records the smallest RFC 6902 operations. It creates missing parents and escapes keys (RFC 6901). Each rule sees the
 changes of the rules before it. A `PodPatch` only adds, so that the patch shows just what is new.
-`webhook.evaluation.gate` replaces.
+`webhook.evaluation.queue_gate` replaces.
 """
 
 from functools import cache

@@ -7,12 +7,13 @@ out is zero. The text of an amount is that of `str(Fraction)`: "3", "2/7". Peopl
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 import msgspec
 
+from policies.gpus.classes import GPUClasses
 from policies.pods.requests import combined
 
 Vector = dict[str, Fraction]
@@ -186,6 +187,31 @@ def unreadable(hard: Hard, at: str) -> Iterator[tuple[str, str]]:
             parse_amount(raw)
         except ValueError as error:
             yield f"{at}.{path}", str(error)
+
+
+def granted_together(limits_of_quotas: Collection[Vector], classes: GPUClasses) -> Vector:
+    """Return the sum of the limits of these quotas, for all GPUs and for each class and family that one of them limits.
+
+    If a quota has no limit for `gpus` or a family, its limits of the classes in it are added up instead.
+    """
+    limited = {key for hard in limits_of_quotas for key in hard if not key.startswith(RESOURCES)}
+    return {key: sum((_granted(key, hard, classes) for hard in limits_of_quotas), NOTHING) for key in limited}
+
+
+def _granted(key: str, hard: Vector, classes: GPUClasses) -> Fraction:
+    if key in hard:
+        return hard[key]
+    families = {each: _family(each, classes) for each in hard if each.startswith(CLASSES)}
+    parts = set(families.values())
+    if key != GPUS:
+        parts = {each for each, family in families.items() if family == key}
+    return sum((_granted(part, hard, classes) for part in parts), NOTHING)
+
+
+def _family(key: str, classes: GPUClasses) -> str:
+    """Return the dimension of the family of a class. A family, or an unknown class, is its own family."""
+    gpu_class = classes.get(key.removeprefix(CLASSES))
+    return f"{CLASSES}{gpu_class.family}" if gpu_class else key
 
 
 def _is_key(key: str) -> bool:

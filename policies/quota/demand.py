@@ -32,12 +32,12 @@ from policies.gpus.cards import (
     cards,
     container_amounts,
     is_limit,
+    weight_by_name,
 )
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.device_weight import weight_by_name
 from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.nodes import NO_NODES, NodeIndex
 from policies.placement.pinning import CandidateClasses, candidate_classes, candidates_for_resource
 from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity

@@ -1,13 +1,17 @@
 """Warnings about a workload whose pods do not all fit a quota: how many will start, and what to change."""
 
+from fractions import Fraction
 from functools import partial
+from math import floor
+from typing import NamedTuple
 
-from policies.finding import ContactEdit, Edit, Finding, Wait, either, in_words, warning
-from policies.pods.workload import Workload
-from policies.quota.amounts import NOTHING, format_amount, texts, unit
+from policies.finding import ContactEdit, Edit, Edits, Finding, Wait, either, in_words, together, warning
+from policies.gpus.resource_mapping import ResourceMapping
+from policies.placement.pinning import pinning
+from policies.pods.workload import Workload, WorkloadPods
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, texts, unit
 from policies.quota.demand import Catalogue
 from policies.quota.fit import FitFailure, FitResult
-from policies.quota.fit_fixes import Advice, fewer_pods, smaller_now, smaller_pod
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
@@ -16,10 +20,25 @@ from policies.quota.shortage import (
     QUOTA_EXCEEDED,
     ROOM_FOR_UPDATE,
     WAIT_UNTIL_FREE,
+    edits_to_request_part,
     room_for_update,
 )
-from policies.quota.shortage_facts import escalation, grants, largest_namespaces, missing_in_words
+from policies.quota.shortage_facts import (
+    amounts_in_words,
+    escalation,
+    grants,
+    largest_namespaces,
+    missing_in_words,
+)
 from policies.quota.spec import hard_field
+
+
+class Advice(NamedTuple):
+    """The field that a warning is about, and how to change it; in words where the edits do not say it."""
+
+    path: str
+    choices: tuple[Edits, ...] = ()
+    remedy: str = ""
 
 
 def fit_warning(
@@ -50,7 +69,7 @@ def fit_warning(
     raised = ((ContactEdit(kind, hard_field(fit.key), str(fit.needed)),),)
     misfit = partial(
         warning,
-        reason=QUOTA_CAN_NEVER_FIT if is_impossible else _FIT_REASONS[will_queue],
+        reason=QUOTA_CAN_NEVER_FIT if is_impossible else QUOTA_QUEUED if will_queue else QUOTA_EXCEEDED,
         path=fit.path,
         contact=contact,
     )
@@ -156,9 +175,6 @@ def _largest_namespaces(fit: FitResult) -> tuple[str, ...]:
     return (f"largest namespaces of {team_title(fit.team_state.team.name)}: {largest}",) if largest else ()
 
 
-_FIT_REASONS = {False: QUOTA_EXCEEDED, True: QUOTA_QUEUED}
-
-
 def _starting(fit: FitResult, workload: Workload, before: int | None) -> str:
     """Return which pods will start, and which wait in line. `before`: the pods before them in line, None without a line."""
     starting = f"{fit.starting} of {fit.pods} pods will start"
@@ -171,3 +187,79 @@ def _starting(fit: FitResult, workload: Workload, before: int | None) -> str:
     else:
         starting = "its pods will wait in line"
     return starting + (f", {how_many(before)} before them" if before else "") + deadline_note(workload)
+
+
+def smaller_pod(fit: FitResult, workload: Workload, ledger: QuotaLedger, catalogue: Catalogue) -> Advice:
+    """Return the advice for a pod that exceeds the whole quota: it must fit all limits of classes on which it could run.
+
+    All its pods fit then, or else one, where a field says how many and they need not run together. In words if several containers
+    request GPUs: which of them requests less is for its author to choose.
+    """
+    pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
+    fewer = _fewer_edit(fit, workload, now=False)
+    if pod is None:
+        return Advice(fewer.path, together(fewer)) if fewer else Advice(fit.path)
+    is_unpinned = fit.key.startswith(CLASSES) and pinning(pod.admitted, catalogue.classes) is None
+    limits = [
+        limit
+        for key, limit in ledger.maximum_hard.items()
+        if key == GPUS or (is_unpinned and key.startswith(CLASSES))
+    ]
+    of_one = fit.needed / fit.pods
+    part, pods = min([fit.hard, *limits]) / of_one, max(pod.count.gang or pod.count.running or 1, 1)
+    request_part = partial(_request_part, pod, catalogue.resource_mapping)
+    fix, number = request_part(part / pods), pod.count.number
+    if not fix and fewer:
+        return Advice(fewer.path, together(fewer))
+    if not fix and number and not pod.count.gang and (fix := request_part(part / number.each)):
+        fix, pods = (*fix, Edit(_MAXIMUM.get((workload.group, workload.kind), number.path), 1)), number.each
+    containers = {edit.path.partition(".resources.")[0] for edit in fix if ".resources." in edit.path}
+    at_most = {fit.key: Fraction(floor(part / pods * of_one))}
+    spread = f"request {amounts_in_words(at_most)} or fewer" if len(containers) > 1 else ""
+    one_pod = f" and {fix[-1].words}" if spread and ".resources." not in fix[-1].path else ""
+    return Advice(fit.path, together(*fix), spread + one_pod)
+
+
+def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
+    """Return the advice to set a number of pods. The fix is the number of pods that can start now.
+
+    If none can, the remedy is the number that fits an unused quota.
+    """
+    path = _MAXIMUM.get((workload.group, workload.kind), "") if workload.target else fit.path
+    if fit.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target:
+        return Advice(path)
+    if edit := _fewer_edit(fit, workload, now=True):
+        return Advice(edit.path, together(edit))
+    if edit := _fewer_edit(fit, workload, now=False):
+        return Advice(edit.path, together(edit), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
+    return Advice(path)
+
+
+def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tuple[Edits, ...]:
+    """Return the choice by which all of several pods fit beside the usage of others: each requests less. Empty without one."""
+    pod = next((each for each in workload.pods if each.path == fit.path), None)
+    is_known = fit.failure is FitFailure.TOO_LITTLE and fit.pods > 1 and len(fit.missing) == 1
+    if pod is None or not is_known:
+        return ()
+    return together(*_request_part(pod, catalogue.resource_mapping, fit.free_part))
+
+
+def _request_part(pods: WorkloadPods, mapping: ResourceMapping, part: Fraction) -> Edits:
+    """Return the edits of the object; empty where a part is requested in no field of it."""
+    edits = edits_to_request_part(pods.pod, mapping, part)
+    located = tuple(Edit(pods.located(each.path), each.value) for each in edits)
+    return located if all(each.path for each in located) else ()
+
+
+def _fewer_edit(fit: FitResult, workload: Workload, *, now: bool) -> Edit | None:
+    """Return the number of pods by which all fit, `now` or in an unused quota; an autoscaler has a field of its own for it."""
+    fewer = ((field, numbers[not now]) for field, numbers in fit.fewer.items() if numbers[not now])
+    field, number = next(fewer, ("", 0))
+    return Edit(_MAXIMUM.get((workload.group, workload.kind), field), number) if number else None
+
+
+_MAXIMUM = {
+    ("autoscaling", "HorizontalPodAutoscaler"): "spec.maxReplicas",
+    ("keda.sh", "ScaledObject"): "spec.maxReplicaCount",
+}
+"""The field with the maximum of pods, by kind of the autoscaler."""

@@ -1,16 +1,18 @@
-"""Whether the GPUs of a pod do work, by the measurements of exporters over a window.
+"""Whether the GPUs of a pod do work, by the measurements of exporters over a window, and holders of a quota in words.
 
 Exporters measure cards and MIG slices. So the activity of a pod that may share a card (time-slicing, a part of a card,
 `equivalents` of its class) is unknown. It is also unknown if the number of measured GPUs differs from what the pod holds.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import Enum
+from fractions import Fraction
 
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import GPUS, NOTHING, RESOURCES, Vector
+from policies.quota.amounts import GPUS, NOTHING, RESOURCES, Vector, format_amount, unit
+from policies.quota.ledger.quota_ledger import Holder
 
 _HOUR, _DAY = 3600, 86400
 
@@ -55,3 +57,28 @@ def idle_for(since: str, now: datetime) -> str:
     if seconds < _HOUR:
         return f"{seconds // 60} min"
     return f"{seconds // _HOUR} h" if seconds < 2 * _DAY else f"{seconds // _DAY} d"
+
+
+def idle_first(holders: Sequence[Holder]) -> list[Holder]:
+    """Return the idle holders, whom it costs nothing to stop, then the others, each the largest first."""
+    return sorted(largest_first(holders), key=lambda each: not each.idle_since)
+
+
+def largest_first(holders: Sequence[Holder]) -> list[Holder]:
+    return sorted(holders, key=lambda each: -Fraction(each.amount))
+
+
+def holder_title(holder: Holder, now: datetime) -> str:
+    """Return the name of a holder: `Job/train`, `Notebook/ana (idle for 6 h)`."""
+    return (
+        f"{holder.name} (idle for {idle_for(holder.idle_since, now)})" if holder.idle_since else holder.name
+    )
+
+
+def idle_holders(holders: Sequence[Holder], key: str, now: datetime) -> str:
+    """Return who is idle: `Notebook/ana holds 2 GPUs, idle for 6 h; Job/old holds 1 GPU, …`; "" if nobody is known to be."""
+    idle = ((holder, Fraction(holder.amount)) for holder in idle_first(holders) if holder.idle_since)
+    return "; ".join(
+        f"{holder.name} holds {format_amount(amount)} {unit(key, amount)}, idle for {idle_for(holder.idle_since, now)}"
+        for holder, amount in idle
+    )

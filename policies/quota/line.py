@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from policies.quota.amounts import NOTHING, Excess, Vector, exceeds, maximum, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, lift_id
-from policies.quota.queue_entries import InLine, QueueEntry, Standing, Waiter, entries_in_line
-from policies.quota.waiting import QueueOrder
+from policies.quota.queue_entries import InLine, QueueEntry, entries_in_line
+from policies.quota.waiting import QueueOrder, Standing, Waiter
 
 LIFTS_LIMIT = LIMIT // 2
 """Characters of what is held for pods that wait, so that creations have room beside them: some 4,500 pods of equal demand."""

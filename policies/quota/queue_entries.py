@@ -1,7 +1,6 @@
 """The pods of a namespace that wait for quota, and their places in line: single pods, and gangs as a whole."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from functools import cached_property
 
 import msgspec
@@ -11,29 +10,7 @@ from policies.quota.amounts import Vector, total
 from policies.quota.ledger.credits import Matching, match
 from policies.quota.ledger.keeps import kept_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.waiting import QueueSpec
-
-
-class Waiter(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
-
-    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `owner` is the owner of its credits, or "".
-    `beyond`: Kueue has admitted it, so it waits for no other pod, and by so much its namespace may exceed the GPUQuota.
-    `replaces`: it replaces an ended pod, so it goes first. `keeper` is the uid of the object that may keep quota for it, or "",
-    and `keep` the id of what that object keeps for it.
-    """
-
-    uid: str
-    demand: Vector
-    since: str
-    priority: int = 0
-    gang: str = ""
-    obstacle: "Standing | None" = None
-    owner: str = ""
-    replaces: bool = False
-    keeper: str = ""
-    keep: str = ""
-    beyond: Vector = {}
+from policies.quota.waiting import QueueSpec, Standing, Waiter
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -77,33 +54,6 @@ def line_up(
     if matching.ends:
         pods = tuple(replace(each, replaces=True) if each.uid in matching.ends else each for each in pods)
     return InLine(pods, gangs, queue, matching)
-
-
-class Standing(Enum):
-    """Why a pod waits, as the reason in the status of the GPUQuota."""
-
-    STARTING = "Starting"
-    """Quota is held for it, and its gate is being removed."""
-    NEXT = "Next"
-    """It starts when the quota has room."""
-    BEHIND = "Behind"
-    """Others are before it in line."""
-    INCOMPLETE = "Incomplete"
-    """Pods of its gang do not exist yet."""
-    UNREAD_GANG = "UnreadGang"
-    """How many pods its gang needs could not be read yet."""
-    OTHER_GATE = "OtherGate"
-    """It has a scheduling gate of somebody else, too."""
-    DENIED = "Denied"
-    """The removal of its gate was denied."""
-    TOO_LARGE = "TooLarge"
-    """It exceeds the whole quota."""
-    TOO_MANY = "TooMany"
-    """Its gang has more pods than can start together."""
-    ON_HOLD = "OnHold"
-    """`spec.queue.hold` of the GPUQuota is true."""
-    BUDGET_SPENT = "BudgetSpent"
-    """The budget of GPU-hours of something that it needs is spent. Others pass it."""
 
 
 class QueueEntry(msgspec.Struct, frozen=True, dict=True):

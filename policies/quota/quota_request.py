@@ -14,7 +14,7 @@ from policies.finding import Finding
 from policies.gpus.cards import container_amounts, is_shared
 from policies.gpus.claimed_devices import ResourceClaim
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
+from policies.placement.nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import maximum, positive_difference

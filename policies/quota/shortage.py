@@ -15,9 +15,10 @@ from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Wait, ei
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.placement.pinning import ClassPin
 from policies.pods.pod import Pod
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, total, unit
+from policies.pods.requests import combined
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, unit
 from policies.quota.demand import pod_demand
-from policies.quota.holders import holder_title, idle_first, idle_holders, largest_first
+from policies.quota.idleness import holder_title, idle_first, idle_holders, largest_first
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import team_title
@@ -149,8 +150,7 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
-        used = {shortfall.key: shortfall.used + shortfall.reserved for shortfall in shortfalls}
-        amounts = total([{key: amount} for key, amount in used.items() if amount])
+        amounts = {each.key: held for each in shortfalls if (held := each.used + each.reserved)}
         by_own = any(_held_by_own(request, ledger, shortfall) for shortfall in shortfalls)
         return (
             Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
@@ -165,11 +165,7 @@ def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Sh
 
 def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
     """Return what must be released: more than the request, if usage already exceeds the quota."""
-    missing: Vector = {}
-    for shortfall in shortfalls:
-        beyond = shortfall.used + shortfall.reserved + shortfall.requested - shortfall.hard
-        missing[shortfall.key] = max(beyond, missing.get(shortfall.key, beyond))
-    return missing
+    return combined(({each.key: _needed(each) - each.hard} for each in shortfalls), max)
 
 
 def _own_pods(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
@@ -223,8 +219,7 @@ def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[ContactEdit]:
     """Yield what the quotas must grant for the request to fit beside all that is used."""
     for shortfall in shortfalls:
         kind = "ClusterGPUQuota" if shortfall.team else "GPUQuota"
-        needed = shortfall.used + shortfall.reserved + shortfall.requested
-        yield ContactEdit(kind, hard_field(shortfall.key), str(needed))
+        yield ContactEdit(kind, hard_field(shortfall.key), str(_needed(shortfall)))
 
 
 _LARGEST = "; largest: "
@@ -236,6 +231,10 @@ def _largest_namespace(ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> 
     of_team = (shortfall.key for shortfall in shortfalls if shortfall.team and not shortfall.can_never_fit)
     largest = (largest_namespaces(ledger.team_state, key, 1) for key in of_team if ledger.team_state)
     return next(filter(None, largest), "")
+
+
+def _needed(shortfall: Shortfall) -> Fraction:
+    return shortfall.used + shortfall.reserved + shortfall.requested
 
 
 def _left(shortfall: Shortfall) -> Fraction:
@@ -302,7 +301,7 @@ def _remedies(
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
         if names_largest:
-            largest = _at_most(request, _least(too_large, lambda each: each.maximum_hard), too_large)
+            largest = _at_most(request, lambda each: each.maximum_hard, too_large)
             is_full = any(_left(each) < min(each.maximum_hard, each.requested) for each in shortfalls)
             yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
         return
@@ -314,7 +313,7 @@ def _remedies(
             yield f"set replicas: {replicas} (its own pods hold the quota)"
         return
     if names_largest:
-        yield from _at_most(request, _least(shortfalls, _left), shortfalls)
+        yield from _at_most(request, _left, shortfalls)
     own = _own_pods(request, ledger, shortfalls)
     if not (own and _never_end(request)):
         yield f"wait until {_who_must_release_what(request, shortfalls, now, holders, own)}"
@@ -380,16 +379,12 @@ def _covering(holders: Sequence[Holder], missing: Fraction, now: datetime) -> li
     return []
 
 
-def _least(shortfalls: Iterable[Shortfall], amount: Callable[[Shortfall], Fraction]) -> Vector:
-    """Return the minimum of each dimension, because GPUQuota and team may both be exceeded."""
-    least: Vector = {}
-    for shortfall in shortfalls:
-        least[shortfall.key] = min(amount(shortfall), least.get(shortfall.key, amount(shortfall)))
-    return least
-
-
-def _at_most(request: QuotaRequest, available: Vector, shortfalls: Sequence[Shortfall]) -> Iterator[str]:
+def _at_most(
+    request: QuotaRequest, amount: Callable[[Shortfall], Fraction], shortfalls: Sequence[Shortfall]
+) -> Iterator[str]:
     """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
+    # GPUQuota and team may both be exceeded.
+    available = combined(({each.key: amount(each)} for each in shortfalls), min)
     part = min(available[shortfall.key] / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
     fix = edits_to_request_part(request.pod, mapping, part) if request.pod else ()

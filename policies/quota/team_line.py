@@ -25,7 +25,8 @@ from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import NAMESPACE_PARTS, TeamLedgers
 from policies.quota.line import LIFTS_LIMIT, Head, NamespaceLine, Turn
-from policies.quota.queue_entries import InLine, Standing
+from policies.quota.queue_entries import InLine
+from policies.quota.waiting import Standing
 
 
 class TeamTurn(msgspec.Struct, frozen=True):

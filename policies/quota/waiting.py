@@ -1,4 +1,4 @@
-"""Pods that wait in line for quota: the scheduling gate, the pods that never get it, and the queue of a GPUQuota.
+"""Pods that wait in line for quota: the scheduling gate, why each waits, the pods that never get it, and the queue of a GPUQuota.
 
 A pod under the gate has no demand. The controller reserves its demand and then removes the gate (`policies.quota.line`).
 """
@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.pods.pod import Pod
+from policies.quota.amounts import Vector
 
 GATE = "gpu-admission.dev/quota"
 """The scheduling gate of a pod that waits. The webhook adds it to new pods, and only the controller removes it."""
@@ -47,6 +48,55 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     max_waiting: int = MAX_WAITING
     hold: bool = False
     prefer_replacements: bool = True
+
+
+class Standing(Enum):
+    """Why a pod waits, as the reason in the status of the GPUQuota."""
+
+    STARTING = "Starting"
+    """Quota is held for it, and its gate is being removed."""
+    NEXT = "Next"
+    """It starts when the quota has room."""
+    BEHIND = "Behind"
+    """Others are before it in line."""
+    INCOMPLETE = "Incomplete"
+    """Pods of its gang do not exist yet."""
+    UNREAD_GANG = "UnreadGang"
+    """How many pods its gang needs could not be read yet."""
+    OTHER_GATE = "OtherGate"
+    """It has a scheduling gate of somebody else, too."""
+    DENIED = "Denied"
+    """The removal of its gate was denied."""
+    TOO_LARGE = "TooLarge"
+    """It exceeds the whole quota."""
+    TOO_MANY = "TooMany"
+    """Its gang has more pods than can start together."""
+    ON_HOLD = "OnHold"
+    """`spec.queue.hold` of the GPUQuota is true."""
+    BUDGET_SPENT = "BudgetSpent"
+    """The budget of GPU-hours of something that it needs is spent. Others pass it."""
+
+
+class Waiter(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored pod under our gate. `demand` is what it will need, under every catalogue version of the ledger.
+
+    `since` is its creationTimestamp. `gang` is the key of its gang, or "". `owner` is the owner of its credits, or "".
+    `beyond`: Kueue has admitted it, so it waits for no other pod, and by so much its namespace may exceed the GPUQuota.
+    `replaces`: it replaces an ended pod, so it goes first. `keeper` is the uid of the object that may keep quota for it, or "",
+    and `keep` the id of what that object keeps for it.
+    """
+
+    uid: str
+    demand: Vector
+    since: str
+    priority: int = 0
+    gang: str = ""
+    obstacle: Standing | None = None
+    owner: str = ""
+    replaces: bool = False
+    keeper: str = ""
+    keep: str = ""
+    beyond: Vector = {}
 
 
 def creation_timestamp(at: int) -> str:

@@ -43,10 +43,9 @@ from policies.placement.class_choice import (
     UNKNOWN_CLASS,
     without_default,
 )
-from policies.placement.class_memory import model_too_large
-from policies.placement.class_nodes import class_without_nodes
 from policies.placement.class_selection import ClassSelection
 from policies.placement.class_use import ANY, ClassUse, class_matches
+from policies.placement.class_warnings import class_without_nodes, model_too_large
 from policies.placement.given_tolerations import GPU_TOLERATION, TolerationLists, given_tolerations
 from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys

@@ -32,7 +32,6 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
 from policies.pods.tolerations import overlaps
-from policies.pods.variables import source_of
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from policies.rules import gpu_toleration
 
@@ -205,7 +204,7 @@ def variables(pod: Pod, place: ContainerPlace, served: str | None, context: Cont
 def _shown(
     path: str, pod: Pod, place: ContainerPlace, variable: EnvVar, context: Context, *, has_gpus: bool
 ) -> Iterator[Finding]:
-    name, source, value = place.container.name, source_of(variable), variable.value
+    name, source, value = place.container.name, exposure.source_of(variable), variable.value
     key = source.config_map_key_ref if source else None
     data = context.config_maps.get(key.name) if key else None
     if key and data is not None:

@@ -39,14 +39,20 @@ from policies.quota.fit_findings import fit_warning
 from policies.quota.ledger.decide import VerdictReason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.line_findings import (
+    LEDGER_FULL,
+    LEDGER_UNREADABLE,
+    NOT_STORED,
     OTHERS_WAIT,
     QUEUE_FULL,
+    QUOTA_NOT_COUNTED,
     QUOTA_QUEUED,
+    QUOTA_RECALCULATING,
     UNWANTED_GATE,
     in_line,
     line_advice,
     of_group,
     queued,
+    undecided,
     why_not_queued,
 )
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
@@ -58,14 +64,6 @@ from policies.quota.shortage import (
     helps_always,
 )
 from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
-from policies.quota.undecided import (
-    LEDGER_FULL,
-    LEDGER_UNREADABLE,
-    NOT_STORED,
-    QUOTA_NOT_COUNTED,
-    QUOTA_RECALCULATING,
-    undecided,
-)
 from policies.quota.waiting import QUEUE_NAME, OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.gpu_class import class_pins, class_use, ways_of

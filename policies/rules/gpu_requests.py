@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together, truncate, warning
@@ -36,16 +37,26 @@ from policies.gpus.amount import (
 )
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import GPUClasses
-from policies.gpus.fraction_annotations import FRACTION_CONTAINER
-from policies.gpus.fraction_findings import FRACTION_BESIDE_GPUS, FRACTION_TOO_SMALL, fraction_findings
+from policies.gpus.fraction_annotations import (
+    FRACTION_BESIDE_GPUS,
+    FRACTION_CONTAINER,
+    FRACTION_TOO_SMALL,
+    fraction_findings,
+)
 from policies.gpus.limit_range_findings import GPUS_BY_DEFAULT, default_gpu_warnings
 from policies.gpus.mapping_spec import Measure
-from policies.gpus.resource_limits import ResourceLimits, limit_problems, unknown_names
-from policies.gpus.resource_mapping import GPUResource
+from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.placement.amount_limits import EXCEEDS_MAX_PER_CONTAINER, EXCEEDS_MAX_PER_POD, AmountLimits
-from policies.placement.availability import EXCEEDS_NODE, NO_NODE, OTHER_VENDOR, UNKNOWN_SLICE, Availability
-from policies.placement.kept_apart import seldom_together
+from policies.placement.availability import (
+    EXCEEDS_NODE,
+    NO_NODE,
+    OTHER_VENDOR,
+    UNKNOWN_SLICE,
+    Availability,
+    Complaint,
+)
+from policies.placement.other_ways import seldom_together
 from policies.placement.pinning import named_nodes
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
@@ -61,6 +72,10 @@ from policies.rules.parallelism import SEVERAL_SLICES
 
 REQUEST_NOT_LIMIT = Reason("RequestNotLimit", "a GPU request differs from its limit")
 MISSING_LIMIT = Reason("MissingLimit", "a GPU request has no limit")
+EXCEEDS_MAX_PER_CONTAINER = Reason(
+    "ExceedsMaxPerContainer", "a container requests more than maxPerContainer of the policy"
+)
+EXCEEDS_MAX_PER_POD = Reason("ExceedsMaxPerPod", "a pod requests more than maxPerPod of the policy")
 DAEMONSET_HOLDS_GPUS = Reason("DaemonSetHoldsGPUs", "a DaemonSet holds whole GPUs on every node")
 
 ID = "gpu-requests"
@@ -123,17 +138,66 @@ class GPURequestsOptions(RuleOptions, frozen=True):
         return ("maxPerContainer", self.max_per_container), ("maxPerPod", self.max_per_pod)
 
 
+class AmountLimits(msgspec.Struct, frozen=True):
+    """The limits of the policy, and what the nodes of the pod's classes have."""
+
+    availability: Availability
+    resource_mapping: ResourceMapping
+    options: GPURequestsOptions
+    may_replace: bool = True
+    """Whether another resource is offered for one that no node has. Not to a pod or DaemonSet that chose its nodes."""
+
+    def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
+        """Complain about a resource that the classes of the pod, or all nodes, lack."""
+        if self.resource_mapping.misspelt(resource.name):  # rule ineffective-fields says which name is meant
+            return None
+        availability, only_known = self.availability, self.options.known_profiles_only
+        return (
+            availability.other_vendor(resource)
+            or availability.unknown_slice(resource, known_profiles_only=only_known)
+            or availability.without_node(resource, self.resource_mapping, count if self.may_replace else 0)
+        )
+
+    def check_container(self, resource: GPUResource, count: int) -> Complaint | None:
+        """Complain if a container requests too many."""
+        limit = limit_of(self.options.max_per_container, resource, self.availability.pinned)
+        if not resource.measure.is_count or limit is None or count <= limit:
+            return None
+        message = f"must be at most {limit} per container by policy"
+        return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {SLOT}: {limit} or less", amount=limit)
+
+    def check_pod(self, resource: GPUResource, total: int, *, is_reported: bool) -> Iterator[Complaint]:
+        """Complain if the pod requests too many for a pod or a node. `is_reported`: `check_container` complained already."""
+        availability, limit = self.availability, self._max_per_pod(resource)
+        complaints = [
+            availability.too_many_slices(resource, total, self.options.gpus_per_node),
+            availability.too_many_cards(resource, total),
+        ]
+        if limit is not None and total > limit and not is_reported:
+            message, remedy = f"must be at most {limit} per pod by policy", f"request {SLOT}: {limit} or less"
+            complaints.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=limit))
+        if not is_reported and not any(complaints):
+            complaints.append(availability.more_than_any_machine(resource, total, self.options.gpus_per_node))
+        return filter(None, complaints)
+
+    def may_exceed(self, resource: GPUResource, total: int) -> bool:
+        """Whether `check_pod` may complain: cheap, and true of all slices."""
+        limits = (
+            self._max_per_pod(resource),
+            self.options.gpus_per_node,
+            self.availability.cards_per_node(resource),
+        )
+        is_above = any(limit is not None and total > limit for limit in limits)
+        return is_above or resource.measure is Measure.SLICES
+
+    def _max_per_pod(self, resource: GPUResource) -> int | None:
+        return limit_of(self.options.max_per_pod, resource, self.availability.pinned)
+
+
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
     availability = Availability(pod, context.classes, class_use(context), context.nodes)
-    limits = AmountLimits(
-        availability=availability,
-        resource_mapping=context.resource_mapping,
-        max_per_container=options.max_per_container,
-        max_per_pod=options.max_per_pod,
-        gpus_per_node=options.gpus_per_node,
-        known_profiles_only=options.known_profiles_only,
-        may_replace=not (context.made_by_daemonset or named_nodes(pod)),
-    )
+    may_replace = not (context.made_by_daemonset or named_nodes(pod))
+    limits = AmountLimits(availability, context.resource_mapping, options, may_replace)
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):

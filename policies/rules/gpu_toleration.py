@@ -24,12 +24,10 @@ from policies.placement.availability import NO_NODE
 from policies.placement.claim_classes import ClaimedClasses, requests_by_path
 from policies.placement.class_use import class_matches
 from policies.placement.given_tolerations import GPU_TOLERATION, given_tolerations
-from policies.placement.kept_apart import ONLY_ONE, only_one_of
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts
-from policies.placement.other_ways import constraints_in_the_way
+from policies.placement.nodes import NodeFacts, NodeState
+from policies.placement.other_ways import ONLY_ONE, constraints_in_the_way, only_one_of
 from policies.placement.pinning import pinning
-from policies.pods.limit_ranger import amounts_of_pod, effective, requested_amounts
+from policies.pods.limit_ranges import amounts_of_pod, effective, requested_amounts
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration

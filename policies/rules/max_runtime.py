@@ -1,7 +1,7 @@
 """End pods that run to completion after a time that is known before they start, so that none holds GPUs forever.
 
 Reads:   activeDeadlineSeconds, restartPolicy, ports and readinessProbe; annotation max-runtime; what makes the pod, and its own
-         deadline (`policies.pods.owner`).
+         deadline (`policies.pods.workload`).
 Adds:    `activeDeadlineSeconds` to a pod that runs to completion and has none: the annotation, else the deadline of the object
          that makes it, which is its author's wish and never cut, else `default`, else `max`, as a LimitRange does.
 Denies:  a deadline of the pod, its annotation or its owner above `max`; an annotation that is not a duration.
@@ -23,10 +23,9 @@ from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
 from policies.pods.duration import DURATION_MUST, duration_seconds, duration_text, meant_seconds
 from policies.pods.field_paths import annotation_path
-from policies.pods.owner import Owner
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
-from policies.pods.workload import Workload
+from policies.pods.workload import Owner, Workload
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
 from policies.rules.readiness_delay import gpu_places
 

@@ -24,12 +24,10 @@ from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import from_all_vendors
 from policies.pods.field_paths import path_parts, value_at
-from policies.pods.owner import Owner
 from policies.pods.pod import Container, ContainerPlace, Pod
-from policies.pods.process_fields import StatedProcesses, stated_processes
+from policies.pods.process_fields import StatedProcesses, served_gpus, stated_processes
 from policies.pods.quantity import Quantity
-from policies.pods.serve_config import served_gpus
-from policies.pods.workload import Workload, WorkloadPods
+from policies.pods.workload import Owner, Workload, WorkloadPods
 from policies.rule import Context, Rule, RuleOptions
 
 SEVERAL_SLICES = Reason(

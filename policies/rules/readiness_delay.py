@@ -132,12 +132,21 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     # A worker of a queue has no port, and its queue keeps the requests.
     if min_replicas == 0 and is_hpa and (load or any(container.ports for container in containers)):
         seconds = f", some {load} s" if load else ""
+        metrics = value_at(spec, ("metrics",))
+        types = [value_at(metric, ("type",)) for metric in metrics] if isinstance(metrics, list) else []
+        # validateMetrics in pkg/apis/autoscaling/validation, v1.37; without metrics the default is that of CPU.
+        can_be_zero = "Object" in types or "External" in types
+        rejected = (
+            "before 1.37 rejects 0 by default"
+            if can_be_zero
+            else "rejects 0 without a metric of type Object or External"
+        )
         yield warning(
             reason=SCALES_TO_ZERO,
             path="spec.minReplicas",
             value="0",
             message=f"the first request waits until a pod is placed and has loaded its model{seconds}, and a Service "
-            "keeps no requests; Kubernetes before 1.37 rejects 0 by default",
+            f"keeps no requests; Kubernetes {rejected}",
             choices=together(Edit("spec.minReplicas", 1)),
             remedy="set minReplicas: 1, or put a queue before the server",
         )

@@ -26,7 +26,7 @@ from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.gpu_use import Measuring
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.wiring import Options, make_manager
+from webhook.controller.wiring import make_manager
 
 ROOT = Path(__file__).parents[2]
 QUICK_LEASE = LeaseTimings(lease=5, renew=4, retry=1)
@@ -117,7 +117,10 @@ class Running:
             configuration or load_directory(None),
             self.leader,
             self.metrics,
-            Options(namespace="default", recount_seconds=300.0, write_usage=write_usage, measuring=measuring),
+            namespace="default",
+            recount_seconds=300.0,
+            write_usage=write_usage,
+            measuring=measuring,
             observed=ObservedLedgers(expiry=expiry, no_quota=0.2),
             clock=clock,
         )

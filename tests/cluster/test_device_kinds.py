@@ -17,7 +17,7 @@ from tests.controlplane import CLAIMS_API, ControlPlane, accepted
 from tests.lock_orders import no_circle
 from tests.resource_slices import DRIVER, H100, node_slices
 from webhook.cluster.objects import DEVICES
-from webhook.configuration.published_devices import PublishedDevices, decode
+from webhook.configuration.dynamic_resources import PublishedDevices, decode_devices
 
 SLICES = f"{CLAIMS_API}/resourceslices"
 CONFIG_MAP = f"/api/v1/namespaces/default/configmaps/{DEVICES}"
@@ -34,7 +34,7 @@ def counted(quotas: ControlPlane) -> Iterator[Counting]:
 
 
 def published(plane: ControlPlane) -> PublishedDevices:
-    return decode(msgspec.json.encode(plane.client().get(CONFIG_MAP)[1])).published
+    return decode_devices(msgspec.json.encode(plane.client().get(CONFIG_MAP)[1])).published
 
 
 def products(plane: ControlPlane) -> set[str | None]:

@@ -1,4 +1,4 @@
-"""What LimitRanges give and refuse: `policies.pods.limit_ranger` against a real API server.
+"""What LimitRanges give and refuse: `policies.pods.limit_ranges` against a real API server.
 
 tests/policies/pods/test_limit_ranger.py holds it against the plugin alone.
 """
@@ -12,8 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from policies.gpus.refused_limit_ranges import refused_amounts
-from policies.pods.limit_ranger import as_admitted, refusals
-from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, namespace_limits
+from policies.pods.limit_ranges import (
+    NamespaceLimits,
+    as_admitted,
+    decode_limit_range,
+    namespace_limits,
+    refusals,
+)
 from policies.pods.pod import Metadata
 from tests.builders import JSON, container, view
 from tests.cluster.controllers import eventually

@@ -34,8 +34,8 @@ from tests.deploy.manifests import (
 )
 from webhook.commands.controller import controller
 from webhook.commands.serve import serve
+from webhook.configuration.advice import without_added
 from webhook.configuration.loader import load_directory
-from webhook.configuration.registered_annotations import without_added
 from webhook.server.settings import ServerSettings
 
 pytestmark = pytest.mark.usefixtures("rendering")

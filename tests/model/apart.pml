@@ -107,7 +107,7 @@ inline join(kind) {
   fi
 }
 
-/* policies/quota/ledger/decide.py: _Batch._reserve_without_gate; policies/quota/ledger/marks.py: marked */
+/* policies/quota/ledger/decide.py: _Batch._reserve_without_gate; policies/quota/ledger/credits.py: marked */
 inline comes_apart(kind, mark) {
   find(mark);
   if

@@ -172,7 +172,7 @@ inline check(sum) {
 }
 
 /* webhook/controller/usage_counter.py: UsageCounter.follow */
-/* webhook/controller/usage_history.py: UsageHistory.forget */
+/* webhook/controller/namespace_sum.py: UsageHistory.forget */
 inline see(c) {
   assign(copy[c], ledger);
   fresh[c] = true;
@@ -245,7 +245,7 @@ end:
               fi;
               written(c); assign(copy[c], ledger) }
      /* webhook/controller/reconciler.py: QuotaReconciler._note */
-     /* webhook/quota/budget_notes.py: BudgetNotes.put */
+     /* webhook/quota/config_maps.py: BudgetNotes.put */
   :: d_step { exists && !quota && fresh[c] && stage[c] == IDLE ->
               stage[c] = HAS_NOTED;
               if

@@ -9,8 +9,7 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeOffer, node_facts
+from policies.placement.nodes import NO_NODES, NodeIndex, NodeOffer, node_facts
 from policies.pods.limit_ranges import decode_limit_range, namespace_limits
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
@@ -32,8 +31,7 @@ from tests.oracle.worlds import (
     draw_pod,
 )
 from tests.remedies.workloads import KINDS, draw_workload, pod_of
-from webhook.cluster.node_informer import state_reader
-from webhook.cluster.node_pools import OPEN
+from webhook.cluster.nodes import OPEN, state_reader
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, keys_to_know, load_objects
 from webhook.evaluation.decision_cache import DecisionCache

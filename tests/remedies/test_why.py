@@ -197,7 +197,8 @@ def wrong_once(case: Case, ways: list[tuple[Cause, Way]]) -> str:
     if any(each.contact_edits for _, each in ways):  # that takes its time
         for awaited in (Awaited.READY, Awaited.TAINT_GONE, Awaited.ROOM):
             cluster = come(cluster, awaited, document)
-    if denied := denials(cluster, document):
+    # A pod that exists may be one that would be denied now: what is awaited does not create it again.
+    if denied := denials(cluster, document) - denials(case.cluster, case.document):
         return f"is denied: {[*denied]}"
     answer = cluster.placed(document)
     if answer.code != 201:
@@ -231,7 +232,10 @@ def with_changed_nodes(cluster: Cluster, reason: Cause, asked: ContactEdit, docu
     if asked.path == "spec.unschedulable":
         return with_nodes(cluster, uncordoned)
     if asked.path == "status.allocatable":
-        return with_nodes(cluster, partial(offering, asked=requested(pod_of(document))))
+        pod = admitted(
+            cluster.situation, document, cluster.situation.evaluated(document, tries_choices=False)
+        )
+        return with_nodes(cluster, partial(offering, asked=requested(pod)))
     if asked.path.startswith("metadata.labels"):
         key = str(path_parts(asked.path)[-1])
         cluster = with_nodes(cluster, lambda node: labelled(node, key, name, reason.remedy))

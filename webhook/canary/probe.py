@@ -1,14 +1,19 @@
 """The canary sends two GPU pods to the API server as dry runs: a valid one, and an invalid one that our webhook must reject.
 
-The traces in the answers say which rules the policy of the namespace enforces. The result says what was not proved.
+The traces in the answers say which rules the policy of the namespace enforces. The result says what was not proved. The
+controller exports the last one as metrics.
 """
 
+import logging
 import secrets
-from collections.abc import Mapping
-from time import perf_counter
+from collections.abc import Iterator, Mapping
+from time import perf_counter, time
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.pods.annotations import CANARY, INJECTED
@@ -17,6 +22,8 @@ from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace, read_canary_tra
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt, api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+
+log = logging.getLogger("gpu_admission.canary")
 
 SECONDS = 20.0
 """Timeout of one request. The API server gives each of our webhooks 5 s; the rest is for other webhooks."""
@@ -124,7 +131,7 @@ def probe(api: ApiClient, namespace: str) -> CanaryResult:
     """Send both pods. A failure is a result, and never raised."""
     begun = perf_counter()
     try:
-        result = _Canary(api, namespace).run()
+        result = _Probe(api, namespace).run()
     except _Failed as failed:
         remedy = failed.remedy or REMEDIES[failed.reason].format(namespace=namespace)
         result = CanaryResult(reason=failed.reason, message=str(failed), remedy=remedy)
@@ -133,7 +140,7 @@ def probe(api: ApiClient, namespace: str) -> CanaryResult:
     return msgspec.structs.replace(result, seconds=perf_counter() - begun)
 
 
-class _Canary:
+class _Probe:
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
@@ -236,3 +243,59 @@ class _Canary:
         if CALL_FAILED in text:
             self._explain(attempt)
         raise _Failed("not-rejected", f"{MUTATING} did not reject half a GPU: {text or 'it was admitted'}")
+
+
+class Canary(Collector):
+    """Runs canaries, and exports the result of the last one as metrics."""
+
+    def __init__(self, api: ApiClient, namespace: str, registry: CollectorRegistry) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._logged = ""
+        self._last: CanaryResult | None = None
+        self._succeeded_at: float | None = None
+        self._failures = Counter(
+            "gpu_admission_canary_failures", "Failed canaries by reason.", ["reason"], registry=registry
+        )
+        for reason in REMEDIES:
+            self._failures.labels(reason)
+        registry.register(self)
+
+    def forget(self) -> None:
+        """Forget the last result: another process leads."""
+        self._last = self._succeeded_at = None
+
+    def send(self) -> None:
+        self._record(probe(self._api, self._namespace))
+
+    def _record(self, result: CanaryResult) -> None:
+        self._last = result
+        text = "ok" if result.ok else f"{result.reason}: {result.message}"
+        differs, self._logged = text != self._logged, text
+        if result.ok:
+            self._succeeded_at = time()
+            if differs:
+                log.info("canary: succeeded in %.3f s: %s", result.seconds, "; ".join(result.proved))
+        else:
+            self._failures.labels(result.reason).inc()
+            if differs:
+                log.error("canary: %s; %s", result.message, result.remedy)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        last, succeeded_at = self._last, self._succeeded_at
+        if last is None:
+            return
+        yield GaugeMetricFamily(
+            "gpu_admission_canary_success",
+            "1 if the last canary, a GPU pod sent as a dry run, went through both webhooks with all injections, else 0.",
+            value=float(last.ok),
+        )
+        yield GaugeMetricFamily(
+            "gpu_admission_canary_duration_seconds", "Duration of the last canary.", value=last.seconds
+        )
+        if succeeded_at is not None:
+            yield GaugeMetricFamily(
+                "gpu_admission_canary_last_success_timestamp_seconds",
+                "Time of the last canary that succeeded.",
+                value=succeeded_at,
+            )

@@ -52,7 +52,7 @@ def not_after_gauge(registry: CollectorRegistry) -> Gauge:
     """Return the gauge, which both `serve` and `controller` have."""
     return Gauge(
         "gpu_admission_certificate_not_after_timestamp_seconds",
-        "Expiry of the leaf that is served, of the authority that issued it, and of those of callers; 0: there is none.",
+        "Expiry of the leaf that is served, of the CA that issued it, and of those of callers; 0: there is none.",
         ["certificate"],
         registry=registry,
     )

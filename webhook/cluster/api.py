@@ -61,6 +61,13 @@ def api_path(prefix: str, *parts: str) -> str:
     return "/".join([prefix, *(quote(part, safe=":") for part in parts)])
 
 
+def object_path(api_version: str, namespace: str, plural: str, name: str) -> str:
+    """Return the path of an object by its apiVersion. The API server takes any text as that of an owner: `v1?watch=true&`."""
+    group, _, version = api_version.rpartition("/")
+    above = ("/apis", group, version) if group else ("/api", version)
+    return api_path(*above, "namespaces", namespace, plural, name)
+
+
 def decoded(decode: Callable[[bytes], T], document: bytes) -> T:
     """Decode the JSON, without the values that are nested too deeply. Raises the errors of `decode`."""
     try:

@@ -15,17 +15,16 @@ from msgspec.structs import replace
 
 from policies.gpus.cards import WHOLE, amounts, domain, is_limit, weight
 from policies.gpus.classes import GPUClass, GPUClasses, HostShare
-from policies.gpus.free_cards import CardUse
 from policies.gpus.resource_mapping import GPUResource
+from policies.gpus.stored_devices import CardUse
 from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
-from policies.placement.named_nodes import HOSTNAME, NamedNode
+from policies.placement.nodes import HOSTNAME, NamedNode
 from policies.placement.pinning import CandidateClasses, candidates_for_resource, classes_of_node
 from policies.pods.pod import Toleration
 from policies.pods.quantity import NANO, readable
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogue
-from webhook.cluster.node_informer import StoredNode, decode_node, node_reader
-from webhook.cluster.taints import hard_taints
+from webhook.cluster.nodes import StoredNode, decode_node, hard_taints, node_reader
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -162,20 +161,17 @@ def gpus_by_dimension(nodes: Iterable[GPUNode]) -> Vector:
 
 def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
     """Return by class the whole cores and GiB that the node with the least has for each of its cards."""
-    shares: dict[str, list[tuple[Fraction, Fraction]]] = defaultdict(list)
+    least: dict[str, tuple[Fraction, ...]] = {}
     stated: dict[str, HostShare] = {}
     for node in nodes:
         if node.stands_for is not None and node.stands_for.share is not None:
             stated[node.kind] = node.stands_for.share
         if node.room is not None and (gpus := node.cards(node.allocatable)):
-            cpu, memory = (node.room.get(name, NOTHING) for name in HOST)
-            shares[node.kind].append((cpu / gpus, memory / gpus / 2**30))
-    least = {
-        kind: (min(cpu for cpu, _ in shares_of_nodes), min(gib for _, gib in shares_of_nodes))
-        for kind, shares_of_nodes in shares.items()
-    }
+            share = tuple(node.room.get(name, NOTHING) / gpus for name in HOST)
+            least[node.kind] = tuple(map(min, share, least.get(node.kind, share)))
     return stated | {
-        kind: HostShare(cpu=int(cpu), memory=f"{int(gib)}Gi") for kind, (cpu, gib) in least.items()
+        kind: HostShare(cpu=int(cpu), memory=f"{int(memory / 2**30)}Gi")
+        for kind, (cpu, memory) in least.items()
     }
 
 

@@ -13,9 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
-
-from webhook.cluster.subscribers import Subscribers
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -24,6 +22,25 @@ CLUSTER = ""
 
 DELETED_SECONDS = 120.0
 """A deletion is remembered for this long: longer than any wait for the deleted object."""
+
+P = ParamSpec("P")
+
+
+class Subscribers(Generic[P]):
+    """Calls the subscribers one after another, in the order in which they subscribed. They must not block."""
+
+    def __init__(self, name: str, *subscribers: Callable[P, object]) -> None:
+        self._name, self._subscribers = name, list(subscribers)
+
+    def subscribe(self, subscriber: Callable[P, object]) -> None:
+        self._subscribers.append(subscriber)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        for subscriber in self._subscribers:
+            try:
+                subscriber(*args, **kwargs)
+            except Exception:  # a bug with one object must not hide the others, or stop other subscribers
+                log.exception("%s: a change was not taken in", self._name)
 
 
 class CachedObject(Protocol):

@@ -115,21 +115,21 @@ _IDENTIFIED = msgspec.json.Decoder(Identified)
 
 
 class Pauses:
-    """Jittered seconds between failures, each pause twice as long as the one before."""
+    """Jittered seconds between failures, each pause twice as long as the one before, from `least` up to `most`."""
 
-    def __init__(self, timings: WatchTimings) -> None:
-        self._timings = timings
+    def __init__(self, least: float, most: float) -> None:
+        self._least, self._most = least, most
         self._away = -inf
         self.reset()
 
     def reset(self) -> None:
-        self._following = self._timings.pause_least
+        self._following = self._least
 
     def unanswered(self) -> None:
         self._away = monotonic()
 
     def next(self) -> float:
-        longest = min(self._timings.pause_most, AWAY_SECONDS + (monotonic() - self._away) / 10)
+        longest = min(self._most, AWAY_SECONDS + (monotonic() - self._away) / 10)
         pause = min(self._following, longest)
         self._following = pause * 2
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
@@ -228,7 +228,7 @@ class Informer(MergedCollection[Item]):
 
     def run(self, stopping: threading.Event) -> None:
         """Follow the collection until `stopping`; the body of a thread."""
-        pauses = Pauses(self._timings)
+        pauses = Pauses(self._timings.pause_least, self._timings.pause_most)
         is_begun = False
         while not stopping.is_set():
             started = monotonic()
@@ -273,7 +273,7 @@ class Informer(MergedCollection[Item]):
         return not (started := self.whole_list_started) or monotonic() - started > self._timings.relist
 
     def _list(self, stopping: threading.Event, *, everything: bool) -> None:
-        pauses = Pauses(self._timings)
+        pauses = Pauses(self._timings.pause_least, self._timings.pause_most)
         while not stopping.is_set():
             try:
                 awaited = self._missed_and_awaited()

@@ -1,12 +1,13 @@
-"""Leader election by a Lease of coordination.k8s.io, as in client-go. One leader saves work; two at once do no harm.
+"""Leader election by a Lease of coordination.k8s.io, as in client-go, and whether anybody leads. Two leaders at once do no harm.
 
-Every candidate measures by its own monotonic clock how long the Lease has been unchanged. It takes the Lease after the duration
-that the Lease says, and writes by resourceVersion. Clocks of different machines are never compared.
+One leader saves work. Every candidate measures by its own monotonic clock how long the Lease has been unchanged. It takes the
+Lease after the duration that the Lease says, and writes by resourceVersion. Clocks of different machines are never compared.
 """
 
 import logging
 import random
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -14,13 +15,19 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.objects import ObjectMeta, PartialObject, timestamp
+from webhook.cluster.objects import CONTROLLER, ObjectMeta, PartialObject, timestamp
 
 log = logging.getLogger("gpu_admission.cluster")
 
 SLOW_CALLS = 3
 """Calls between two renewals, if one attempt fails: its read, then read and write of the next."""
 API = "/apis/coordination.k8s.io/v1"
+
+READ_SECONDS = 10.0
+READ_SECONDS_AWAY = 0.5
+"""Seconds between two reads while no controller is alive. Until a read shows one, pods that would wait in line are denied."""
+ALIVE_SECONDS = 60.0
+"""A Lease that was not renewed for this time has no leader: its duration is 5 s."""
 
 
 class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,3 +155,48 @@ class LeaderElector:
             self._api.put(self._path, body, timeout=self._timings.retry)
         except errors.ApiError as error:
             log.info("lease %s/%s was not released: %s", self._namespace, self._name, error)
+
+
+class Heartbeat:
+    """Reads the Lease at most every READ_SECONDS, or READ_SECONDS_AWAY while nobody leads. Thread-safe.
+
+    Only our own monotonic clock counts: it measures how long `renewTime` has been the same. A process that has just started
+    trusts the Lease until it has been the same for ALIVE_SECONDS.
+    """
+
+    def __init__(self, api: ApiClient, namespace: str, clock: Callable[[], float] = monotonic) -> None:
+        self._api, self._path = api, lease_path(namespace, CONTROLLER)
+        self._clock = clock
+        self._reading = threading.Lock()
+        self._read_at = float("-inf")
+        self._renewed, self._since = "", float("-inf")
+
+    def is_alive(self, seconds: float) -> bool:
+        """Whether a controller renewed its Lease within ALIVE_SECONDS. A read takes at most `seconds`."""
+        # One thread reads. The others use the last answer, or wait if that is too old.
+        if self._is_due and self._reading.acquire(timeout=0.0 if self._is_fresh else max(0.0, seconds)):
+            try:
+                if self._is_due:
+                    self._read(seconds)
+            finally:
+                self._reading.release()
+        return self._is_fresh
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self._clock() - self._since < ALIVE_SECONDS
+
+    @property
+    def _is_due(self) -> bool:
+        return self._clock() - self._read_at >= (READ_SECONDS if self._is_fresh else READ_SECONDS_AWAY)
+
+    def _read(self, seconds: float) -> None:
+        now = self._clock()
+        try:
+            renewed = decode_lease(self._api.get(self._path, timeout=seconds)).spec.renew_time
+        except (errors.ApiError, msgspec.MsgspecError):
+            return
+        finally:
+            self._read_at = now
+        if renewed and renewed != self._renewed:
+            self._renewed, self._since = renewed, now

@@ -1,22 +1,52 @@
-"""The labels of namespaces, by which policies select them.
+"""What reviews read of a namespace: its labels, by which policies select it, its LimitRanges and its PodDisruptionBudgets.
 
-They come from a watch. A pod may come right after its namespace (`kubectl apply` of both), so absence from the watch proves
-nothing: the namespace is read.
+Labels come from a watch. A pod may come right after its namespace (`kubectl apply` of both), so absence from the watch proves
+nothing: the namespace is read. LimitRanges are watched from the first review that needs them on, and budgets only read.
 """
 
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 import msgspec
 
+from policies.pods.label_selector import LabelSelector
+from policies.pods.limit_ranges import (
+    NO_LIMITS,
+    LimitRange,
+    NamespaceLimits,
+    decode_limit_range,
+    namespace_limits,
+)
 from policies.policy import Labels
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA, REVIEW_READ_SECONDS, ApiClient
+from webhook.cluster.api import (
+    METADATA,
+    READ_SECONDS,
+    REVIEW_READ_SECONDS,
+    ApiClient,
+    Page,
+    api_path,
+    decoded,
+)
 from webhook.cluster.collection import CLUSTER, update_by_key
 from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.objects import decode_metadata
 
 NAMESPACES = Resource("/api/v1", "namespaces", metadata_only=True)
+
+LIMIT_RANGES = Resource("/api/v1", "limitranges")
+LIMIT_RANGES_SECONDS = 1.0
+"""Longest read in a review, shorter than REVIEW_READ_SECONDS: without an answer, the rule only adds less."""
+
+MAX_BUDGETS = 50
+MAX_BUDGETS_BYTES = 1024 * 1024
+"""Of the PodDisruptionBudgets of a namespace: 20 KB of each, which usually has 2. A tenant can store 1.5 MB in one."""
+
+T = TypeVar("T")
 
 
 class NamespaceUnknown(Exception):  # noqa: N818 - no bug
@@ -71,3 +101,101 @@ class Namespaces:
         if not self.informer.synced:
             return None
         return {record.key: record.labels for record in self.informer.all()}
+
+
+class _LimitRangeList(msgspec.Struct, frozen=True):
+    items: tuple[LimitRange, ...] = ()
+
+
+_decode_list = msgspec.json.Decoder(_LimitRangeList).decode
+
+
+class LimitRanges:
+    """What LimitRanges say of each namespace, from an informer that runs from the first review that needs it until `stopping`.
+
+    Until it has listed everything, a review reads the LimitRanges of its own namespace.
+    """
+
+    def __init__(self, api: ApiClient, stopping: threading.Event) -> None:
+        self._api, self._stopping = api, stopping
+        self._by_namespace: dict[str, dict[str, LimitRange]] = {}
+        self._limits: dict[str, NamespaceLimits] = {}
+        self._informer = Informer(api, LIMIT_RANGES, decode_limit_range, self._changed)
+        self._starting = threading.Lock()
+        self._is_started = False
+
+    def limits_of(self, namespace: str, deadline: float) -> NamespaceLimits | None:
+        """Return what holds in the namespace; None if it cannot be read by `deadline`, a moment of `monotonic`."""
+        with self._starting:
+            if not self._is_started:
+                self._is_started = True
+                self._informer.start(self._stopping)
+        if self._informer.is_current:
+            return self._limits.get(namespace, NO_LIMITS)
+        seconds = min(deadline - monotonic(), LIMIT_RANGES_SECONDS)
+        return read_limits(self._api, namespace, seconds) if seconds > 0 else None
+
+    def _changed(self, before: LimitRange | None, after: LimitRange | None) -> None:
+        namespace = after.namespace if after is not None else before.namespace if before is not None else ""
+        limit_ranges = self._by_namespace.setdefault(namespace, {})
+        if before is not None:
+            limit_ranges.pop(before.uid, None)
+        if after is not None:
+            limit_ranges[after.uid] = after
+        if limit_ranges:
+            self._limits[namespace] = namespace_limits(limit_ranges.values())
+        else:
+            del self._by_namespace[namespace]
+            self._limits.pop(namespace, None)
+
+
+def read_limits(api: ApiClient, namespace: str, seconds: float) -> NamespaceLimits | None:
+    try:
+        return namespace_limits(_decode_list(api.get(LIMIT_RANGES.path(namespace), timeout=seconds)).items)
+    except (errors.ApiError, msgspec.MsgspecError):
+        return None
+
+
+class _Budget(msgspec.Struct, frozen=True):
+    selector: LabelSelector | None = None
+
+
+class _StoredBudget(msgspec.Struct, frozen=True):
+    spec: _Budget = _Budget()
+
+
+_BUDGETS = msgspec.json.Decoder(Page[_StoredBudget])
+
+
+def read_budgets(
+    api: ApiClient, namespace: str, seconds: float | None = None
+) -> tuple[LabelSelector, ...] | None:
+    """Return the selectors of the PodDisruptionBudgets; None if they are more than is read. Raises `errors.ApiError`."""
+    path = api_path("/apis/policy/v1", "namespaces", namespace, "poddisruptionbudgets")
+    items = bounded_items(api, path, _BUDGETS.decode, seconds or READ_SECONDS)
+    if items is None:
+        return None
+    return tuple(each.spec.selector for each in items if each.spec.selector is not None)
+
+
+def bounded_items(
+    api: ApiClient, path: str, decode: Callable[[bytes], Page[T]], seconds: float
+) -> list[T] | None:
+    """Return the objects of a collection; None if they are more than is read. Raises `errors.ApiError`."""
+    with api.stream(path, query={"limit": str(MAX_BUDGETS)}, read_seconds=seconds) as answer:
+        document = answer.read(MAX_BUDGETS_BYTES + 1)
+    if len(document) > MAX_BUDGETS_BYTES:
+        return None
+    try:
+        page = decoded(decode, document)
+    except msgspec.MsgspecError:
+        return None
+    return None if page.metadata.continue_token else page.items or []
+
+
+def budgets_by(api: ApiClient, namespace: str, deadline: float) -> tuple[LabelSelector, ...] | None:
+    """Return the same, None also if they cannot be read by a `monotonic` deadline."""
+    if (seconds := min(deadline - monotonic(), REVIEW_READ_SECONDS)) > 0:
+        with suppress(errors.ApiError):
+            return read_budgets(api, namespace, seconds)
+    return None

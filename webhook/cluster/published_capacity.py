@@ -14,9 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.classes import GPUClasses, HostShare
-from policies.placement.named_nodes import Labels
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
+from policies.placement.nodes import Labels, NodeFacts, NodeOffer, NodeState, node_facts
 from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration
 from policies.quota.amounts import NOTHING, parse_amount
@@ -30,8 +28,8 @@ from webhook.cluster.capacity import (
     published_keys,
     share_by_class,
 )
+from webhook.cluster.nodes import is_lasting
 from webhook.cluster.objects import decode_config_map
-from webhook.cluster.taints import is_lasting
 
 REFRESH_SECONDS = 60.0
 """What does not change is published again after this time, so that `observed` says whether a controller still counts."""

@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.rotation import RotationSettings
 from policies.pods.names import is_dns_subdomain
+from webhook.canary.probe import Canary
 from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access, own_namespace
@@ -34,13 +35,12 @@ from webhook.commands.output import FAILED, fail
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
-from webhook.controller.canary import Canary
 from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.document_status import write_statuses
 from webhook.controller.gpu_use import Measuring
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.wiring import Options, make_manager
+from webhook.controller.wiring import make_manager
 from webhook.prometheus.client import Prometheus
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
@@ -218,13 +218,17 @@ def controller(
         write = functools.partial(write_statuses, api, source, elector.is_leader)
         thread("document status", write, stopping).start()
 
-    options = Options(
+    make = functools.partial(
+        make_manager,
+        api=api,
+        elector=elector,
+        metrics=metrics,
         namespace=namespace,
         recount_seconds=recount_seconds,
         write_usage=audit.write if audit else None,
         measuring=measuring,
     )
-    manager = _reached(lambda: make_manager(api, source.configuration, elector, metrics, options), stopping)
+    manager = _reached(lambda: make(configuration=source.configuration), stopping)
     if manager is None:
         return
     try:

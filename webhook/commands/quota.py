@@ -15,7 +15,7 @@ from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, key_order, texts, unit
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
-from webhook.cluster.node_informer import readable_node_index
+from webhook.cluster.nodes import readable_node_index
 from webhook.cluster.objects import TRUE, InstallationNames
 from webhook.commands import options, quota_text
 from webhook.commands.options import ClusterChoice

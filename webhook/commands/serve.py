@@ -18,29 +18,26 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.cluster.disruption_budgets import budgets_by
 from webhook.cluster.events import EventQueue, EventWriter
-from webhook.cluster.limit_range_informer import LimitRanges
-from webhook.cluster.namespaces import Namespaces
+from webhook.cluster.leader import Heartbeat
+from webhook.cluster.namespaces import LimitRanges, Namespaces, budgets_by
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
+from webhook.configuration.advice import CALL_SECONDS, registered_conditions
 from webhook.configuration.cluster_source import read_schemas, source_of
 from webhook.configuration.loader import ConfigurationError, keys_to_know
-from webhook.configuration.registered_annotations import CALL_SECONDS, registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.evaluation.decision_cache import cache_in_force
 from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
-from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.config_maps import PublishedCatalogues
 from webhook.quota.enforcer import QuotaEnforcer
-from webhook.quota.heartbeat import Heartbeat
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.no_quota import READ_SECONDS, NoQuota
+from webhook.quota.no_quota import READ_SECONDS, NoQuota, TeamLookup
 from webhook.quota.store import MemoryStore
 from webhook.quota.team_documents import read_teams
-from webhook.quota.team_lookup import TeamLookup
 from webhook.server.dispatcher import Application
 from webhook.server.http import Request
 from webhook.server.server import run
@@ -48,10 +45,10 @@ from webhook.server.settings import CONNECTIONS, ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 from webhook.serving.audit import Recorder
 from webhook.serving.claim_watch import ClaimWatch, is_made_for_pod, may_name_claims, requested_by
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.denials import DenialReports
 from webhook.serving.dispatch import Admission
 from webhook.serving.endpoints import create_app, endpoint_of
+from webhook.serving.handler import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.node_watch import NodeWatch
 from webhook.serving.owner_deadlines import OwnerDeadlines

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
@@ -18,12 +19,13 @@ from typing import Any
 import msgspec
 
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
+from policies.printable import printable_lines
 from webhook.cluster import errors
 from webhook.cluster.access import own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, Resource
-from webhook.cluster.objects import Condition, PartialObject
+from webhook.cluster.objects import FALSE, TRUE, Condition, PartialObject, with_transition_time
 from webhook.configuration.documents import (
     API_VERSION,
     CLASS,
@@ -36,6 +38,7 @@ from webhook.configuration.documents import (
     with_pause,
     without_removed,
 )
+from webhook.configuration.dynamic_resources import read_cluster_devices
 from webhook.configuration.loader import (
     Configuration,
     ConfigurationError,
@@ -43,11 +46,12 @@ from webhook.configuration.loader import (
     load_objects,
     problems_of,
 )
-from webhook.configuration.published_devices import read_cluster_devices
 from webhook.configuration.schema_paths import Schemas, kind_problems, schemas_of
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.threads import thread
+
+log = logging.getLogger("gpu_admission.configuration")
 
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
 RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
@@ -62,7 +66,9 @@ FIRST_POLL_SECONDS = 0.05
 START_SECONDS = 10.0
 """After this time without a first list, the built-in documents are used: better than no answer."""
 
-log = logging.getLogger("gpu_admission.configuration")
+IN_FORCE, INVALID = "InForce", "Invalid"
+LONGEST_MESSAGE = 8000
+"""Characters of the message of a condition. Kubernetes allows 32768 in its own kinds."""
 
 
 class DocumentStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -309,3 +315,35 @@ class ClusterSource(ConfigurationSource):
         if not self._read.is_set() or self.state != before:
             self._read.set()
             self._changed(self.state)
+
+
+def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
+    in_force = {document.key: document for document in evaluated.documents}
+    for record in evaluated.records:
+        held = in_force.get(record.document.key)
+        status, reason, message = _verdict(record.document, held, evaluated)
+        message = printable_lines(message[:LONGEST_MESSAGE])  # problems quote the document
+        condition = Condition(IN_FORCE, status, reason, message, "", record.generation)
+        before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
+        conditions = (with_transition_time(condition, before, now),)
+        accepted = None if held is None else held.spec
+        yield (
+            record,
+            DocumentStatus(observed_generation=record.generation, accepted=accepted, conditions=conditions),
+        )
+
+
+def _verdict(
+    document: Document, held: Document | None, evaluated: EvaluatedDocuments
+) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition. `held` is the version in force."""
+    own = [problem for problem in evaluated.problems if problem.document == document.title]
+    if own:
+        stays = "the previous version stays in force" if held is not None else "it is not in force"
+        lines = [f"{problem.path}: {problem.message}" for problem in own]
+        heading = f"{stays}; {len(own)} problems:" if len(own) > 1 else f"{stays}:"
+        return FALSE, INVALID, "\n".join([heading, *lines])
+    if held is not None and held.spec == document.spec:
+        return TRUE, "Accepted", "admission decides by it"
+    blocking = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))
+    return FALSE, "HeldBack", f"valid, but the documents take effect together: correct {blocking}"

@@ -16,8 +16,8 @@ from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from policies.policy import end_of_pause
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import Document
+from webhook.configuration.dynamic_resources import ClusterDevicesWatch
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.configuration.published_devices import ClusterDevicesWatch
 from webhook.threads import thread
 
 POLL_SECONDS = 2.0

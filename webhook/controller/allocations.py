@@ -17,10 +17,6 @@ KindOf = Callable[[str, str, str], int | None]
 """Returns the index of the kind of a device by driver, pool and name; None for an unknown device."""
 
 
-def unknown_kind(_driver: str, _pool: str, _device: str) -> None:
-    """Return the kind of any device where no ResourceSlices are read."""
-
-
 def is_binding(before: CountedRecord | None, after: CountedRecord | None) -> bool:
     """Whether a pod is seen for the first time with a node and with claims that controllers made for it."""
     was, now = (isinstance(each, PodRecord) and each.is_bound_with_claims for each in (before, after))

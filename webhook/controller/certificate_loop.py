@@ -14,13 +14,14 @@ from webhook.certificates.objects import ChangeSignal, ClusterConfigurations, Cl
 from webhook.certificates.serving import AUTHORITY_LABEL, LEAF_LABEL, not_after_gauge
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import Pauses
 
 log = logging.getLogger("gpu_admission.certificates")
 
 PERIOD = 30.0
 """Seconds between reconciliations without a change."""
 RETRY = (0.5, 15.0)
-"""First and longest pause after a failure. Each pause is twice as long as the one before."""
+"""First and longest pause after a failure."""
 _now = partial(datetime.now, UTC)
 
 
@@ -39,7 +40,7 @@ class CertificateLoop:
         self._not_after = not_after_gauge(registry)
         self._phase = gauge(
             "gpu_admission_certificate_rotation_phase",
-            "Phase of the rotation of the authority: 0 none, 1 publishing, 2 propagating, 3 retiring.",
+            "Phase of the rotation of the CA: 0 none, 1 publishing, 2 propagating, 3 retiring.",
         )
         self._published = counter(
             "gpu_admission_certificate_bundles_published",
@@ -59,15 +60,14 @@ class CertificateLoop:
     def run(self, stopping: threading.Event) -> None:
         """Reconcile until `stopping`; the body of a thread."""
         self._changes.start(stopping)
-        retry = RETRY[0]
+        pauses = Pauses(*RETRY)
         while not stopping.is_set():
             if self._reconcile():
-                retry = RETRY[0]
+                pauses.reset()
                 self._changes.wait(self._pause())
             else:
                 # Do not wait for a change: the writes of the failed attempt are changes themselves.
-                stopping.wait(retry * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-                retry = min(retry * 2, RETRY[1])
+                stopping.wait(pauses.next())
 
     def _reconcile(self) -> bool:
         try:

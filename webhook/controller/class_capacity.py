@@ -6,7 +6,7 @@ beside it. No decision depends on them.
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector
-from policies.quota.granted import granted_together
+from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector, granted_together
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.capacity import GPUNode, gpus_by_dimension, with_cards
-from webhook.cluster.informer import STALE_SECONDS, Informer
+from webhook.cluster.informer import STALE_SECONDS
 from webhook.cluster.objects import CAPACITY, timestamp
 from webhook.cluster.published_capacity import (
     REFRESH_SECONDS,
@@ -31,13 +30,10 @@ from webhook.cluster.published_capacity import (
 )
 from webhook.configuration.cluster_source import RESOURCES as KINDS
 from webhook.configuration.documents import CLASS
-from webhook.configuration.loader import Configuration
 from webhook.controller.device_slices import DeviceSlices
-from webhook.controller.teams import TeamMembership
-from webhook.controller.usage_cache import UsageCache
+from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.usage_counter import UsageCounter
 from webhook.quota.counted_records import PodRecord
-from webhook.quota.documents import QuotaRecord
 
 CALL_SECONDS = 10.0
 
@@ -50,9 +46,7 @@ class CapacityWriter:
 
     api: ApiClient
     namespace: str
-    usage_cache: UsageCache
-    configuration: Callable[[], Configuration]
-    slices: DeviceSlices
+    informers: SharedInformers
     PERIOD_SECONDS = 10.0
     """Seconds between two counts. Each writes an object at most once. 2,000 nodes and 20,000 pods take some 0.1 s of CPU."""
 
@@ -76,13 +70,15 @@ class CapacityWriter:
 
         Nothing is written while a watch is silent, so that readers see how old the figures are.
         """
-        counter = self.usage_cache.own_counter
+        counter = self.informers.usage.own_counter
         if any(informer.age > STALE_SECONDS for informer in counter.informers.values()):
             return
-        classes = counted_classes(counter, self.slices)
+        classes = counted_classes(counter, self.informers.slices)
         path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY)
         self._write(path, classes, encode(PublishedCapacity(now, classes)), now)
-        for name in [document.name for document in self.configuration().documents if document.kind == CLASS]:
+        for name in [
+            document.name for document in self.informers.configuration().documents if document.kind == CLASS
+        ]:
             shown = _shown(classes.get(name, PublishedClass()))
             body = msgspec.json.encode({"status": {"capacity": {**shown, "observed": timestamp(now)}}})
             try:
@@ -138,17 +134,16 @@ def _gpu_nodes(
             yield from (found,) if found.has_gpus else ()
 
 
-def granted_and_allocatable(
-    usage_cache: UsageCache, teams: TeamMembership, quotas: Informer[QuotaRecord], slices: DeviceSlices
-) -> dict[str, tuple[Fraction, Fraction]]:
+def granted_and_allocatable(informers: SharedInformers) -> dict[str, tuple[Fraction, Fraction]]:
     """Return what ClusterGPUQuotas, and GPUQuotas outside teams, grant together, and what the nodes have of it.
 
     Nothing without a ClusterGPUQuota: namespaces alone may be granted more than there is. With 2,000 nodes and 2,000 quotas it
     takes some 0.1 s of CPU, at each scrape.
     """
-    records, counter = teams.all(), usage_cache.own_counter
-    outside = (each for each in quotas.all() if records and not teams.team_of(each.namespace))
+    teams, counter = informers.membership, informers.usage.own_counter
+    records = list(teams.records.values())
+    outside = (each for each in informers.quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
-    in_nodes = gpus_by_dimension(_gpu_nodes(counter, slices, {})) if granting else {}
+    in_nodes = gpus_by_dimension(_gpu_nodes(counter, informers.slices, {})) if granting else {}
     granted = granted_together(granting, counter.catalogue.classes)
     return {key: (amount, in_nodes.get(key, NOTHING)) for key, amount in granted.items()}

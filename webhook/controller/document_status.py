@@ -18,13 +18,14 @@ from webhook.cluster.api import JSON_PATCH, ApiClient
 from webhook.cluster.events import NORMAL, WARNING, EventRecord, EventWriter, Regarding
 from webhook.cluster.objects import CONTROLLER
 from webhook.configuration.cluster_source import (
+    INVALID,
     ClusterSource,
     DocumentStatus,
     EvaluatedDocuments,
     Record,
     path_of,
+    statuses,
 )
-from webhook.configuration.document_status import INVALID, statuses
 from webhook.configuration.documents import API_VERSION, PAUSE, is_pause
 
 LOOK_SECONDS = 0.5

@@ -17,19 +17,18 @@ from typing import Any
 import msgspec
 
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import NO_LIMITS
-from policies.pods.pod import Metadata, OwnerReference, Pod, View
+from policies.pods.limit_ranges import NO_LIMITS, as_admitted
+from policies.pods.pod import Metadata, Pod, View
 from policies.pods.workload import PodCount
 from policies.quota.waiting import KUEUE
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import ApiClient, object_path
 from webhook.cluster.events import Regarding
-from webhook.cluster.limit_range_informer import LONGEST_SECONDS, read_limits
+from webhook.cluster.namespaces import LIMIT_RANGES_SECONDS, read_limits
 from webhook.cluster.objects import OwnedObject, decode_owned
 from webhook.configuration.loader import Configuration
-from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds, plural
-from webhook.workloads.counts import is_staged
+from webhook.configuration.workload_kinds import WorkloadKind, plural
+from webhook.workloads.counts import stage_field
 from webhook.workloads.gang_sources import SCHEDULING, GangSource, may_lead_to_gang, starts_together
 from webhook.workloads.places import PodPlace, workload_pods
 
@@ -98,12 +97,8 @@ class Workload(msgspec.Struct, frozen=True):
         return [count for count, _ in self.pods]
 
     @property
-    def controller(self) -> OwnerReference | None:
-        return self.metadata.controller
-
-    @property
     def is_staged(self) -> bool:
-        return self.workload_kind is not None and is_staged(self.workload_kind, self.data)
+        return self.workload_kind is not None and bool(stage_field(self.workload_kind, self.data))
 
     @property
     def has_no_pods(self) -> bool:
@@ -144,7 +139,7 @@ class Gangs:
         staged: Callable[[Regarding], object] = lambda _: None,
     ) -> None:
         """`staged` is called with each object whose pods, several, start in stages, whenever it is read."""
-        self._api, self._configuration, self._staged = api, configuration, staged
+        self._api, self.configuration, self._staged = api, configuration, staged
         self._known: dict[str, dict[GangSource, _Known]] = {}
 
     def find(self, namespace: str, sources: Iterable[GangSource]) -> dict[GangSource, KnownGang]:
@@ -152,7 +147,7 @@ class Gangs:
 
         What was found of others is forgotten.
         """
-        before, kinds = self._known.pop(namespace, {}), self._configuration().workload_kinds
+        before, kinds = self._known.pop(namespace, {}), self.configuration().workload_kinds
         remembered: dict[GangSource, _Known] = {}
         gangs: dict[GangSource, KnownGang] = {}
         deadline, pods = monotonic() + READING_SECONDS, Counter(sources)
@@ -230,14 +225,14 @@ class Gangs:
         if owner is None:
             return None
         source = GangSource(owner.api_version, owner.kind, owner.name)
-        if not may_lead_to_gang(source, self._configuration().workload_kinds):
+        if not may_lead_to_gang(source, self.configuration().workload_kinds):
             return None
         running = [count.running for count in self.workload(namespace, source).counts]
         return None if None in running else sum(each or 0 for each in running)
 
     def _of_owner(self, namespace: str, source: GangSource) -> KnownGang | None:
         """Follow the controllers up: to the first object that is a gang, and to those that start all of their pods together."""
-        kinds = self._configuration().workload_kinds
+        kinds = self.configuration().workload_kinds
         gang, at = None, source
         for _ in range(MAX_OWNERS):
             workload = self.workload(namespace, at)
@@ -250,11 +245,9 @@ class Gangs:
                 return KnownGang(_key(msgspec.structs.replace(at, part=source.part)), 0)
             if workload.size > 1:
                 gang = KnownGang(_key(msgspec.structs.replace(at, part=source.part)), workload.size)
-            if workload.controller is None:
+            if (controller := workload.metadata.controller) is None:
                 break
-            at = GangSource(
-                workload.controller.api_version, workload.controller.kind, workload.controller.name
-            )
+            at = GangSource(controller.api_version, controller.kind, controller.name)
             above = kinds.get(at.type)
             may_be_larger = above is not None and above.starts_together
             if not (may_be_larger if gang else may_lead_to_gang(at, kinds)):
@@ -263,7 +256,7 @@ class Gangs:
 
     def workload(self, namespace: str, source: GangSource) -> Workload:
         """Return an object by its apiVersion, kind and name. Raises `errors.ApiError` and msgspec.MsgspecError."""
-        configuration = self._configuration()
+        configuration = self.configuration()
         kinds, mapping = configuration.workload_kinds, configuration.resource_mapping
         document = self._read(namespace, source.api_version, source.kind, source.name)
         data, places = workload_pods(kinds, source.group, source.kind, document)
@@ -271,8 +264,9 @@ class Gangs:
         return Workload(kinds.get(source.type), data, pods, decode_owned(document).metadata)
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
-        kinds = self._configuration().workload_kinds
-        return self._api.get(object_path(kinds, namespace, api_version, kind, name))
+        known = self.configuration().workload_kinds.get((api_version.rpartition("/")[0], kind))
+        path = object_path(api_version, namespace, known.plural if known else plural(kind), name)
+        return self._api.get(path)
 
 
 def _pods_with_gpus(
@@ -281,7 +275,7 @@ def _pods_with_gpus(
     """Return the pods of an object that request GPUs, as they are admitted, and how many there are of each."""
     pods = [(place.count, pod) for place, pod in places]
     if not all(mapping.pod_requests_gpus(pod) for _, pod in pods):  # a LimitRange may give GPUs to the others
-        limits = read_limits(api, namespace, LONGEST_SECONDS) or NO_LIMITS
+        limits = read_limits(api, namespace, LIMIT_RANGES_SECONDS) or NO_LIMITS
         pods = [(count, as_admitted(pod, limits)) for count, pod in pods]
     return [(count, pod) for count, pod in pods if mapping.pod_requests_gpus(pod)]
 
@@ -301,12 +295,3 @@ def _last(source: GangSource, known: _Known | None) -> KnownGang | None:
 
 def _key(source: GangSource) -> str:
     return f"{source.kind}/{source.name}/{source.part}".rstrip("/")
-
-
-def object_path(kinds: WorkloadKinds, namespace: str, api_version: str, kind: str, name: str) -> str:
-    """Return the path of an object by its apiVersion. The API server takes any text as that of an owner: `v1?watch=true&`."""
-    group, _, version = api_version.rpartition("/")
-    above, workload_kind = ("/apis", group, version) if group else ("/api", version), kinds.get((group, kind))
-    return api_path(
-        *above, "namespaces", namespace, workload_kind.plural if workload_kind else plural(kind), name
-    )

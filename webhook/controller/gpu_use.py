@@ -19,10 +19,10 @@ from prometheus_client.registry import Collector
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.idleness import Activity, activity, idle_for, measured_devices
 from policies.quota.shortage_facts import amounts_in_words
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import EventQueue, EventRecord, Regarding
 from webhook.cluster.informer import Informer
 from webhook.cluster.objects import timestamp
-from webhook.cluster.subscribers import Subscribers
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_cache import UsageCache
 from webhook.prometheus.client import Prometheus, PrometheusError

@@ -16,7 +16,6 @@ from policies.pods.pod import Pod
 from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.keeps import Room
 from webhook.cluster import errors
-from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import steps
 from webhook.controller.gangs import MAX_OWNERS, Gangs, Workload
 from webhook.workloads.counts import values
@@ -35,10 +34,8 @@ STATES = ("status.phase", "status.state.phase", "status.applicationState.state",
 class Keepers:
     """Thread-safe: what is remembered is replaced, never changed. `gpus_of` returns the GPUs of a pod."""
 
-    def __init__(
-        self, gangs: Gangs, configuration: Callable[[], Configuration], gpus_of: Callable[[Pod], Fraction]
-    ) -> None:
-        self._gangs, self._configuration, self._gpus_of = gangs, configuration, gpus_of
+    def __init__(self, gangs: Gangs, gpus_of: Callable[[Pod], Fraction]) -> None:
+        self._gangs, self._gpus_of = gangs, gpus_of
         self._known: dict[tuple[str, GangSource], tuple[Keeper | None, float]] = {}
 
     def of(self, namespace: str, reference: GangSource | None, deadline: float) -> Keeper | None:
@@ -90,10 +87,10 @@ class Keepers:
                     break
                 if _asked(workload) and (found is None or _keeps_instead(workload, found[1])):
                     found = at, workload
-                if (above := workload.controller) is None:
+                if (above := workload.metadata.controller) is None:
                     break
                 at = GangSource(above.api_version, above.kind, above.name, uid=above.uid)
-                if at.type not in {*self._configuration().workload_kinds, *LINKS}:
+                if at.type not in {*self._gangs.configuration().workload_kinds, *LINKS}:
                     break
         except (errors.ApiError, msgspec.MsgspecError) as error:
             if not isinstance(error, errors.NotFound):

@@ -9,8 +9,7 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.documents import QuotaRecord, has_another_spec
-from webhook.quota.ledger_objects import is_team_object, team_object_name
-from webhook.quota.ledger_records import LedgerRecord, ledgers_before
+from webhook.quota.ledger_objects import LedgerRecord, is_team_object, ledgers_before, team_object_name
 from webhook.quota.team_documents import TeamRecord
 
 log = logging.getLogger("gpu_admission.controller")

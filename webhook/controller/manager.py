@@ -3,9 +3,10 @@
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 
 from policies.quota.ledger.quota_ledger import COUNTED_SECONDS
 from policies.quota.quota_request import LedgerError
@@ -31,6 +32,10 @@ RETRY_SECONDS = (0.1, 10.0)
 that a killed API server left are seen."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one group for longer hangs: each call to the API server ends within some tens of seconds."""
+LOOK_SECONDS = 1.0
+ROUND_SHARE, FRESH_SHARE = 0.8, 0.1
+"""Parts of the period of `recount`. All namespaces are recounted within ROUND_SHARE. A list younger than FRESH_SHARE is not
+repeated. So no list gets older than the period."""
 
 Reconcile = Callable[[WorkItem], Mapping[str, Outcome]]
 """Reconciles the names of one group that are due, and returns the outcome of each (`team_reconciler.Outcome`)."""
@@ -81,6 +86,36 @@ class Manager:
     def is_ready_leader(self) -> bool:
         """Whether this process is the leader, and its informers are synced. Work that reads no informer asks only the elector."""
         return self._elector.is_leader() and not self.informers.unready()
+
+    def recount(self, period: float, stopping: threading.Event) -> None:
+        """List and count the namespaces with a ledger again, evenly spread over the period, while this process leads.
+
+        So an object that the watch missed is counted after a period at most.
+        """
+        queue: deque[str] = deque()
+        last = monotonic()
+        while not stopping.is_set():
+            current, waiting = self.namespaces_to_recount(), frozenset(queue)
+            queue.extend(name for name in current if name not in waiting)
+            delay = last + ROUND_SHARE * period / max(1, len(queue)) - monotonic()
+            if not queue or delay > 0:
+                stopping.wait(min(delay, LOOK_SECONDS) if queue else LOOK_SECONDS)
+                continue
+            last = monotonic()
+            namespace = queue.popleft()
+            if namespace not in current:
+                continue
+            queue.append(namespace)
+            try:
+                self.informers.usage.recount(
+                    namespace, since=last - FRESH_SHARE * period, nodes_since=last - ROUND_SHARE * period
+                )
+            except errors.ApiError as error:
+                log.warning("%s: not recounted: %s", namespace, error)
+                continue
+            if namespace in self.namespaces_to_recount():
+                self._metrics.recount_time.labels(namespace).set(time())
+                self.queue.add(namespace)
 
     def namespaces_to_recount(self) -> Collection[str]:
         """Return the namespaces with a ledger; none unless this process is the ready leader."""

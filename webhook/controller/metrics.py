@@ -1,6 +1,6 @@
 """Prometheus metrics of the controller. webhook/quota has the metrics of the quotas."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -85,131 +85,123 @@ class ControllerMetrics:
             each.remove(namespace)
 
 
-class PendingCollector(Collector):
-    """`gpus` returns by namespace the GPUs of pods that have held quota without a node for long. It is called at every scrape."""
+class Scraped(Collector):
+    """Metrics that are computed at every scrape."""
 
-    def __init__(self, gpus: Callable[[], Mapping[str, Fraction]]) -> None:
-        self._gpus = gpus
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        pending = GaugeMetricFamily(
-            "gpu_admission_pending_gpus",
-            "GPUs of pods that hold quota and have had no node for more than 10 minutes.",
-            labels=["namespace"],
-        )
-        for namespace, gpus in self._gpus().items():
-            pending.add_metric([namespace], float(gpus))
-        yield pending
-
-
-class TeamCollector(Collector):
-    """Limits and usage of teams. `teams` returns their ledgers by the name of the ClusterGPUQuota, at every scrape."""
-
-    def __init__(self, teams: Callable[[], Mapping[str, TeamLedgers]]) -> None:
-        self._teams = teams
+    def __init__(self, families: Callable[[], Iterator[GaugeMetricFamily]]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        by_dimension = partial(GaugeMetricFamily, labels=("team", "dimension"))
-        by_name = partial(GaugeMetricFamily, labels=("team",))
-        used = by_dimension(
-            "gpu_admission_team_used", "What stored pods and claims of the team's namespaces use."
+        return self._families()
+
+
+def gauges(
+    name: str, documentation: str, labels: Sequence[str], rows: Iterable[tuple[Any, ...]]
+) -> GaugeMetricFamily:
+    """Return a metric with a sample for each row, which has the values of the labels and then that of the gauge."""
+    family = GaugeMetricFamily(name, documentation, labels=labels)
+    for *values, amount in rows:
+        family.add_metric(values, float(amount))
+    return family
+
+
+def pending_gauges(gpus: Mapping[str, Fraction]) -> Iterator[GaugeMetricFamily]:
+    """`gpus`: by namespace, those of pods that have held quota without a node for long."""
+    yield gauges(
+        "gpu_admission_pending_gpus",
+        "GPUs of pods that hold quota and have had no node for more than 10 minutes.",
+        ["namespace"],
+        gpus.items(),
+    )
+
+
+def team_gauges(teams: Mapping[str, TeamLedgers]) -> Iterator[GaugeMetricFamily]:
+    """Limits and usage of teams. `teams`: their ledgers by the name of the ClusterGPUQuota."""
+    by_dimension = partial(GaugeMetricFamily, labels=("team", "dimension"))
+    used = by_dimension(
+        "gpu_admission_team_used", "What stored pods and claims of the team's namespaces use."
+    )
+    reserved = by_dimension(
+        "gpu_admission_team_reserved",
+        "What creations and changes in flight in the team's namespaces hold.",
+    )
+    hard = by_dimension("gpu_admission_team_hard", "What the ClusterGPUQuota grants.")
+    guaranteed = by_dimension(
+        "gpu_admission_team_guaranteed",
+        "What the ClusterGPUQuota guarantees to single namespaces, in sum.",
+    )
+    for team, ledgers in teams.items():
+        spec, each = ledgers.team, ledgers.ledgers.values()
+        amounts = (
+            (used, total(ledger.used or {} for ledger in each)),
+            (reserved, total(ledger.reserved for ledger in each)),
+            (guaranteed, total(spec.guaranteed.values())),
         )
-        reserved = by_dimension(
-            "gpu_admission_team_reserved",
-            "What creations and changes in flight in the team's namespaces hold.",
-        )
-        hard = by_dimension("gpu_admission_team_hard", "What the ClusterGPUQuota grants.")
-        guaranteed = by_dimension(
-            "gpu_admission_team_guaranteed",
-            "What the ClusterGPUQuota guarantees to single namespaces, in sum.",
-        )
-        namespaces = by_name("gpu_admission_team_namespaces", "Namespaces that are counted for the team.")
-        for team, ledgers in self._teams().items():
-            spec, each = ledgers.team, ledgers.ledgers.values()
-            amounts = (
-                (used, total(ledger.used or {} for ledger in each)),
-                (reserved, total(ledger.reserved for ledger in each)),
-                (guaranteed, total(spec.guaranteed.values())),
-            )
-            for family, vector in amounts:
-                for key in {*spec.hard, GPUS}:
-                    family.add_metric((team, key), float(vector.get(key, 0)))
-            for key, amount in spec.hard.items():
-                hard.add_metric((team, key), float(amount))
-            namespaces.add_metric((team,), len(each))
-        yield from (used, reserved, hard, guaranteed, namespaces)
+        for family, vector in amounts:
+            for key in {*spec.hard, GPUS}:
+                family.add_metric((team, key), float(vector.get(key, 0)))
+        for key, amount in spec.hard.items():
+            hard.add_metric((team, key), float(amount))
+    yield from (used, reserved, hard, guaranteed)
+    yield gauges(
+        "gpu_admission_team_namespaces",
+        "Namespaces that are counted for the team.",
+        ["team"],
+        ((team, len(ledgers.ledgers)) for team, ledgers in teams.items()),
+    )
 
 
-class GrantCollector(Collector):
-    """What quotas grant together, and what the nodes have, by dimension. `amounts` returns both at every scrape."""
-
-    def __init__(self, amounts: Callable[[], Mapping[str, tuple[Fraction, Fraction]]]) -> None:
-        self._amounts = amounts
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        granted = GaugeMetricFamily(
-            "gpu_admission_granted_gpus",
-            "What ClusterGPUQuotas, and GPUQuotas outside teams, grant together; none without a ClusterGPUQuota.",
-            labels=["dimension"],
-        )
-        nodes = GaugeMetricFamily(
-            "gpu_admission_node_gpus",
-            "Whole GPUs of the nodes, for each dimension of gpu_admission_granted_gpus.",
-            labels=["dimension"],
-        )
-        for key, (amount, in_nodes) in self._amounts().items():
-            granted.add_metric([key], float(amount))
-            nodes.add_metric([key], float(in_nodes))
-        yield from (granted, nodes)
+def grant_gauges(amounts: Mapping[str, tuple[Fraction, Fraction]]) -> Iterator[GaugeMetricFamily]:
+    """`amounts`: by dimension, what quotas grant together, and what the nodes have."""
+    yield gauges(
+        "gpu_admission_granted_gpus",
+        "What ClusterGPUQuotas, and GPUQuotas outside teams, grant together; none without a ClusterGPUQuota.",
+        ["dimension"],
+        ((key, granted) for key, (granted, _) in amounts.items()),
+    )
+    yield gauges(
+        "gpu_admission_node_gpus",
+        "Whole GPUs of the nodes, for each dimension of gpu_admission_granted_gpus.",
+        ["dimension"],
+        ((key, in_nodes) for key, (_, in_nodes) in amounts.items()),
+    )
 
 
-class DeviceKindsCollector(Collector):
-    """`inventory` returns the kinds of DRA devices, None before the ResourceSlices were listed. It is called at every scrape."""
-
-    def __init__(self, inventory: Callable[[], Inventory | None]) -> None:
-        self._inventory = inventory
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        inventory = self._inventory()
-        kinds = GaugeMetricFamily("gpu_admission_device_kinds", "Kinds of the DRA devices in ResourceSlices.")
-        left_out = GaugeMetricFamily(
-            "gpu_admission_device_names_left_out",
-            "1 for each attribute or capacity that kinds of DRA devices lack, because there are too many.",
-            labels=["name"],
-        )
-        if inventory is not None:
-            kinds.add_metric([], len(inventory.device_kinds.kinds))
-            for name in inventory.left_out:
-                left_out.add_metric([name], 1)
-        yield from (kinds, left_out)
+def device_kinds_gauges(inventory: Inventory | None) -> Iterator[GaugeMetricFamily]:
+    """`inventory`: the kinds of DRA devices, None before the ResourceSlices were listed."""
+    kinds = [(len(inventory.device_kinds.kinds),)] if inventory else []
+    yield gauges("gpu_admission_device_kinds", "Types of the DRA devices in ResourceSlices.", [], kinds)
+    yield gauges(
+        "gpu_admission_device_names_left_out",
+        "1 for each attribute or capacity that types of DRA devices lack, because there are too many.",
+        ["name"],
+        ((name, 1) for name in (inventory.left_out if inventory else ())),
+    )
 
 
-class WatchCollector(Collector):
-    """`informers` returns the informers by resource. They are read at every scrape."""
-
-    def __init__(self, informers: Callable[[], Mapping[str, Informer[Any]]]) -> None:
-        self._informers = informers
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        age = GaugeMetricFamily(
-            "gpu_admission_watch_age_seconds",
-            "Seconds since the last message of the watch; up to 80 are normal.",
-            labels=["resource"],
-        )
-        objects = GaugeMetricFamily(
-            "gpu_admission_watch_objects", "Objects in the informer's cache.", labels=["resource"]
-        )
-        failures = GaugeMetricFamily(
-            "gpu_admission_watch_failures", "Failed watches since the start.", labels=["resource"]
-        )
-        missed = GaugeMetricFamily(
-            "gpu_admission_watch_missed",
-            "Changes that a list showed and the watch had passed over, since the start.",
-            labels=["resource"],
-        )
-        for name, informer in self._informers().items():
-            age.add_metric([name], informer.age)
-            objects.add_metric([name], len(informer.all()))
-            failures.add_metric([name], informer.failures)
-            missed.add_metric([name], informer.missed)
-        yield from (age, objects, failures, missed)
+def watch_gauges(informers: Mapping[str, Informer[Any]]) -> Iterator[GaugeMetricFamily]:
+    """`informers`: by resource."""
+    yield gauges(
+        "gpu_admission_watch_age_seconds",
+        "Seconds since the last message of the watch; up to 80 are normal.",
+        ["resource"],
+        ((name, each.age) for name, each in informers.items()),
+    )
+    yield gauges(
+        "gpu_admission_watch_objects",
+        "Objects in the informer's cache.",
+        ["resource"],
+        ((name, len(each.all())) for name, each in informers.items()),
+    )
+    yield gauges(
+        "gpu_admission_watch_failures",
+        "Failed watches since the start.",
+        ["resource"],
+        ((name, each.failures) for name, each in informers.items()),
+    )
+    yield gauges(
+        "gpu_admission_watch_missed",
+        "Changes that a list showed and the watch had passed over, since the start.",
+        ["resource"],
+        ((name, each.missed) for name, each in informers.items()),
+    )

@@ -30,8 +30,7 @@ from policies.quota.quota_request import LedgerError
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.team_sizes import TeamSizes
-from webhook.controller.teams import TeamMembership
+from webhook.controller.teams import TeamMembership, TeamSizes
 from webhook.quota.cluster_store import CALL_SECONDS, ClusterStore
 from webhook.quota.ledger_objects import NO_LEDGER_OBJECT, VersionedTeamLedgers, team_name, team_object_name
 from webhook.quota.store import LedgerConflict, VersionedLedger

@@ -1,20 +1,144 @@
-"""The sum of one namespace in each dimension, with its largest holders, and a history where a quota has a budget."""
+"""The sum of one namespace in each dimension, with its largest holders, and a history where a quota has a budget.
 
+The history is what was held over time: the integral of `used`, added up at every change. It is a curve of points: a moment, and
+all that was held until then. So what was held between any two moments since its beginning is a difference. The ledger names the
+first moment, and the controller that counts knows the second one.
+
+It begins with a gap: the time from the last count in the ledger to the beginning, in which this process did not watch.
+"""
+
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from fractions import Fraction
 from heapq import nsmallest
+from time import monotonic, time
 
 import msgspec
+from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING, Vector, key_order
-from policies.quota.ledger.quota_ledger import Holder
-from webhook.controller.usage_history import UsageHistory
+from policies.quota.amounts import NOTHING, Vector, key_order, positive_difference, total
+from policies.quota.budget import PER_MS, Held, milliseconds
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
+
+MAX_POINTS = 4096
+"""Maximum of points of a curve: some 2 MB with four keys. Beyond it every second point is dropped. The average counts between two
+points."""
 
 HOLDERS_SHOWN = 5
 """Maximum of holders that the ledger names for one dimension: of idle ones, and of others."""
 HOLDERS_LIMIT = 16 * 1024
 """Bytes of all holders as JSON at most; one takes some 55. The ledger is written often, so they must be few."""
+
+
+def anchored_clock() -> Callable[[], int]:
+    """Return a clock in ms since 1970 that reads the clock of the machine only now, and then counts monotonic time."""
+    anchor = time() - monotonic()
+
+    def clock() -> int:
+        return int((anchor + monotonic()) * 1000)
+
+    return clock
+
+
+class Life(msgspec.Struct, frozen=True):
+    """A stored object: its demand, creationTimestamp, and when it ended: None if it lives, "" if that is not known."""
+
+    demand: Vector
+    created: str
+    ended: str | None = None
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """What was held between two moments, by the objects that are still stored."""
+
+    since: int
+    until: int
+    held: Held = Held()
+
+    @classmethod
+    def of(cls, ledger: QuotaLedger, lives: Iterable[Life], now: int) -> "Gap":
+        """Return what was held since the last count of the ledger, by the keys of its budget.
+
+        What else was held then is in the `used` of that count, or has a reservation, because only a count removes one. What is
+        reserved for a pod whose gate was not removed is not held.
+        """
+        keys = ledger.budget.granted if ledger.budget else {}
+        since = min(now, ledger.spending.until) if ledger.spending else now
+        known = dict.fromkeys(keys, 0)
+        demands: list[Vector] = []
+        for life in lives:
+            begun = max(since, _moment(life.created, since))
+            ended = now if life.ended is None else min(now, _moment(life.ended, since))
+            if ended > begun:
+                demands.append(life.demand)
+                for key in known.keys() & life.demand.keys():
+                    known[key] += round(life.demand[key] * (ended - begun) * PER_MS)
+        waiting = (reservation.id for reservation in ledger.reservations if reservation.is_lift)
+        admitted = replace(ledger, reservations=ledger.reservations.without(waiting))
+        missing = positive_difference(admitted.held, total(demands))
+        unknown = {
+            key: round(amount * (now - since) * PER_MS) for key, amount in missing.items() if key in keys
+        }
+        return cls(since, now, Held(known, unknown))
+
+
+class UsageHistory:
+    """The caller holds a lock. `keys` are those of the budget."""
+
+    def __init__(self, keys: Collection[str], gap: Gap) -> None:
+        self.keys = frozenset(keys)
+        self._gap = gap
+        self._moments = [gap.since, gap.until]
+        self._total = {key: gap.held.known.get(key, 0) for key in keys}
+        self._totals: list[Mapping[str, int]] = [dict.fromkeys(keys, 0), dict(self._total)]
+
+    def elapse(self, at: int, used: Vector) -> None:
+        """Add the time since the last call, in which `used` was held."""
+        elapsed = at - self._moments[-1]
+        if elapsed <= 0:
+            return
+        for key in self.keys:
+            self._total[key] += round(used.get(key, NOTHING) * elapsed * PER_MS)
+        self._moments.append(at)
+        self._totals.append(dict(self._total))
+        if len(self._moments) > MAX_POINTS:
+            del self._moments[1:-1:2], self._totals[1:-1:2]
+
+    def held(self, since: int, until: int) -> Held:
+        """Return what was held between two moments, neither of them later than the last call of `elapse`."""
+        before, after = self._until(since), self._until(until)
+        gap = self._gap
+        common = min(until, gap.until) - max(since, gap.since)
+        unknown = {
+            key: amount * common // (gap.until - gap.since)
+            for key, amount in gap.held.unknown.items()
+            if common > 0
+        }
+        return Held({key: after[key] - before[key] for key in self.keys}, unknown)
+
+    def forget(self, until: int) -> None:
+        """Forget what was held before a moment from which a ledger was counted on."""
+        first = max(0, bisect_right(self._moments, until) - 1)
+        del self._moments[:first], self._totals[:first]
+
+    def _until(self, at: int) -> Mapping[str, int]:
+        """Return all that was held until a moment, between two points in proportion."""
+        index = bisect_right(self._moments, at)
+        if index == 0 or index == len(self._moments):
+            return self._totals[min(index, len(self._moments) - 1)]
+        begin, end = self._moments[index - 1], self._moments[index]
+        low, high = self._totals[index - 1], self._totals[index]
+        return {key: low[key] + (high[key] - low[key]) * (at - begin) // (end - begin) for key in self.keys}
+
+
+def _moment(timestamp: str, otherwise: int) -> int:
+    """Return a timestamp of the API server in ms since 1970."""
+    try:
+        return milliseconds(datetime.fromisoformat(timestamp))
+    except ValueError:
+        return otherwise
 
 
 class NamespaceSum:

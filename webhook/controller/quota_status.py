@@ -6,6 +6,7 @@ quota counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,13 +17,16 @@ from policies.quota.budget import reached
 from policies.quota.budget_findings import how_long, how_much, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import EventQueue
 from webhook.cluster.objects import CATALOGUES, FALSE, TRUE, Condition, with_transition_time
 from webhook.configuration.documents import QUOTA
+from webhook.configuration.dynamic_resources import unmapped_resources
+from webhook.configuration.loader import Configuration
 from webhook.controller.gpu_use import GPUUse
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import EVERY_SECONDS, StatusWriter
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.usage_cache import UsageCache
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.documents import (
     BUDGET_LOW,
@@ -41,8 +45,7 @@ from webhook.quota.documents import (
     quota_path,
     quota_reference,
 )
-from webhook.quota.ledger_objects import is_team_object
-from webhook.quota.ledger_records import LedgerRecord, ledger_of, ledgers_before
+from webhook.quota.ledger_objects import LedgerRecord, is_team_object, ledger_of, ledgers_before
 
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
@@ -53,6 +56,32 @@ SHARE_SECONDS = 15.0
 
 Verdict = tuple[str, str, str]
 """Status, reason and message."""
+
+
+@dataclass(eq=False)
+class UnmappedResourcesWatch:
+    """Looks through the nodes of our own counter for DeviceClasses and resources that no GPUResourceMapping names."""
+
+    usage_cache: UsageCache
+    configuration: Callable[[], Configuration]
+    names: Sequence[str] | None = None
+    """None until the nodes were listed."""
+    PERIOD_SECONDS = 5.0
+    """Seconds between two looks at the nodes that the controller watches."""
+
+    def __post_init__(self) -> None:
+        self.changed = Subscribers[[]]("unmapped resources")
+
+    def sync(self) -> None:
+        nodes, configuration = self.usage_cache.own_counter.nodes, self.configuration()
+        if not nodes.synced:
+            return
+        extended = frozenset[str]().union(*(each.resources for each in nodes.all()))
+        classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
+        names = (*classes, *sorted(unmapped_resources(extended, configuration.resource_mapping)))
+        if names != self.names:
+            self.names = names
+            self.changed()
 
 
 class QuotaStatusWriter(StatusWriter[QuotaRecord]):
@@ -75,11 +104,11 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        super().__init__(api, informers.stale, is_ready_leader, events)
-        self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
-        self._usage = informers.usage
+        quotas = informers.quotas
+        super().__init__(api, quotas.namespaces, quotas.first, informers.stale, is_ready_leader, events)
+        self._ledger_objects, self._usage = informers.ledger_objects, informers.usage
         self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
-        self._quotas.subscribe(self._quota_changed)
+        quotas.subscribe(self._quota_changed)
         self._ledger_objects.subscribe(self._ledger_object_changed)
         unmapped_resources.changed.subscribe(self.all_changed)
         reports.changed.subscribe(self.changed)
@@ -106,12 +135,6 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             for namespace in before.team.team_ledgers.ledgers:
                 self.changed(namespace)
 
-    def keys(self) -> Iterable[str]:
-        return self._quotas.namespaces()
-
-    def record(self, key: str) -> QuotaRecord | None:
-        return self._quotas.first(key)
-
     def shown(self, record: QuotaRecord) -> QuotaStatus | None:
         """Return the status that the quota should have, None while the ledger belongs to a former quota."""
         namespace = record.namespace
@@ -120,7 +143,8 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             return None
         before, ledger, now = record.status, ledger_record.ledger, datetime.now(UTC)
         if ledger is None:
-            unchanged = unreadable(ledger_record.problem, before.conditions, before.observed_generation, now)
+            verdicts = {READY: (FALSE, UNREADABLE, f"{ledger_record.problem}: requests are denied")}
+            unchanged = replaced(before.conditions, verdicts, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=unchanged)
         if ledger.quota_uid != record.uid:
             return None
@@ -188,17 +212,10 @@ def conditions(
     return replaced(unchanged, verdicts, ledger.generation, now)
 
 
-def unreadable(
-    problem: str, before: Iterable[Condition], generation: int, now: datetime
-) -> tuple[Condition, ...]:
-    """Return the conditions of a quota whose ledger cannot be read. It is not Ready; the other conditions stay unchanged."""
-    return replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
-
-
 def replaced(
     before: Iterable[Condition], verdicts: Mapping[str, Verdict], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return `found` as conditions, and those of `before` that it does not name."""
+    """Return the verdicts as conditions, and those of `before` that they do not name."""
     written = {condition.type: condition for condition in before}
     current = (
         with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)

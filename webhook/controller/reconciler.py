@@ -44,8 +44,8 @@ from webhook.controller.teams import DeletedQuotas, TeamMembership, desired_ledg
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Counted, UsageCounter
 from webhook.controller.waiting_line import WaitingLine
-from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import CALL_SECONDS, ClusterStore
+from webhook.quota.config_maps import BudgetNotes
 from webhook.quota.documents import quota_reference
 from webhook.quota.ledger_objects import NO_LEDGER_OBJECT
 from webhook.quota.store import LedgerConflict, VersionedLedger

@@ -48,7 +48,10 @@ class _Ended(msgspec.Struct, frozen=True, eq=False):
 
 
 class Replacements:
-    """Thread-safe. `line_spec_of`, `lets_wait` and `reconcile_later` are those of the line.
+    """Thread-safe.
+
+    `line_spec_of` returns `spec.queue` of the quota of a namespace, and `lets_wait` says whether its pods may wait.
+    `reconcile_later` is called with a namespace whose line needs another turn, and after how many seconds.
 
     Hears: usage_cache.events.began, usage_cache.events.ended.
     """
@@ -61,9 +64,9 @@ class Replacements:
         lets_wait: Callable[[str], bool],
         reconcile_later: Callable[[str, float], object],
     ) -> None:
-        self._usage_cache, self._keepers = usage_cache, keepers
-        self._line_spec_of, self._lets_wait = line_spec_of, lets_wait
-        self._reconcile_later = reconcile_later
+        self.usage_cache, self._keepers = usage_cache, keepers
+        self.line_spec_of, self._lets_wait = line_spec_of, lets_wait
+        self.reconcile_later = reconcile_later
         self._lock = threading.Lock()
         self._ended: dict[str, deque[_Ended]] = {}
         self._unlearned: dict[str, set[GangSource]] = {}
@@ -78,7 +81,7 @@ class Replacements:
                 self._unlearned[record.namespace].add(record.owner)
 
     def _holder_ended(self, digest: str, holding: Holding) -> None:
-        own = self._usage_cache.own_counter
+        own = self.usage_cache.own_counter
         if digest == own.digest and not holding.was_handed_over:
             self.ended(holding.record, own.pods.changed_after, has_succeeded=holding.has_succeeded)
 
@@ -100,14 +103,14 @@ class Replacements:
         That is what its object keeps, or a credit. `former` has those of earlier ends, perhaps from another process.
         """
         ended, in_team = self._ended_between(namespace, former, counted), counted.team_state is not None
-        queues = bool(self._usage_cache.waiting(namespace)) or self._lets_wait(namespace)
-        if not (queues and self._line_spec_of(namespace).prefer_replacements):
+        queues = bool(self.usage_cache.waiting(namespace)) or self._lets_wait(namespace)
+        if not (queues and self.line_spec_of(namespace).prefer_replacements):
             with self._lock:
                 self._unlearned.pop(namespace, None)
             return with_keeps(counted, (), {each.uid: None for each in counted.keepers}, now_ms())
         # Without the lock: reading pods needs that of the informers, which hold theirs while they call `ended`.
         self._learn(namespace)
-        demand_of = demand_reader(self._usage_cache, counted)
+        demand_of = demand_reader(self.usage_cache, counted)
         if demand_of is None:
             return with_keeps(counted, (), {}, now_ms())
         deadline, left, added = monotonic() + READING_SECONDS, list[Ended](), list[Credit]()
@@ -126,7 +129,7 @@ class Replacements:
         rooms = self._rooms(namespace, counted, keepers, demand_of) if keepers else {}
         counted = with_keeps(counted, left, rooms, now_ms())
         if counted.reservations.keeps:
-            self._reconcile_later(namespace, KEPT_AGAIN)
+            self.reconcile_later(namespace, KEPT_AGAIN)
         return counted
 
     def _learn(self, namespace: str) -> None:
@@ -137,14 +140,14 @@ class Replacements:
             unlearned = self._unlearned.pop(namespace, set())
             self._unlearned[namespace] = set()
         if is_first:
-            pods = self._usage_cache.own_counter.sums.pods(namespace)
+            pods = self.usage_cache.own_counter.sums.pods(namespace)
             unlearned = {pod.owner for pod in pods if pod.owner and pod.holds_quota}
         while unlearned and monotonic() < deadline:
             self._keepers.of(namespace, unlearned.pop(), deadline)
         if unlearned:
             with self._lock:
                 self._unlearned[namespace] |= unlearned
-            self._reconcile_later(namespace, LEARNING_SECONDS)
+            self.reconcile_later(namespace, LEARNING_SECONDS)
 
     def _rooms(
         self,
@@ -155,7 +158,7 @@ class Replacements:
     ) -> dict[str, Room | None]:
         """Return what each of these objects asks for beyond its pods that hold quota. What cannot be read is absent."""
         keeper_of, live = self.keeper_of(namespace, keepers.values()), dict[str, list[Fraction]]()
-        for pod in self._usage_cache.own_counter.sums.pods(namespace):
+        for pod in self.usage_cache.own_counter.sums.pods(namespace):
             if pod.holds_quota or pod.uid in ledger.reservations.lifts:
                 live.setdefault(keeper_of(pod), []).append(demand_of(pod).get(GPUS, NOTHING))
         rooms: dict[str, Room | None] = {}

@@ -1,13 +1,19 @@
 """What the parts of the controller read: one informer for each kind, the counts of usage, and the configuration in force."""
 
+import logging
 import threading
 from collections.abc import Callable
+from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import QueueSpec
+from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import STALE_SECONDS, Informer
+from webhook.cluster.leader import LeaderElector
 from webhook.cluster.namespaces import Namespaces
 from webhook.configuration.loader import Configuration
 from webhook.controller.device_slices import DeviceSlices
@@ -15,9 +21,16 @@ from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.teams import TeamMembership
 from webhook.controller.usage_cache import UsageCache
 from webhook.quota.documents import QUOTAS, QuotaStatus, decode_quota
-from webhook.quota.ledger_objects import TeamObjects
-from webhook.quota.ledger_records import LedgerReader, ledgers
+from webhook.quota.ledger_objects import TeamObjects, ledger_record, ledgers
 from webhook.threads import thread
+
+log = logging.getLogger("gpu_admission.controller")
+
+
+TIDY_SECONDS = 60.0
+"""Between removals of published catalogues that no ledger names any more."""
+FOLLOW_SECONDS = 5.0
+"""Seconds between two looks for ledgers with a budget. So a new process soon records what these hold over time."""
 
 
 class SharedInformers:
@@ -37,13 +50,13 @@ class SharedInformers:
         self._configuration, self.observed = configuration, observed
         self.team_objects = TeamObjects()
         self.quotas = Informer(api, QUOTAS, decode_quota)
-        self.ledger_objects = Informer(api, ledgers(namespace), LedgerReader(self.team_objects).read)
+        self.ledger_objects = Informer(api, ledgers(namespace), partial(ledger_record, self.team_objects))
         self.namespaces = Namespaces(api)
         self.membership = TeamMembership(api, self.namespaces)
         self.slices = DeviceSlices(api, self.configuration)
         # After a new watch began, list first the namespaces whose quota is full: users may wait there for freed quota.
         self.usage = UsageCache(
-            api, namespace, configuration, awaited=observed.full, clock=clock, slices=self.slices
+            api, namespace, configuration, self.slices, awaited=observed.full, clock=clock
         )
 
     def start(self, stopping: threading.Event) -> None:
@@ -110,3 +123,29 @@ class SharedInformers:
 
     def _watched(self) -> tuple[Informer[Any], ...]:
         return self.quotas, self.ledger_objects, self.membership.informer, self.namespaces.informer
+
+
+class UsageUpkeep:
+    """Counts over time where budgets need it. Removes counters and published catalogues that no ledger names any more.
+
+    Runs in followers, too. Only the leader removes published catalogues. For that, only the ledger objects must be listed.
+    """
+
+    PERIOD_SECONDS = 0.5
+
+    def __init__(self, informers: SharedInformers, elector: LeaderElector) -> None:
+        self._informers, self._elector = informers, elector
+        self._tidied_at = self._followed_at = -inf
+
+    def sync(self) -> None:
+        now = monotonic()
+        usage, ledgers = self._informers.usage, self._informers.observed.ledgers()
+        if now - self._tidied_at >= TIDY_SECONDS and self._informers.ledger_objects.synced:
+            self._tidied_at = now
+            try:
+                usage.prune(ledgers, is_leader=self._elector.is_leader())
+            except errors.ApiError as error:
+                log.warning("the published catalogues: %s", error)
+        if now - self._followed_at >= FOLLOW_SECONDS and not self._informers.unready():
+            self._followed_at = now
+            usage.follow(ledgers)

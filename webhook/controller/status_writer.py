@@ -36,9 +36,9 @@ Status = TypeVar("Status", bound=LimitsStatus)
 class StatusWriter(Generic[Record]):
     """Writes the statuses of the objects of `kind`, while this process leads.
 
-    Objects have a key: their namespace, or their name. `keys` returns all, `path` the API path of one of them or of its
-    subresource, and `reference` what an Event on that is about, with its uid. `stale` returns why counts may lag, or "": when it
-    changes between the two, all statuses are written. A subclass defines `record` and `shown`.
+    Objects have a key: their namespace, or their name. `keys` returns all, `record` one of them, `path` its API path or that of
+    its subresource, and `reference` what an Event on that is about, with its uid. `stale` returns why counts may lag, or "": when
+    it changes between the two, all statuses are written. A subclass defines `shown`.
     """
 
     kind = ""
@@ -50,22 +50,19 @@ class StatusWriter(Generic[Record]):
     def __init__(
         self,
         api: ApiClient,
+        keys: Callable[[], Iterable[str]],
+        record: Callable[[str], Record | None],
         stale: Callable[[], str],
         is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        self._api, self.stale, self._is_ready_leader, self._events = api, stale, is_ready_leader, events
+        self._api, self.keys, self.record, self.stale = api, keys, record, stale
+        self._is_ready_leader, self._events = is_ready_leader, events
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
         self._failed: set[str] = set()
         self._was_stale = False
         self._dated_at = monotonic()
-
-    def keys(self) -> Iterable[str]:
-        raise NotImplementedError
-
-    def record(self, key: str) -> Record | None:
-        raise NotImplementedError
 
     def shown(self, record: Record) -> LimitsStatus | None:
         """Return the status that the object should have. None if that is not known."""

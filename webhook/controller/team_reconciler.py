@@ -17,9 +17,6 @@ from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.moves import TeamMoves
-from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import (
     CONTEND_SECONDS,
     CONTENDED_RETRY_SECONDS,
@@ -27,11 +24,9 @@ from webhook.controller.reconciler import (
     Counting,
     QuotaReconciler,
 )
-from webhook.controller.team_sizes import THE_SPEC, TeamSizes
-from webhook.controller.teams import TeamMembership, desired_ledger
-from webhook.controller.waiting_line import WaitingLine
+from webhook.controller.teams import THE_SPEC, TeamSizes, desired_ledger
 from webhook.controller.work_queue import WorkItem
-from webhook.quota.cluster_store import CALL_SECONDS, ClusterStore
+from webhook.quota.cluster_store import CALL_SECONDS
 from webhook.quota.ledger_objects import VersionedTeamLedgers, is_team_object, team_name
 from webhook.quota.store import LedgerConflict
 
@@ -46,20 +41,10 @@ _CountedLedger = tuple[QuotaLedger, Counting]
 class TeamReconciler:
     """Reconciles the objects of teams. `team_object` is the name of one. Only one thread at a time may reconcile a team."""
 
-    def __init__(
-        self,
-        store: ClusterStore,
-        observed: ObservedLedgers,
-        membership: TeamMembership,
-        sizes: TeamSizes,
-        moves: TeamMoves,
-        quotas: QuotaReconciler,
-        line: WaitingLine,
-        metrics: ControllerMetrics,
-    ) -> None:
-        self._store, self._observed, self._membership = store, observed, membership
-        self._sizes, self._moves, self._quotas = sizes, moves, quotas
-        self._line, self._metrics = line, metrics
+    def __init__(self, quotas: QuotaReconciler, sizes: TeamSizes) -> None:
+        self._quotas, self._sizes = quotas, sizes
+        self._store, self._observed, self._membership = quotas.store, quotas.observed, quotas.membership
+        self._moves, self._line, self._metrics = quotas.moves, quotas.line, quotas.metrics
         self._contended: set[str] = set()
 
     def reconcile_group(self, item: WorkItem) -> Mapping[str, Outcome]:

@@ -4,7 +4,7 @@ Ready: all namespaces are counted. Exceeded: usage is above the limits. Stale: c
 name are not in the team, and denied. TooLarge: something is not in force, because one object has all ledgers of the team.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -20,10 +20,9 @@ from webhook.configuration.documents import TEAM
 from webhook.controller.quota_status import KEYS_SHOWN, Verdict, exceeded, replaced, stale_verdict
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
-from webhook.controller.team_sizes import TeamSizes
+from webhook.controller.teams import TeamSizes
 from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, STALE, UNREADABLE, LimitsStatus, decimals
-from webhook.quota.ledger_objects import KIND, is_team_object, team_name, team_object_name
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.ledger_objects import KIND, LedgerRecord, is_team_object, team_name, team_object_name
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
 
 LARGEST = 10
@@ -47,7 +46,8 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         is_ready_leader: Callable[[], bool],
         events: EventQueue,
     ) -> None:
-        super().__init__(api, informers.stale, is_ready_leader, events)
+        records = informers.membership.records
+        super().__init__(api, lambda: list(records), records.get, informers.stale, is_ready_leader, events)
         self._membership, self._sizes = informers.membership, sizes
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
         self._ledger_objects.subscribe(self._ledger_object_changed)
@@ -66,12 +66,6 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
     def _namespace_moved(self, _namespace: str, *teams: str) -> None:
         for team in teams:
             self.changed(team)
-
-    def keys(self) -> Iterable[str]:
-        return self._membership.names()
-
-    def record(self, key: str) -> TeamRecord | None:
-        return self._membership.record(key)
 
     def shown(self, record: TeamRecord) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""

@@ -1,4 +1,9 @@
-"""Which namespace belongs to which team, by the watches of ClusterGPUQuotas and namespaces, and what a quota grants there."""
+"""Which namespace belongs to which team, by the watches of ClusterGPUQuotas and namespaces, and what a quota grants there.
+
+The ledgers of a team must fit one object, because one that cannot be written never frees quota. The specs of ClusterGPUQuotas are
+bounded so that 500 namespaces fit (`policies.quota.team_spec`). The limits of their GPUQuotas come on top. So what would make the
+object too large is left out, and condition TooLarge names it.
+"""
 
 import logging
 import threading
@@ -8,16 +13,25 @@ from time import monotonic
 
 from msgspec.structs import replace
 
+from policies.quota.amounts import NOTHING
+from policies.quota.budget import Spending
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team
+from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import MAX_NAMESPACES, TeamNamespaces, Teams, stricter
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.informer import Informer, Resource
 from webhook.cluster.namespaces import NamespaceRecord, Namespaces
-from webhook.cluster.subscribers import Subscribers
 from webhook.configuration.documents import API_VERSION
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.quota.ledger_objects import ledger_without_quota, team_object_name
+from webhook.quota.ledger_objects import (
+    LONGEST_BODY,
+    NO_LEDGER_OBJECT,
+    TeamObjects,
+    ledger_without_quota,
+    team_object_name,
+)
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team
 from webhook.threads import thread
 
@@ -28,6 +42,13 @@ TEAMS = Resource(f"/apis/{API_VERSION}", TEAM_PLURAL)
 DELETED_SECONDS = 5.0
 """A GPUQuota or ClusterGPUQuota that was deleted stays in force for so long. `kubectl replace --force` makes it again, and then
 nobody has started. `kubectl` needs some 0.2 s for that, and tools that reconcile need seconds."""
+
+THE_SPEC = ""
+"""The key of the spec of the ClusterGPUQuota, beside the names of namespaces."""
+
+SPEC_PARTS = 16
+"""A 16th of the object is reserved for changes of that spec: 64 KiB, or four more classes for each of 500 namespaces. GPUQuotas
+cannot use it. Otherwise their authors could keep a new limit of `hard` out of force."""
 
 
 class DeletedQuotas:
@@ -64,7 +85,8 @@ class TeamMembership:
         self.changed = Subscribers[[TeamRecord | None, TeamRecord | None]]("teams")
         self.informer = Informer(api, TEAMS, decode_team, self._team_changed)
         self._lock = threading.RLock()
-        self._records: dict[str, TeamRecord] = {}
+        self.records: dict[str, TeamRecord] = {}
+        """By name."""
         self._teams = Teams()
         self._is_stale = False
         self._team_of: dict[str, str] = {}
@@ -76,15 +98,6 @@ class TeamMembership:
     def synced(self) -> bool:
         """Whether everything was listed once."""
         return self.informer.synced and self._namespaces.informer.synced
-
-    def record(self, team: str) -> TeamRecord | None:
-        return self._records.get(team)
-
-    def all(self) -> list[TeamRecord]:
-        return list(self._records.values())
-
-    def names(self) -> list[str]:
-        return list(self._records)
 
     def team_of(self, namespace: str) -> str:
         """Return the name of the ClusterGPUQuota to which the namespace belongs, "" if to none."""
@@ -116,12 +129,12 @@ class TeamMembership:
 
     def desired(self, team: str) -> Team | None:
         """Return the spec of the ClusterGPUQuota in the informer. None without one, or if it cannot be read."""
-        record = self._records.get(team)
+        record = self.records.get(team)
         return record.team if record else None
 
     def is_unreadable(self, team: str) -> bool:
         """Whether there is a ClusterGPUQuota, and it cannot be read. Then what is in force stays."""
-        record = self._records.get(team)
+        record = self.records.get(team)
         return record is not None and record.spec is None
 
     def _namespace_changed(self, before: NamespaceRecord | None, after: NamespaceRecord | None) -> None:
@@ -141,7 +154,7 @@ class TeamMembership:
                 return
             if after.spec is None:
                 log.error("ClusterGPUQuota %s: %s", after.name, after.problem)
-            self._records[after.name] = after
+            self.records[after.name] = after
             # Everything that belongs to some team may now belong to another one. That takes long, so it is not done here.
             self._is_stale = self._is_stale or _namespaces_of(before) != _namespaces_of(after)
         self.changed(before, after)
@@ -153,9 +166,9 @@ class TeamMembership:
     def _deleted(self, record: TeamRecord) -> None:
         """Forget a ClusterGPUQuota that was deleted, unless it was made again."""
         with self._lock:
-            if self._records.get(record.name) != record:
+            if self.records.get(record.name) != record:
                 return
-            del self._records[record.name]
+            del self.records[record.name]
             self._is_stale = True
             self._refresh()  # nobody may ask for an idle team
         self.changed(record, None)
@@ -164,7 +177,7 @@ class TeamMembership:
         if not self._is_stale or not self.synced:
             return
         self._is_stale = False
-        self._teams = Teams(record.match for record in self._records.values())
+        self._teams = Teams(record.match for record in self.records.values())
         for namespace in {*self._team_of, *self._namespaces.names()}:
             self._update(namespace)
 
@@ -221,3 +234,59 @@ def desired_ledger(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger 
         return quota
     own = quota or ledger_without_quota()
     return replace(own, unclassified_pods=stricter(own.unclassified_pods, team.unclassified_pods))
+
+
+class TeamSizes:
+    """Remembers for each team what is left out of its object. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left_out: dict[str, dict[str, str]] = {}
+        """By team and namespace: what is not in force."""
+
+    def fits(self, before: TeamLedgers, after: TeamLedgers, namespace: str, what: str) -> bool:
+        """Whether the object has room for a change, or becomes smaller by it. If not, note that `what` is left out."""
+        size, ledger = _size(after), after.ledgers.get(namespace)
+        has_quota = ledger is not None and bool(ledger.quota_uid)
+        if size <= LONGEST_BODY - has_quota * (LONGEST_BODY // SPEC_PARTS) or size <= _size(before):
+            self.forget(after.team.name, namespace)
+            return True
+        with self._lock:
+            left_out = self._left_out.setdefault(after.team.name, {})
+            is_known, left_out[namespace] = namespace in left_out, what
+        if not is_known:
+            log.warning("ClusterGPUQuota %s: its ledgers have no room for %s", after.team.name, what)
+        return False
+
+    def forget(self, team: str, namespace: str) -> None:
+        """Note that nothing is left out of this namespace."""
+        with self._lock:
+            self._left_out.get(team, {}).pop(namespace, None)
+
+    def left_out(self, team: str, members: list[str]) -> list[str]:
+        """Return what is not in force, of the spec and of these namespaces. Others are forgotten."""
+        with self._lock:
+            wanted = {THE_SPEC, *members}
+            left_out = {name: what for name, what in self._left_out.pop(team, {}).items() if name in wanted}
+            if left_out:
+                self._left_out[team] = left_out
+            return [left_out[name] for name in sorted(left_out)]
+
+
+def _size(ledgers: TeamLedgers) -> int:
+    """Return the bytes of the object once every ledger is counted in full, without reservations.
+
+    Holders and stored names take no room from others: one that is too large is written without them.
+    """
+    full = {name: _counted_in_full(each, ledgers) for name, each in ledgers.ledgers.items()}
+    reserved = sum(each.reservations.size for each in full.values())
+    return len(TeamObjects().encode(NO_LEDGER_OBJECT, replace(ledgers, ledgers=full))) - reserved
+
+
+def _counted_in_full(ledger: QuotaLedger, ledgers: TeamLedgers) -> QuotaLedger:
+    granted = ledger.budget.granted if ledger.budget else {}
+    used = {**dict.fromkeys((*ledger.hard, *ledgers.team.hard, *granted), NOTHING), **(ledger.used or {})}
+    counted = replace(ledger, used=used, holders={}, stored_names={})
+    if not granted:
+        return counted
+    return replace(counted, spending=Spending(start=0, end=0, until=0, spent=granted, unknown=granted))

@@ -1,37 +1,25 @@
-"""The UsageCounter of our own catalogue, and that of each published catalogue that a ledger object names.
-
-`recount` lists namespaces again, one after the other. So an object that the watch missed is counted after a period at most.
-"""
+"""The UsageCounter of our own catalogue, and that of each published catalogue that a ledger object names."""
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
-from time import monotonic, time
 
 from policies.pods.pod import Pod
 from policies.quota.amounts import GPUS, NOTHING
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
 from webhook.controller.device_slices import DeviceSlices
-from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_counter import UsageCounter, UsageEvents
-from webhook.quota.catalogues import PublishedCatalogues, digests_of
+from webhook.quota.config_maps import PublishedCatalogues, digests_of
 from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory, PodRecord
 
 log = logging.getLogger("gpu_admission.controller")
-
-POLL_SECONDS = 1.0
-ROUND_SHARE, FRESH_SHARE = 0.8, 0.1
-"""Parts of the period. All namespaces are recounted within ROUND_SHARE. A list younger than FRESH_SHARE is not repeated. So no
-list gets older than the period."""
 
 
 class UsageCache:
@@ -45,10 +33,10 @@ class UsageCache:
         api: ApiClient,
         namespace: str,
         catalogue: Catalogue,
+        slices: DeviceSlices,
         *,
         awaited: Callable[[], Iterable[str]] = tuple,
         clock: Callable[[], int] | None = None,
-        slices: DeviceSlices | None = None,
     ) -> None:
         """`awaited`, `clock` and `slices` are those of every UsageCounter."""
         self.events = UsageEvents()
@@ -65,8 +53,7 @@ class UsageCache:
         self.own_counter = self._new_counter(catalogue)
         self._counters = {self.own_counter.digest: self.own_counter}
         self._published = PublishedCatalogues(api, namespace, self.own_catalogue)
-        if slices is not None:
-            slices.subscribe(self._slices_changed)
+        slices.subscribe(self._slices_changed)
 
     def waiting(self, namespace: str) -> list[PodRecord]:
         return self.own_counter.sums.waiting(namespace)
@@ -183,38 +170,3 @@ class UsageCache:
 def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
     catalogue_versions = filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions))
     return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})
-
-
-def recount(
-    usage_cache: UsageCache,
-    metrics: ControllerMetrics,
-    namespaces: Callable[[], Collection[str]],
-    requeue: Callable[[str], object],
-    period: float,
-    stopping: threading.Event,
-) -> None:
-    """Recount the namespaces, evenly spread over the period, until `stopping`. Call `requeue` after each namespace."""
-    queue: deque[str] = deque()
-    last = monotonic()
-    while not stopping.is_set():
-        current, waiting = namespaces(), frozenset(queue)
-        queue.extend(name for name in current if name not in waiting)
-        delay = last + ROUND_SHARE * period / max(1, len(queue)) - monotonic()
-        if not queue or delay > 0:
-            stopping.wait(min(delay, POLL_SECONDS) if queue else POLL_SECONDS)
-            continue
-        last = monotonic()
-        namespace = queue.popleft()
-        if namespace not in current:
-            continue
-        queue.append(namespace)
-        try:
-            usage_cache.recount(
-                namespace, since=last - FRESH_SHARE * period, nodes_since=last - ROUND_SHARE * period
-            )
-        except errors.ApiError as error:
-            log.warning("%s: not recounted: %s", namespace, error)
-            continue
-        if namespace in namespaces():
-            metrics.recount_time.labels(namespace).set(time())
-            requeue(namespace)

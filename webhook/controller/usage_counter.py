@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import NamedNode
+from policies.placement.nodes import NamedNode
 from policies.quota.amounts import Vector
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import Catalogue, UnclassifiedPods
@@ -21,16 +21,21 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import CountedNode, counted_node_reader
-from webhook.cluster.collection import CLUSTER
+from webhook.cluster.collection import CLUSTER, Subscribers
 from webhook.cluster.informer import STALE_SECONDS, Informer
-from webhook.cluster.node_informer import WHOLE_NODES
-from webhook.cluster.subscribers import Subscribers
+from webhook.cluster.nodes import WHOLE_NODES
 from webhook.configuration.dynamic_resources import served_resource
-from webhook.controller.allocations import is_binding, unknown_kind
+from webhook.controller.allocations import is_binding
 from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.usage_sums import UsageSums
-from webhook.quota.audit_fields import demand_fields
-from webhook.quota.counted_records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
+from webhook.quota.counted_records import (
+    PODS,
+    ClaimHistory,
+    ClaimRecord,
+    CountedRecord,
+    PodRecord,
+    demand_fields,
+)
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -89,22 +94,21 @@ class UsageCounter:
         catalogue: Catalogue,
         events: UsageEvents,
         *,
+        history: ClaimHistory,
+        slices: DeviceSlices,
         awaited: Callable[[], Iterable[str]] = tuple,
-        history: ClaimHistory | None = None,
         clock: Callable[[], int] | None = None,
-        slices: DeviceSlices | None = None,
     ) -> None:
         self.catalogue = catalogue
         self.digest = catalogue_digest(catalogue)
         self._events = events
-        self._history = history or ClaimHistory()
+        self._history = history
         self._stopping = threading.Event()
         self._handed_over = set[str]()
         """The uids of stored pods whose owner was another one before."""
         self._slices = slices
-        kinds = catalogue.resource_mapping.device_kinds
-        kind_of = partial(slices.kind_of, kinds) if slices else unknown_kind
-        self.sums = UsageSums(catalogue, self._history, clock, kind_of)
+        kind_of = partial(slices.kind_of, catalogue.resource_mapping.device_kinds)
+        self.sums = UsageSums(catalogue, history, kind_of, clock)
         self._lock = self.sums.lock
         claims, nodes = served_resource(api, "resourceclaims"), counted_node_reader(catalogue)
         reader = self.sums.reader
@@ -151,8 +155,7 @@ class UsageCounter:
         if self.claims is not None:
             self.claims.refresh(namespace, since=since)
         self.nodes.refresh(since=nodes_since)
-        if self._slices is not None:
-            self._slices.refresh(slices_since)
+        self._slices.refresh(slices_since)
 
     def claims_wait(self, namespace: str) -> float | None:
         """Return the seconds until `refresh_claims` is due, because a pod was bound after what is held of its claims.
@@ -209,7 +212,7 @@ class UsageCounter:
             else:
                 spending = self.sums.spending(namespace, unclassified_pods, ledger)
             waiting = len(self.sums.waiting(namespace))
-            slices = self._slices.revision if self._slices else 0
+            slices = self._slices.revision
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
             used=used,

@@ -14,16 +14,22 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
+from policies.placement.nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
 from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.budget import Spending, advance
 from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.cluster.objects import timestamp
-from webhook.controller.allocations import Allocations, KindOf, unknown_kind
-from webhook.controller.namespace_sum import NamespaceSum, largest_holders
-from webhook.controller.usage_history import Gap, Life, UsageHistory, anchored_clock
+from webhook.controller.allocations import Allocations, KindOf
+from webhook.controller.namespace_sum import (
+    Gap,
+    Life,
+    NamespaceSum,
+    UsageHistory,
+    anchored_clock,
+    largest_holders,
+)
 from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 
 R = TypeVar("R", bound=CountedRecord)
@@ -96,8 +102,8 @@ class UsageSums:
         self,
         catalogue: Catalogue,
         history: ClaimHistory,
+        kind_of: KindOf,
         clock: Callable[[], int] | None = None,
-        kind_of: KindOf = unknown_kind,
     ) -> None:
         self.reader = RecordReader(catalogue, history)
         self._kind_of = kind_of

@@ -18,16 +18,15 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Turn, next_to_start
-from policies.quota.queue_entries import Gang, InLine, Standing, Waiter, line_up
+from policies.quota.queue_entries import Gang, InLine, line_up
 from policies.quota.team_line import TeamTurn, next_to_start_in_team
-from policies.quota.waiting import GATE, STARVED_SECONDS, QueueSpec, creation_timestamp, waits
+from policies.quota.waiting import GATE, STARVED_SECONDS, Standing, Waiter, creation_timestamp, waits
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
 from webhook.controller.gangs import Gangs
 from webhook.controller.kueue_admissions import KueueAdmissions
 from webhook.controller.replacements import Replacements, demand_reader, now_ms
-from webhook.controller.usage_cache import UsageCache
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.counted_records import PodRecord
 
@@ -66,28 +65,20 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 class WaitingLine:
-    """Thread-safe, but only one thread at a time may take the turn of a namespace, or of the namespaces of a team.
-
-    `line_spec_of` returns `spec.queue` of the quota of a namespace, and `lets_wait` says whether its pods may wait.
-    `reconcile_later` is called with a namespace whose line needs another turn, and after how many seconds.
-    """
+    """Thread-safe, but only one thread at a time may take the turn of a namespace, or of the namespaces of a team."""
 
     def __init__(
         self,
         api: ApiClient,
-        usage_cache: UsageCache,
         gangs: Gangs,
         replacements: Replacements,
         kueue: KueueAdmissions,
         reports: WaitingReports,
-        line_spec_of: Callable[[str], QueueSpec],
-        lets_wait: Callable[[str], bool],
-        reconcile_later: Callable[[str, float], object],
     ) -> None:
-        self._api, self._usage_cache, self._gangs, self._kueue = api, usage_cache, gangs, kueue
+        self._api, self._gangs, self._kueue, self._reports = api, gangs, kueue, reports
         self.replacements, self.credited = replacements, replacements.credited
-        self._reports, self._line_spec_of, self._lets_wait = reports, line_spec_of, lets_wait
-        self._reconcile_later = reconcile_later
+        self._usage_cache, self._line_spec_of = replacements.usage_cache, replacements.line_spec_of
+        self._reconcile_later = replacements.reconcile_later
         self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
         self._lock = threading.Lock()
         self._lifting: set[str] = set()

@@ -18,15 +18,15 @@ from policies.quota.amounts import (
 )
 from policies.quota.budget import reached
 from policies.quota.budget_findings import how_much, time_of
-from policies.quota.holders import idle_first, idle_holders, largest_first
+from policies.quota.idleness import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
 from policies.quota.line import Place, Turn
 from policies.quota.line_findings import IN_STAGES
-from policies.quota.queue_entries import Standing
 from policies.quota.shortage_facts import amounts_in_words, largest_namespaces
+from policies.quota.waiting import Standing
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import NORMAL, EventQueue, EventRecord, Regarding
-from webhook.cluster.subscribers import Subscribers
 from webhook.controller.metrics import ControllerMetrics
 from webhook.quota.counted_records import PodRecord
 from webhook.quota.documents import PlaceInLine, WaitingPods

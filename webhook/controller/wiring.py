@@ -9,14 +9,13 @@ from functools import partial
 from socket import gethostname
 from typing import Any
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import Configuration
 from webhook.controller.class_capacity import CapacityWriter, granted_and_allocatable
-from webhook.controller.device_kinds import DeviceKindsWriter
+from webhook.controller.device_slices import DeviceKindsWriter
 from webhook.controller.enforcement import Enforcement
 from webhook.controller.gangs import Gangs
 from webhook.controller.gpu_use import GPUUse, Measuring
@@ -26,48 +25,31 @@ from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import (
     ControllerMetrics,
-    DeviceKindsCollector,
-    GrantCollector,
-    PendingCollector,
-    TeamCollector,
-    WatchCollector,
+    Scraped,
+    device_kinds_gauges,
+    grant_gauges,
+    pending_gauges,
+    team_gauges,
+    watch_gauges,
 )
 from webhook.controller.moves import TeamMoves
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.quota_status import QuotaStatusWriter
+from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.replacements import Replacements
-from webhook.controller.shared_informers import SharedInformers
+from webhook.controller.shared_informers import SharedInformers, UsageUpkeep
 from webhook.controller.team_reconciler import TeamReconciler
-from webhook.controller.team_sizes import TeamSizes
 from webhook.controller.team_status import TeamStatusWriter
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
-from webhook.controller.usage_cache import recount
-from webhook.controller.usage_history import anchored_clock
+from webhook.controller.teams import TeamSizes
 from webhook.controller.usage_log import UsageLog
-from webhook.controller.usage_upkeep import UsageUpkeep
 from webhook.controller.waiting_line import WaitingLine
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.config_maps import BudgetNotes
 from webhook.quota.metrics import LedgerCollector
-from webhook.quota.team_lookup import team_listed_now
+from webhook.quota.no_quota import team_listed_now
 from webhook.threads import every, while_leading
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a controller process.
-
-    namespace: that of the Lease, the ledgers and the ConfigMaps that the controller publishes.
-    recount_seconds: the period in which every namespace with a ledger is listed and counted again (`recount`).
-    write_usage: writes a line of the audit log; None for no lines about usage.
-    measuring: Prometheus settings for GPU utilization; None: not measured.
-    """
-
-    namespace: str
-    recount_seconds: float
-    write_usage: Callable[[dict[str, Any]], object] | None = None
-    measuring: Measuring | None = None
 
 
 def make_manager(
@@ -75,30 +57,39 @@ def make_manager(
     configuration: Configuration,
     elector: LeaderElector,
     metrics: ControllerMetrics,
-    options: Options,
     *,
+    namespace: str,
+    recount_seconds: float,
+    write_usage: Callable[[dict[str, Any]], object] | None = None,
+    measuring: Measuring | None = None,
     observed: ObservedLedgers | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Manager:
     """Make all parts of a controller, and return its manager, which does not run yet. Raises `errors.ApiError`.
 
-    `clock` returns ms since 1970, and never runs backwards. The order is that of the dependencies: a part gets only parts that
-    were made before it, and subscribes to them when it is made.
+    namespace: that of the Lease, the ledgers and the ConfigMaps that the controller publishes.
+    recount_seconds: the period in which every namespace with a ledger is listed and counted again (`Manager.recount`).
+    write_usage: writes a line of the audit log; None for no lines about usage.
+    measuring: Prometheus settings for GPU utilization; None: not measured.
+    clock: returns ms since 1970, and never runs backwards.
+
+    The order is that of the dependencies: a part gets only parts that were made before it, and subscribes to them when it is
+    made.
     """
     clock = clock or anchored_clock()
-    informers = SharedInformers(api, configuration, options.namespace, observed or ObservedLedgers(), clock)
+    informers = SharedInformers(api, configuration, namespace, observed or ObservedLedgers(), clock)
     manager = Manager(api, elector, informers, metrics)
     is_ready_leader, events = manager.is_ready_leader, manager.events
     usage_cache = informers.usage
     gpu_use: GPUUse | None = None
-    if options.measuring is not None:
-        gpu_use = GPUUse(options.measuring, usage_cache, informers.quotas, events, metrics)
-        seconds = options.measuring.every.total_seconds()
+    if measuring is not None:
+        gpu_use = GPUUse(measuring, usage_cache, informers.quotas, events, metrics)
+        seconds = measuring.every.total_seconds()
         manager.add("utilization", while_leading(is_ready_leader, seconds, gpu_use.measure, gpu_use.forget))
     reports = WaitingReports(events, metrics)
-    if options.write_usage is not None:
+    if write_usage is not None:
         usage_log = UsageLog(
-            write=options.write_usage,
+            write=write_usage,
             usage_cache=usage_cache,
             reports=reports,
             is_ready_leader=is_ready_leader,
@@ -111,7 +102,7 @@ def make_manager(
     _add_reconcilers(
         manager,
         api,
-        options.namespace,
+        namespace,
         metrics=metrics,
         clock=clock,
         reports=reports,
@@ -128,29 +119,19 @@ def make_manager(
         events=events,
     )
     team_statuses = TeamStatusWriter(api, informers, team_sizes, is_ready_leader, events)
-    capacity = CapacityWriter(api, options.namespace, usage_cache, informers.configuration, informers.slices)
+    capacity = CapacityWriter(api, namespace, informers)
     manager.add("unmapped", every(unmapped.PERIOD_SECONDS, unmapped.sync))
     manager.add("quota status", quota_statuses.run)
     manager.add("team status", team_statuses.run)
     manager.add(
         "capacity", while_leading(is_ready_leader, capacity.PERIOD_SECONDS, capacity.sync, capacity.forget)
     )
-    kinds = DeviceKindsWriter(api, options.namespace, informers.slices)
+    kinds = DeviceKindsWriter(api, namespace, informers.slices)
     manager.add(
         "device kinds", while_leading(elector.is_leader, kinds.PERIOD_SECONDS, kinds.sync, kinds.forget)
     )
     manager.add("usage upkeep", every(UsageUpkeep.PERIOD_SECONDS, UsageUpkeep(informers, elector).sync))
-    manager.add(
-        "recount",
-        partial(
-            recount,
-            usage_cache,
-            metrics,
-            manager.namespaces_to_recount,
-            manager.queue.add,
-            options.recount_seconds,
-        ),
-    )
+    manager.add("recount", partial(manager.recount, recount_seconds))
     _register_collectors(metrics.registry, informers, gpu_use)
     return manager
 
@@ -172,7 +153,7 @@ def _add_reconcilers(
     LedgerChanges(informers, gpu_use, manager.queue, metrics)  # its subscriptions keep it alive
     enforcement = Enforcement(configuration, informers.namespaces)
     gangs = Gangs(api, configuration, reports.staged)
-    keepers = Keepers(gangs, configuration, usage_cache.gpus_of_new)
+    keepers = Keepers(gangs, usage_cache.gpus_of_new)
     replacements = Replacements(
         usage_cache,
         keepers,
@@ -180,17 +161,8 @@ def _add_reconcilers(
         lets_wait=enforcement.lets_wait,
         reconcile_later=manager.queue.add,
     )
-    line = WaitingLine(
-        api=api,
-        usage_cache=usage_cache,
-        gangs=gangs,
-        replacements=replacements,
-        kueue=KueueAdmissions(api, usage_cache, keepers, enforcement.respects_kueue),
-        reports=reports,
-        line_spec_of=informers.line_spec,
-        lets_wait=enforcement.lets_wait,
-        reconcile_later=manager.queue.add,
-    )
+    kueue = KueueAdmissions(api, usage_cache, keepers, enforcement.respects_kueue)
+    line = WaitingLine(api, gangs, replacements, kueue, reports)
     store = ClusterStore(api, namespace, partial(team_listed_now, api), informers.team_objects)
     membership = informers.membership
     moves = TeamMoves(store, observed, metrics, membership, team_sizes, events)
@@ -209,7 +181,7 @@ def _add_reconcilers(
         membership=membership,
         gpu_use=gpu_use,
     )
-    teams = TeamReconciler(store, observed, membership, team_sizes, moves, quotas, line, metrics)
+    teams = TeamReconciler(quotas, team_sizes)
     # Also namespaces without a team: each is a group of its own.
     manager.add_workers(teams.reconcile_group)
 
@@ -217,15 +189,14 @@ def _add_reconcilers(
 def _register_collectors(
     registry: CollectorRegistry, informers: SharedInformers, gpu_use: GPUUse | None
 ) -> None:
-    ledgers, usage_cache = informers.observed.ledgers, informers.usage
     if gpu_use is not None:
         registry.register(gpu_use)  # it has the metrics of what it measures
-    registry.register(LedgerCollector(ledgers, informers.statuses))
-    registry.register(TeamCollector(informers.observed.teams))
-    granted = partial(
-        granted_and_allocatable, usage_cache, informers.membership, informers.quotas, informers.slices
-    )
-    registry.register(GrantCollector(granted))
-    registry.register(WatchCollector(lambda: {**informers.all(), **informers.slices.informers}))
-    registry.register(DeviceKindsCollector(lambda: informers.slices.inventory))
-    registry.register(PendingCollector(partial(usage_cache.pending_gpus, ledgers)))
+    registry.register(LedgerCollector(informers.observed.ledgers, informers.statuses))
+    for families in (
+        lambda: team_gauges(informers.observed.teams()),
+        lambda: grant_gauges(granted_and_allocatable(informers)),
+        lambda: watch_gauges({**informers.all(), **informers.slices.informers}),
+        lambda: device_kinds_gauges(informers.slices.inventory),
+        lambda: pending_gauges(informers.usage.pending_gpus(informers.observed.ledgers)),
+    ):
+        registry.register(Scraped(families))

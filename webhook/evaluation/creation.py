@@ -5,16 +5,15 @@ from msgspec.structs import replace
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import DOMAIN
 from policies.pods.injected import INJECTION_MISSING, WOULD_INJECT
-from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
+from policies.pods.workload import NO_OWNER, Owner
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.waiting import waits, without_gate
 from policies.rule import Mode, Phase
 from webhook.evaluation.decision import Decision, Outcome, not_repeated
 from webhook.evaluation.evaluator import Creation, Evaluator
-from webhook.evaluation.gate import without_line
-from webhook.evaluation.queue_gate import line_of
+from webhook.evaluation.queue_gate import line_of, without_line
 
 
 def evaluate_creation(

@@ -24,12 +24,10 @@ from policies.gpus.limit_range_findings import refusal_findings
 from policies.placement.claim_classes import ClaimedClasses
 from policies.pods.injected import as_submitted
 from policies.pods.label_selector import LabelSelector
-from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import NamespaceLimits
+from policies.pods.limit_ranges import NamespaceLimits, as_admitted
 from policies.pods.limits import excesses
-from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod
-from policies.pods.workload import Workload
+from policies.pods.workload import NO_OWNER, Owner, Workload
 from policies.policy import EffectivePolicy
 from policies.quota.claim_protection import borrowed_claims
 from policies.quota.ledger.quota_ledger import QuotaLedger

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NO_NODES, NodeFacts, NodeIndex
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.pod import OwnerReference

@@ -9,8 +9,13 @@ from msgspec.structs import replace
 from policies.finding import Edit, Edits, Finding
 from policies.gpus import limit_range_findings
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranger import KINDS
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NamespaceLimits, default_of, stated_defaults
+from policies.pods.limit_ranges import (
+    DEFAULTS_ANNOTATION,
+    KINDS,
+    NamespaceLimits,
+    default_of,
+    stated_defaults,
+)
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from policies.rule import Need, Phase

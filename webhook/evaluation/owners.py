@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from policies.pods.limits import LONGEST_NAME
-from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Metadata, Pod
+from policies.pods.workload import NO_OWNER, Owner
 from policies.policy import EffectivePolicy
 from policies.rule import Need
 from webhook.configuration.loader import Configuration

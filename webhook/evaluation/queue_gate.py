@@ -1,16 +1,19 @@
-"""Pods that wait in line for quota: which get our scheduling gate at /mutate, and which keep it."""
+"""Our scheduling gate: which pods get it at /mutate to wait in line for quota, which keep it, and which lose it."""
+
+from functools import partial
 
 from msgspec.structs import replace
 
+from policies.finding import Finding, Severity
+from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
 from policies.quota.ledger.decide import Line
-from policies.quota.line_findings import queued
-from policies.quota.waiting import names_kueue, never_waits
+from policies.quota.line_findings import UNWANTED_GATE, queued
+from policies.quota.waiting import GATE, names_kueue, never_waits, without_gate
 from policies.registry import QUOTA_RULE
-from policies.rule import Mode
+from policies.rule import Mode, Phase
 from webhook.evaluation.decision import Decision
 from webhook.evaluation.evaluator import Evaluator
-from webhook.evaluation.gate import gated
 from webhook.workloads.gang_sources import may_be_in_gang
 
 
@@ -43,3 +46,25 @@ def line_of(pod: Pod, *, by_daemonset: bool) -> Line:
 def keep_gate(evaluator: Evaluator, decision: Decision, pod: Pod) -> Decision:
     """Return the decision on an update with our scheduling gate, which a second apply of a manifest would remove."""
     return decision if evaluator.lets_wait(decision.policy) is None else gated(decision, pod)
+
+
+def without_line(decision: Decision, pod: Pod, phase: Phase) -> Decision:
+    """Return the decision on a new pod with our gate, where pods do not wait in line: it goes. A pod that keeps it is denied."""
+    finding = partial(
+        Finding, rule=QUOTA_RULE.id, reason=UNWANTED_GATE, path="spec.schedulingGates", value=GATE
+    )
+    if phase is Phase.VALIDATE:
+        denial = finding(message="must be omitted: pods of this namespace do not wait in line for quota")
+        return decision.with_findings([denial], Mode.ENFORCE)
+    removal = Operation("replace", "/spec/schedulingGates", without_gate(pod).spec.scheduling_gates or ())
+    change = Change(f"no schedulingGate {GATE}", (removal,), QUOTA_RULE.id)
+    message = "is removed: pods of this namespace do not wait in line for quota"
+    changed = replace(decision, changes=(*decision.changes, change))
+    return changed.with_findings([finding(message=message, severity=Severity.WARNING)], Mode.WARN)
+
+
+def gated(decision: Decision, pod: Pod) -> Decision:
+    patch = PodPatch(pod)
+    patch.add_scheduling_gate(GATE)
+    (change,) = patch.changes
+    return replace(decision, changes=(*decision.changes, replace(change, rule=QUOTA_RULE.id)))

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, plain
 from policies.pods.field_paths import Parts, path_parts, with_edits
-from policies.pods.limit_ranger import KINDS
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
+from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, KINDS
 from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
@@ -35,8 +34,7 @@ from webhook.workloads.counts import stage_field
 from webhook.workloads.gang_sources import starts_together
 from webhook.workloads.misplaced import lost_fields
 from webhook.workloads.owners import first_deadline, leader_edit
-from webhook.workloads.places import PodPlace, workload_pods
-from webhook.workloads.serve_config import serve_config
+from webhook.workloads.places import PodPlace, serve_config, workload_pods
 from webhook.workloads.train_jobs import TRAIN_JOB, with_runtime
 from webhook.workloads.unread import quota_findings, unread_gpus
 

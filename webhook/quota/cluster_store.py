@@ -150,7 +150,7 @@ class ClusterStore:
         """Replace this version of a team's object, or create it. Raises as `compare_and_swap` does."""
         name, body = team_object_name(team_ledgers.team.name), self._teams.encode(version, team_ledgers)
         identity = self._swap(name, version, body, seconds)
-        return VersionedTeamLedgers(team_ledgers, identity.resource_version, identity.uid)
+        return VersionedTeamLedgers(team_ledgers, identity.resource_version)
 
     def _swap(self, name: str, version: str, body: bytes, seconds: float) -> Identity:
         with _as_ledger_errors("written"):

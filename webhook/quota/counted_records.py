@@ -13,11 +13,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from policies.gpus.claimed_devices import ClaimStatus, DeviceResult, ResourceClaim, decode_claim, owner_pod
-from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.gpus.classes import GPUClasses
+from policies.placement.nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.pods.quantity import QuantityText
-from policies.quota.amounts import RESOURCES, Vector
+from policies.quota.amounts import CLASSES, RESOURCES, Vector, texts
 from policies.quota.claim_demand import (
     AllocatedDevice,
     allocated_demand,
@@ -28,6 +29,7 @@ from policies.quota.claim_protection import marked_for
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE, names_kueue, waits
 from webhook.cluster.informer import Resource
+from webhook.cluster.objects import fields_of
 from webhook.workloads.gang_sources import SCHEDULING, GangSource, gang_source, owner_source
 
 LONG_PENDING_SECONDS = 600.0
@@ -388,40 +390,22 @@ class _ContainerStatus(msgspec.Struct, frozen=True):
     state: _ContainerState = _ContainerState()
 
 
-class _EndedStatus(msgspec.Struct, frozen=True, rename="camel"):
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-
-
-class _Ended(msgspec.Struct, frozen=True):
-    status: _EndedStatus
-
-
-_ENDED = msgspec.json.Decoder(_Ended)
+_CONTAINER_STATUSES = msgspec.json.Decoder(tuple[_ContainerStatus, ...] | None)
+_PRIORITY = msgspec.json.Decoder(int | None)
 
 
 def _ended(raw: msgspec.Raw) -> str:
     """Return when the last container of a terminal pod ended, "" if that cannot be read."""
     try:
-        statuses = _ENDED.decode(raw).status.container_statuses
+        statuses = _CONTAINER_STATUSES.decode(fields_of(raw, "status").get("containerStatuses", b"null"))
     except msgspec.MsgspecError:
         return ""
-    return max((status.state.terminated.finished_at or "" for status in statuses), default="")
-
-
-class _WaitingSpec(msgspec.Struct, frozen=True):
-    priority: int | None = None
-
-
-class _Waiting(msgspec.Struct, frozen=True):
-    spec: _WaitingSpec = _WaitingSpec()
-
-
-_WAITING = msgspec.json.Decoder(_Waiting)
+    return max((each.state.terminated.finished_at or "" for each in statuses or ()), default="")
 
 
 def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
     names = [gate.name for gate in pod.spec.scheduling_gates or ()]
-    priority = _WAITING.decode(raw).spec.priority or 0
+    priority = _PRIORITY.decode(fields_of(raw, "spec").get("priority", b"null")) or 0
     has_other_gate = len(names) > 1
     return WaitingPod(names.index(GATE), has_other_gate, priority, names_kueue(pod) and not has_other_gate)
 
@@ -435,3 +419,13 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
         )
         for container in containers
     )
+
+
+def demand_fields(vector: Vector, gpu_classes: GPUClasses) -> dict[str, Any]:
+    """Return the fields `demand` and `class` (class or family) of a line. No `class` if several classes are possible."""
+    names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
+    classes = [name for name in names if gpu_classes.get(name) is not None] or names
+    fields: dict[str, Any] = {"demand": texts(vector)} if vector else {}
+    if len(classes) == 1:
+        fields["class"] = classes[0]
+    return fields

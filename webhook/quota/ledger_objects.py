@@ -5,9 +5,11 @@ the other namespaces of the team; the own object then says where it is (`movedTo
 
 The only field is the ledger as JSON text. So a write is cheap for the API server: it validates no schema and compares no managed
 fields. An unreadable ledger raises `LedgerObjectError`, because it must not count as an empty one.
+
+Informers have each object as a LedgerRecord.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -15,15 +17,16 @@ from msgspec.structs import asdict, replace
 from policies.quota.amounts import parse_amount, parse_vector, texts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.credits import Credits
+from policies.quota.ledger.credits import Credits, Marks
 from policies.quota.ledger.keeping_objects import Keeper
-from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.waiting import MAX_WAITING
 from webhook.cluster.api import Identified, Identity, api_path
+from webhook.cluster.informer import Resource
+from webhook.cluster.objects import decode_metadata
 from webhook.configuration.documents import API_VERSION
 from webhook.quota.store import VersionedLedger
 
@@ -48,11 +51,10 @@ class LedgerObjectError(ValueError):
 
 
 class VersionedTeamLedgers(msgspec.Struct, frozen=True):
-    """The ledgers of a team as they were read or written, and the uid of their object. Without a version it is not stored yet."""
+    """The ledgers of a team as they were read or written. Without a version their object is not stored yet."""
 
     team_ledgers: TeamLedgers
     version: str = NO_LEDGER_OBJECT
-    uid: str = ""
 
     def of(self, namespace: str) -> VersionedLedger | None:
         """Return the ledger of a namespace. None if this object does not decide about it."""
@@ -244,7 +246,7 @@ class TeamObjects:
         except ValueError as error:  # of msgspec, amounts and numbers
             raise LedgerObjectError(f"the {KIND} of a team cannot be read: {error}") from None
         self._remember(metadata.name, _LastVersion(team_ledgers, spec, by_namespace))
-        return VersionedTeamLedgers(team_ledgers, metadata.resource_version, metadata.uid)
+        return VersionedTeamLedgers(team_ledgers, metadata.resource_version)
 
     def encode(self, version: str, team_ledgers: TeamLedgers) -> bytes:
         """Return the body that replaces this version of a team's ledgers.
@@ -291,3 +293,69 @@ def _team_body(
 ) -> bytes:
     raw = {namespace: msgspec.Raw(text) for namespace, text in ledgers.items()}
     return _body(name, version, _TeamLedgers(msgspec.Raw(team), raw, tuple(sorted(leaving))))
+
+
+class LedgerRecord(msgspec.Struct, frozen=True):
+    """A ledger object in its informer, by its name: with the ledger of that namespace, or those of a team.
+
+    If it cannot be read, `problem` says why.
+    """
+
+    uid: str
+    namespace: str
+    versioned: VersionedLedger | None = None
+    problem: str = ""
+    team: VersionedTeamLedgers | None = None
+
+    @property
+    def ledger(self) -> QuotaLedger | None:
+        return None if self.versioned is None else self.versioned.ledger
+
+    @property
+    def moved_to(self) -> str:
+        """The name of the team's object to which the ledger moved, "" if it did not."""
+        return self.versioned.ledger.moved_to if self.versioned else ""
+
+    def of(self, namespace: str) -> "LedgerRecord":
+        """Return the record of a namespace in that of its team; one with a problem if it is not there."""
+        if versioned := self.team.of(namespace) if self.team else None:
+            return LedgerRecord(versioned.ledger.ledger_uid, namespace, versioned)
+        problem = self.problem or f"the ledger is moving into or out of {self.namespace}"
+        return LedgerRecord(self.uid, namespace, problem=problem)
+
+
+def ledgers_before(before: LedgerRecord | None, team: Team) -> Mapping[str, QuotaLedger]:
+    """Return the ledgers in the object of a team before a change. None under another spec of the team: then all are new."""
+    former = before.team.team_ledgers if before and before.team else None
+    return former.ledgers if former and former.team == team else {}
+
+
+def ledger_of(namespace: str, find: Callable[[str], LedgerRecord | None]) -> LedgerRecord | None:
+    """Return the record with the ledger of a namespace, from its own object or that of its team. None without one.
+
+    `find` returns the record of the object of that name.
+    """
+    own = find(namespace)
+    if own is None or not own.moved_to:
+        return own
+    team = find(own.moved_to)
+    return (team or LedgerRecord(own.uid, own.moved_to)).of(namespace)
+
+
+def ledger_record(teams: TeamObjects, raw: msgspec.Raw) -> LedgerRecord:
+    metadata = decode_metadata(raw)
+    uid, name = metadata.uid, metadata.name
+    try:
+        if not is_team_object(name):
+            return LedgerRecord(uid, name, decode_ledger_object(raw))
+        return LedgerRecord(uid, name, team=teams.decode(raw))
+    except LedgerObjectError as error:
+        return LedgerRecord(uid, name, problem=str(error))
+
+
+def ledgers(installation: str) -> Resource:
+    """Return the collection of the ledgers of an installation. They are all in its namespace, beside the epoch."""
+    selector = f"metadata.name!={EPOCH_OBJECT}"
+    return Resource(
+        f"/apis/{API_VERSION}/namespaces/{installation}", PLURAL, field_selector=selector, in_full=True
+    )

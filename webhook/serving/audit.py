@@ -25,7 +25,7 @@ from policies.quota.amounts import NOTHING, Vector, texts, total
 from policies.quota.quota_request import QuotaRequest
 from webhook.cluster.objects import timestamp
 from webhook.evaluation.decision import Decision, Outcome, Violation
-from webhook.quota.audit_fields import demand_fields
+from webhook.quota.counted_records import demand_fields
 from webhook.serving.admission_review import (
     FORBIDDEN,
     INVALID,

@@ -142,7 +142,9 @@ class DenialReports:
         self._owners: Counter[str] = Counter()
         """Keys of `_gathered` by namespace: no review looks through all of them."""
         self._stopping = threading.Event()
-        self._thread = thread("denials", every(LOOK_SECONDS, self._write_due), self._stopping)
+        self._thread = thread(
+            "denials", every(LOOK_SECONDS, lambda: self._write(monotonic())), self._stopping
+        )
 
     def start(self) -> None:
         self._thread.start()
@@ -165,9 +167,6 @@ class DenialReports:
                 self._gathered[denial.key] = _Gathered()
                 self._owners[denial.namespace] += 1
             self._gathered[denial.key].add(denial)
-
-    def _write_due(self) -> None:
-        self._write(monotonic())
 
     def _write(self, now: float) -> None:
         """Write the lines that are due `now`, and hand their Events on."""

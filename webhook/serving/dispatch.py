@@ -22,8 +22,7 @@ from webhook.evaluation.kinds import (
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.audit import Recorder
-from webhook.serving.cluster_state import ClusterState
-from webhook.serving.handler import Handler, Review, ReviewResult, UnreadableObject, allow
+from webhook.serving.handler import ClusterState, Handler, Review, ReviewResult, UnreadableObject, allow
 from webhook.serving.review_claims import review_changed_claim, review_claim, review_claim_template
 from webhook.serving.review_documents import review_document
 from webhook.serving.review_pods import restore_pod, review_pod

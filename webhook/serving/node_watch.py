@@ -16,13 +16,19 @@ from time import monotonic
 import msgspec
 
 from policies.placement.hardware import LabelKeys
-from policies.placement.named_nodes import NO_NODES, NamedNode, NodeIndex
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, nodes_with_other_labels
+from policies.placement.nodes import (
+    NO_NODES,
+    NamedNode,
+    NodeFacts,
+    NodeIndex,
+    NodeOffer,
+    node_facts,
+    nodes_with_other_labels,
+)
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer
-from webhook.cluster.node_informer import WHOLE_NODES, state_reader
-from webhook.cluster.node_pools import node_pools
+from webhook.cluster.nodes import WHOLE_NODES, node_pools, state_reader
 from webhook.threads import thread
 
 LOOK_SECONDS = 2.0

@@ -10,7 +10,7 @@ from policies.pods.limits import LONGEST_NAME
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import OwnerReference
 from webhook.cluster import errors
-from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, api_path, decoded
+from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, decoded, object_path
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.facts import OwnerLookup, OwnerUnread
 from webhook.workloads.owners import own_deadline
@@ -56,10 +56,8 @@ class OwnerDeadlines:
     def _read(
         self, namespace: str, owner: OwnerReference, workload_kind: WorkloadKind, seconds: float
     ) -> int | None:
-        group, _, version = owner.api_version.rpartition("/")
-        above = ("/apis", group, version) if group else ("/api", version)
         try:
-            path = api_path(*above, "namespaces", namespace, workload_kind.plural, owner.name)
+            path = object_path(owner.api_version, namespace, workload_kind.plural, owner.name)
             data = decoded(msgspec.json.decode, self._api.get(path, timeout=seconds))
         except errors.NotFound:
             return None

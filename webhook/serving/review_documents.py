@@ -17,10 +17,9 @@ from policies.quota.team_spec import TeamMatch, limits_warnings
 from policies.rule import Mode
 from webhook.cluster.objects import PartialObject
 from webhook.configuration import documents
-from webhook.configuration.advice import policy_advice
+from webhook.configuration.advice import REMEDY, UNREGISTERED, policy_advice, unregistered
 from webhook.configuration.documents import CONFIGURATION, Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
-from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered
 from webhook.configuration.schema_paths import Schemas, kind_problems
 from webhook.configuration.source import ConfigurationSource
 from webhook.configuration.workload_kinds import WorkloadKind

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from policies.gpus.cards import too_many_resources
 from policies.pods.injected import as_submitted, author_wrote_node_name, injected_changes, restore
 from policies.pods.limits import excesses
-from policies.pods.owner import NO_OWNER
 from policies.pods.pod import Pod, decode_pod
+from policies.pods.workload import NO_OWNER
 from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import QuotaRequest, quota_request_for_pod
@@ -19,9 +19,8 @@ from webhook.canary.traces import canary_trace
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Creation, Evaluator
-from webhook.evaluation.gate import without_line
 from webhook.evaluation.owners import owner_of
-from webhook.evaluation.queue_gate import keep_gate, line_of, queue
+from webhook.evaluation.queue_gate import keep_gate, line_of, queue, without_line
 from webhook.serving.admission_review import AdmissionRequest, allowed, decided
 from webhook.serving.handler import Review, ReviewResult, allow, check_uid_and_name, shown_name
 from webhook.workloads import creators

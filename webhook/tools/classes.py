@@ -21,7 +21,7 @@ from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, share_by_class
-from webhook.cluster.node_pools import node_pools
+from webhook.cluster.nodes import node_pools
 from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration, keys_to_know
 from webhook.quota.documents import PLURAL, decode_quota, quota_path

@@ -23,13 +23,12 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from webhook.cluster import errors, objects
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.node_informer import StoredNode, decode_node
+from webhook.cluster.nodes import StoredNode, decode_node
 from webhook.cluster.objects import InstallationNames, ObjectMeta, decode_metadata
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
-from webhook.configuration.dynamic_resources import read_claims
+from webhook.configuration.dynamic_resources import read_claims, read_cluster_devices
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.configuration.published_devices import read_cluster_devices
 from webhook.quota.documents import QUOTAS, QuotaRecord, decode_quota
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.finding import truncate
-from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.nodes import NO_NODES, NodeIndex
 from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
 from policies.quota.demand import UnclassifiedPods
 from webhook.cluster.api import ApiClient

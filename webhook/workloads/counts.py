@@ -142,11 +142,6 @@ def stage_field(workload_kind: WorkloadKind, data: Any) -> str:
     return next(map(field_path, _that_have(workload_kind.staged, data)), "")
 
 
-def is_staged(workload_kind: WorkloadKind, data: Any) -> bool:
-    """Whether the pods of the object start in stages."""
-    return has_one_of(workload_kind.staged, data)
-
-
 def has_one_of(wanted: Mapping[str, str], data: Any) -> bool:
     """Whether the object has the value at one of these paths; `*` is any value."""
     return any(True for _ in _that_have(wanted, data))

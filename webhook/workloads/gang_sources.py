@@ -12,7 +12,7 @@ from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.waiting import GROUP_SIZE, KUEUE, POD_GROUP
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
-from webhook.workloads.counts import is_staged
+from webhook.workloads.counts import stage_field
 
 SOURCES = 4096
 """Gang sources that are remembered."""
@@ -135,4 +135,4 @@ def starts_together(workload_kind: WorkloadKind, data: Any) -> bool:
     )
     is_job = (workload_kind.group, workload_kind.kind) == ("batch", "Job")
     is_whole = is_job and mode == "Indexed" and pods == at_one_time
-    return (workload_kind.starts_together or is_whole) and not is_staged(workload_kind, data)
+    return (workload_kind.starts_together or is_whole) and not stage_field(workload_kind, data)

@@ -1,6 +1,6 @@
-"""Warns of GPU amounts, annotations and fields of a pod that are written in the wrong place of an object."""
+"""Warns of GPU amounts, annotations and fields of a pod or claim that are written in the wrong place of an object."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -123,7 +123,7 @@ def misplaced_requests(data: Any, api_version: str) -> Iterator[Finding]:
 
 def _moved(data: Any, at: Parts, target: Parts) -> Finding:
     """Return a warning whose choice moves the value; without a target, one that says only where it belongs."""
-    moved = Json(msgspec.json.encode(value_at(data, at)).decode())
+    moved = _json(value_at(data, at))
     is_free = bool(target) and value_at(data, target) is None
     return _misplaced(
         path=field_path(at),
@@ -134,7 +134,7 @@ def _moved(data: Any, at: Parts, target: Parts) -> Finding:
 
 def _lost(data: Any, at: Parts, known: PodFields) -> Finding:
     """Return a warning of a field of a pod that the kind does not have at the path."""
-    others, moved = (*at[:-1], *known.others), Json(msgspec.json.encode(value_at(data, at)).decode())
+    others, moved = (*at[:-1], *known.others), _json(value_at(data, at))
     target, value = (others, f"{{{at[-1]}: {moved.text}}}") if known.is_patch else ((*others, at[-1]), moved)
     is_free = bool(known.others) and value_at(data, target) is None
     return _misplaced(
@@ -205,3 +205,71 @@ def _into_limits(data: Any, at: Parts) -> tuple[Edit, ...]:
             if value_at(data, limits) is None:
                 return Edit(field_path(at)), Edit(field_path(limits), value_at(data, at))
     return ()
+
+
+_CLASS, _EXACTLY, _ALTERNATIVES = "deviceClassName", "exactly", "firstAvailable"
+_FIELDS = {
+    "resource.k8s.io/v1": _EXACTLY,
+    "resource.k8s.io/v1beta2": _EXACTLY,
+    "resource.k8s.io/v1beta1": _CLASS,
+}
+"""By version, the field of a request that has no alternatives."""
+_refused = partial(Finding, rule=INEFFECTIVE_FIELDS, reason=MISPLACED_FIELD)
+
+
+def refused_requests(data: Mapping[str, Any], path: Parts) -> Iterator[Finding]:
+    """Yield a denial for each request without devices, or with two kinds of them. path: of the claim's spec in the object.
+
+    resource.k8s.io v1beta1 has the fields of a device in the request itself, v1beta2 and v1 have them below `exactly`
+    (`validateDeviceRequest` in pkg/apis/resource/validation/validation.go of k8s.io/kubernetes v1.37.2, and each version's
+    types).
+    """
+    version, requests = str(data.get("apiVersion")), value_at(data, (*path, "devices", "requests"))
+    for index, request in enumerate(requests if isinstance(requests, list) else ()):
+        at = field_path((*path, "devices", "requests", index))
+        if version in _FIELDS and isinstance(request, dict):
+            yield from _of_request(request, at, version)
+
+
+def _of_request(request: dict[str, Any], at: str, version: str) -> Iterator[Finding]:
+    field = _FIELDS[version]
+    devices = {at: request} if field == _CLASS else {f"{at}.{_EXACTLY}": request.get(_EXACTLY)}
+    alternatives = request.get(_ALTERNATIVES)
+    if alternatives:
+        if request.get(field):
+            choices = together(Edit(f"{at}.{field}"))
+            yield _refused(
+                path=f"{at}.{field}", message=f"must not be set beside {_ALTERNATIVES}", choices=choices
+            )
+        items = alternatives if isinstance(alternatives, list) else ()
+        devices = {f"{at}.{_ALTERNATIVES}[{index}]": each for index, each in enumerate(items)}
+    elif not request.get(field):
+        yield _without_devices(request, at, version)
+        return
+    for path, device in devices.items():
+        if isinstance(device, dict) and not device.get(_CLASS):
+            yield _refused(path=f"{path}.{_CLASS}", message="must be set")
+
+
+def _without_devices(request: dict[str, Any], at: str, version: str) -> Finding:
+    """Return the denial of a request that has nothing where its version reads it."""
+    field = _FIELDS[version]
+    if field == _EXACTLY:
+        moved = {name: value for name, value in request.items() if name != "name"}
+        edits = [*(Edit(f"{at}.{name}") for name in moved), Edit(f"{at}.{_EXACTLY}", _json(moved))]
+        remedy = f"write its fields below {_EXACTLY}"
+    else:
+        moved = request.get(_EXACTLY) or {}
+        edits = [Edit(f"{at}.{_EXACTLY}"), *(Edit(f"{at}.{name}", _json(moved[name])) for name in moved)]
+        remedy = f"write the fields of {_EXACTLY} into the request"
+    is_whole = bool(moved.get(_CLASS))
+    return _refused(
+        path=f"{at}.{field}",
+        message=f"must be set, or {_ALTERNATIVES}: {version} reads no device anywhere else",
+        choices=together(*edits) if is_whole else (),
+        remedy=remedy if is_whole else "",
+    )
+
+
+def _json(value: Any) -> Json:
+    return Json(msgspec.json.encode(value).decode())

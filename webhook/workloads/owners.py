@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from policies.finding import Edit
 from policies.pods.field_paths import Parts, field_path
-from policies.pods.owner import Owner
+from policies.pods.workload import Owner
 from webhook.configuration.workload_kinds import BRANCHES, PodPath, WorkloadKind, steps
 from webhook.workloads.counts import bound, has_one_of, plain_number, shared_pods, values
 

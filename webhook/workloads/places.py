@@ -9,11 +9,10 @@ from typing import Any, Self
 
 import msgspec
 
-from policies.pods.field_paths import Parts, field_path, path_parts, value_at, with_value
+from policies.pods.field_paths import Parts, field_path, path_parts, value_at, with_edit
 from policies.pods.limits import MAX_CONTAINERS, MAX_RESOURCES
-from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.workload import PodCount
+from policies.pods.workload import NO_OWNER, Owner, PodCount
 from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind, WorkloadKinds, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
@@ -100,16 +99,16 @@ class PodPlace(msgspec.Struct, frozen=True):
         if self.is_partial:
             return whole
         if () in self.origins:
-            return with_value(whole, self.at, pod)
+            return with_edit(whole, self.at, pod)
         before, after = self.data["spec"], pod["spec"]
         for key in after:
             if key != "containers" and after[key] != before.get(key):
-                whole = with_value(whole, (*self.at, key), after[key])
+                whole = with_edit(whole, (*self.at, key), after[key])
         for index, (was, container) in enumerate(zip(before["containers"], after["containers"], strict=True)):
             at = self.parts_in_object(("spec", "containers", index))
             for key in container:
                 if container[key] != was.get(key):
-                    whole = with_value(whole, (*at, key), container[key])
+                    whole = with_edit(whole, (*at, key), container[key])
         return whole
 
 
@@ -416,3 +415,12 @@ def plain_data(text: str) -> Any:
         return msgspec.json.decode(msgspec.json.encode(documents[0].data))
     except (TypeError, OverflowError, msgspec.DecodeError):
         return None
+
+
+_FIELD = {("ray.io", "RayService"): ("spec", "serveConfigV2")}
+
+
+def serve_config(group: str, kind: str, data: Any) -> Any:
+    """Return what the field says, as plain data; None for other kinds, and for text that cannot be read or is too long."""
+    text = value_at(data, _FIELD.get((group, kind), ("",)))
+    return plain_data(text) if isinstance(text, str) and len(text) <= LONGEST_PATCHES else None

@@ -10,7 +10,7 @@ from policies.pods.workload import Workload, WorkloadPods
 from policies.rules.disruption import Server
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, Page, api_path
-from webhook.cluster.disruption_budgets import bounded_items
+from webhook.cluster.namespaces import bounded_items
 from webhook.configuration.workload_kinds import WorkloadKinds, plural
 from webhook.workloads.places import workload_pods
 

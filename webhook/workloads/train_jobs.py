@@ -6,7 +6,7 @@ pkg/runtime/framework/plugins of torch and mpi; the number of processes of `torc
 
 from typing import Any
 
-from policies.pods.field_paths import path_parts, value_at, with_value
+from policies.pods.field_paths import path_parts, value_at, with_edit
 
 TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
 _NODE, _ANCESTOR = "node", "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -28,7 +28,7 @@ def with_runtime(data: Any, runtime: Any) -> Any:
     trainer = {**{key: value for key, value in stated.items() if value is not None}, **own}
     if not policy.keys() & {"torch", "mpi"}:
         trainer.pop("numProcPerNode", None)  # of other frameworks, the runtime's own policy says it
-    return with_value(data, ("spec", "trainer"), trainer)
+    return with_edit(data, ("spec", "trainer"), trainer)
 
 
 def _resources(runtime: Any) -> Any:

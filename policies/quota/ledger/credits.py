@@ -1,7 +1,13 @@
-"""Credits: when a pod ends, one pod of the same owner that needs no more quota goes first in line.
+"""Credits and marks: which pods go first in line, and places in line of objects that never wait under our gate.
 
-Credits are stored in the ledger, so the next leader knows which were used. The count that removes an ended pod from `used` adds
-its end to a credit: counts are fenced, so exactly one count does. The write that holds quota for the replacement removes the end.
+Credits: when a pod ends, one pod of the same owner that needs no more quota goes first in line. They are stored in the ledger, so
+the next leader knows which were used. The count that removes an ended pod from `used` adds its end to a credit: counts are
+fenced, so exactly one count does. The write that holds quota for the replacement removes the end.
+
+Marks: an object was denied because others wait, and its owner creates it again, at an unknown time. So a mark in the ledger keeps
+a place in line for all objects of one owner with the same demand. At its turn, the controller reserves its demand as for a pod
+(`<key>/lift`), and the next such object takes the reservation over. Then the mark is removed, or once the owner has not tried
+again for too long.
 """
 
 from bisect import bisect_left
@@ -9,13 +15,12 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from hashlib import sha256
 from operator import itemgetter
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, positive_difference, texts
-from policies.quota.waiting import creation_timestamp
+from policies.quota.waiting import Waiter, creation_timestamp
 
 MAX_CHARACTERS = 64 * 1024
 """Maximum characters of the credits in one object. Each of its ledgers has an equal part."""
@@ -74,19 +79,6 @@ def credited(known: Credits, added: Iterable[Credit], ledgers: int) -> Credits:
     return _with_ends(all_of.values(), stay)
 
 
-class Claimant(Protocol):
-    """A pod that waits, of an owner."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def owner(self) -> str: ...
-    @property
-    def demand(self) -> Vector: ...
-    @property
-    def since(self) -> str: ...
-
-
 class Matching(msgspec.Struct, frozen=True):
     """By uid, the ended pod that lets a pod go first. `stay` are the credits without ends that are too old."""
 
@@ -102,7 +94,7 @@ class Matching(msgspec.Struct, frozen=True):
         return _with_ends(self.stay, ended) if used else self.stay
 
 
-def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
+def match(known: Credits, waiters: Iterable[Waiter], now: int) -> Matching:
     """Match each end with a pod of its owner, the oldest pods first. An end without a pod is removed after REPLACED_MS."""
     free = {_kind(each): list(each.ended) for each in known}
     by_owner: dict[str, list[Credit]] = {}
@@ -110,7 +102,7 @@ def match(known: Credits, claimants: Iterable[Claimant], now: int) -> Matching:
         by_owner.setdefault(each.owner, []).append(each)
     fitting: dict[tuple[str, int], list[Credit]] = {}
     ends: dict[str, tuple[Credit, int]] = {}
-    owned = (pod for pod in claimants if pod.owner in by_owner)
+    owned = (pod for pod in waiters if pod.owner in by_owner)
     for pod in sorted(owned, key=lambda each: (each.since, each.uid)):
         kind = pod.owner, id(pod.demand)  # equal pods share their demand
         if kind not in fitting:
@@ -141,3 +133,46 @@ def _with_ends(known: Iterable[Credit], ended: Mapping[_Kind, Iterable[int]]) ->
 
 def _last_replacement(at: int) -> str:
     return creation_timestamp(at + REPLACED_MS)
+
+
+MAX_MARKS = 16
+"""Marks of one namespace. When one is removed, another owner can get one. Only the first in line makes others wait."""
+SEEN_MS = 10_000
+"""Minimum time between writes of a mark whose objects are denied."""
+AGAIN_MS, LONGEST_MS = 60_000, 1_200_000
+"""Bounds of how long a mark stays without another attempt: twice the time from the first attempt to the last. Controllers of
+Kubernetes double their pauses between attempts, up to 1,000 s."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """`since` is when the first of its objects was denied, and `seen` when the last one was, in ms since 1970."""
+
+    demand: Vector
+    since: int
+    seen: int
+
+    @property
+    def size(self) -> int:
+        """Characters in JSON, with its key."""
+        return 96 + sum(len(key) + len(amount) + 6 for key, amount in texts(self.demand).items())
+
+    def is_late(self, now: int) -> bool:
+        """Whether its owner has not tried again for too long."""
+        return now - self.seen > min(max(AGAIN_MS, 2 * (self.seen - self.since)), LONGEST_MS)
+
+
+Marks = Mapping[str, Mark]
+
+
+def mark_key(owner: str, demand: Vector) -> str:
+    """Return the key of the mark of an owner and demand. It is used like the uid of a pod, and sorts after any uid."""
+    text = f"{owner} {sorted(texts(demand).items())}"
+    return f"mark-{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def marked(marks: Marks, key: str, demand: Vector, now: int, space: int) -> Marks:
+    """Return the marks with this one. Unchanged if it was written lately, or does not fit `space` (in characters)."""
+    mark = Mark(demand, marks[key].since if key in marks else now, now)
+    has_room = len(marks) < MAX_MARKS and mark.size <= space
+    is_written = now - marks[key].seen > SEEN_MS if key in marks else has_room
+    return {**marks, key: mark} if is_written else marks

@@ -5,7 +5,7 @@ compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quo
 
 While pods wait in line, nobody else reserves anything. While pods wait for the quota of a team, that holds in all its namespaces,
 except for demand within a guarantee. Objects that never wait under our gate pass the line, unless they need what the first pod in
-line lacks: then a mark keeps a place in line for them (`policies.quota.ledger.marks`).
+line lacks: then a mark keeps a place in line for them (`policies.quota.ledger.credits`).
 
 The controller reserves the demand of the next pod in line, and then removes its gate. That removal is allowed only while the
 reservation exists, so a removal that is late is denied.
@@ -19,7 +19,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
-from policies.quota.ledger.marks import mark_key, marked
+from policies.quota.ledger.credits import mark_key, marked
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 from policies.quota.ledger.team import TeamState

@@ -7,7 +7,6 @@ serve counts it as it counts every entry. The turn of a pod of the same object r
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from policies.quota.ledger.credits import MAX_CHARACTERS
 from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations, keep_id
+from policies.quota.waiting import Waiter
 
 MIN_PARTS = 4
 """A ledger has at most this part of MAX_CHARACTERS for keeps, and as much for keepers, also if the object has fewer ledgers: some
@@ -80,23 +80,10 @@ def with_keeps(ledger: QuotaLedger, ended: Iterable[Ended], rooms: Rooms, now: i
     )
 
 
-class Claimant(Protocol):
-    """A pod that waits, of an object that may keep quota for it."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def keeper(self) -> str: ...
-    @property
-    def demand(self) -> Vector: ...
-    @property
-    def obstacle(self) -> object | None: ...
-
-
-def kept_for(reservations: Reservations, claimants: Iterable[Claimant]) -> dict[str, str]:
+def kept_for(reservations: Reservations, waiters: Iterable[Waiter]) -> dict[str, str]:
     """Return, by uid of a pod that can start, the id of a keep of its object that is large enough. First pods come first."""
     free, found = list(reservations.keeps), dict[str, str]()
-    for pod in claimants if free else ():
+    for pod in waiters if free else ():
         of_object = (each for each in free if each.keeper_uid == pod.keeper)
         keep = next((each for each in of_object if not positive_difference(pod.demand, each.demand)), None)
         if keep is not None and pod.obstacle is None and pod.uid not in reservations.lifts:

@@ -13,9 +13,8 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, Vector, total
 from policies.quota.budget import Budget, Spending, reached
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.credits import Credits
+from policies.quota.ledger.credits import Credits, Marks
 from policies.quota.ledger.keeping_objects import Keeper
-from policies.quota.ledger.marks import Marks
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import TeamState
 from policies.quota.waiting import MAX_WAITING

@@ -16,7 +16,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.reservation_requests import creation_request
 from webhook.cluster.leader import LeaseTimings
-from webhook.controller.usage_upkeep import FOLLOW_SECONDS
+from webhook.controller.shared_informers import FOLLOW_SECONDS
 
 LEASE_SECONDS = LeaseTimings().lease
 OVERLAP_SECONDS = 3.0

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.gpus.cards import can_serve, device_weight
 from policies.gpus.classes import GPUClass, GPUClasses, GPUClassSpec
 from policies.gpus.device_kinds import DeviceAttribute, DeviceCapacity, DeviceKind
-from policies.gpus.device_weight import can_serve, device_weight
 
 PRODUCT, PROFILE = "gpu.nvidia.com/productName", "gpu.nvidia.com/profile"
 A100 = "NVIDIA A100-SXM4-40GB"

@@ -1,7 +1,7 @@
 """What is left of the counters of cards."""
 
-from policies.gpus.device_slices import CounterValue, DeviceShape, SliceLayout
-from policies.gpus.free_cards import counters_left, fits
+from policies.gpus.device_slices import CounterValue, DeviceShape, LayoutDevice, SliceLayout
+from policies.gpus.stored_devices import counters_left, fits
 from tests.cases import cases
 
 
@@ -21,7 +21,7 @@ def test_whether_another_device_fits_on_a_card(card: str, half: str, want: bool)
     first, second = shape(half), shape(half)
     layout = SliceLayout(
         "gpu.example.com",
-        (("a", first, ""), ("b", second, "")),
+        (LayoutDevice("a", first, ""), LayoutDevice("b", second, "")),
         (("card", (("memory", CounterValue(value=card)),)),),
     )
 

@@ -17,8 +17,7 @@ from policies.gpus.limit_range_findings import (
     with_limit_range_named,
 )
 from policies.pods.field_paths import path_parts, with_edits
-from policies.pods.limit_ranger import as_admitted, refusals
-from policies.pods.limit_ranges import decode_limit_range, namespace_limits
+from policies.pods.limit_ranges import as_admitted, decode_limit_range, namespace_limits, refusals
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
 from tests.oracle import oracle

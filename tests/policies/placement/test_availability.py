@@ -3,14 +3,12 @@
 from fractions import Fraction
 
 from policies.gpus.classes import GPUClasses
-from policies.placement.amount_limits import AmountLimits
 from policies.placement.availability import Availability
 from policies.placement.class_use import ClassUse
 from policies.placement.hardware import known_keys
-from policies.placement.named_nodes import Labels
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.nodes import Labels, NodeFacts, NodeOffer, NodeState
 from policies.pods.annotations import GPU_CLASS
+from policies.rules.gpu_requests import AmountLimits, GPURequestsOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.placement.availabilities import (
@@ -151,12 +149,7 @@ def test_a_misspelt_name_is_said_once(name: str, is_said: bool) -> None:
     known = mapping.resource(name)
     assert known is not None
     limits = AmountLimits(
-        availability=Availability(view(pod()), CLASSES, nodes=SHARING),
-        resource_mapping=mapping,
-        max_per_container=None,
-        max_per_pod=None,
-        gpus_per_node=8,
-        known_profiles_only=False,
+        Availability(view(pod()), CLASSES, nodes=SHARING), mapping, GPURequestsOptions(gpus_per_node=8)
     )
     assert (limits.check_resource(known, 1) is not None) is is_said
 

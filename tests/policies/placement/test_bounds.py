@@ -4,8 +4,7 @@ import pytest
 
 from policies.finding import Edit, Finding
 from policies.gpus.classes import GPUClass, GPUClasses, NodeLabel
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, NodeState
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check

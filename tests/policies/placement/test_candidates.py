@@ -2,7 +2,7 @@
 
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import GPUResource
-from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
+from policies.placement.nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.placement.pinning import (
     all_classes,
     candidate_classes,

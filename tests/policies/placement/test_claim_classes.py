@@ -9,10 +9,9 @@ import msgspec
 from policies.gpus.claimed_devices import DeviceChoice, GPUNumber, decode_claim
 from policies.gpus.classes import DeviceAttributeValues, GPUClass, GPUClasses
 from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
-from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_selectors import MAX_EVALUATIONS, MAX_SELECTOR_TEXT, possible_kinds
 from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, Measure
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.gpus.selector_bounds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.placement.claim_classes import NO_CLASS, ClaimedClasses
 from policies.rules.gpu_class import GPUClassOptions, check, check_claim
 from tests.builders import JSON, container, context, gpu_class, pod, view

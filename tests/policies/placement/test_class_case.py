@@ -6,8 +6,7 @@ from policies.placement.class_selection import Choice, ClassSelection
 from policies.placement.class_use import ANY as EVERY_CLASS
 from policies.placement.class_use import admits
 from policies.placement.hardware import LabelKeys
-from policies.placement.named_nodes import Labels
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import Labels, NodeFacts
 from policies.placement.pinning import Pinning
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
@@ -296,8 +295,7 @@ def in_zone(zone: str) -> JSON:
             'metadata.annotations[gpu-admission.dev/model-params] = "7b": should fit on nvidia-a100-80gb (80.0 GiB usable): '
             "7b bf16 serving needs 1017.1 GiB by rule of thumb; gpu-admission.dev/model-family or "
             "gpu-admission.dev/model-layers states it exactly; ask the platform team for larger cards",
-            "name a class with the annotation gpu-admission.dev/gpu-class; class that holds the weights (7b bf16 "
-            "serving needs 1017.1 GiB by rule of thumb) is not added: no node matches both "
+            "class that holds the weights (7b bf16 serving needs 1017.1 GiB by rule of thumb) is not added: no node matches both "
             "accelerator=nvidia-a100-40gb or nvidia-a100-80gb or nvidia-l4 or nvidia-t4 and the pod's own nodeSelector "
             "and affinity",
         ],

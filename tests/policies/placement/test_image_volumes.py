@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from policies.placement.image_volumes import all_mount_images, mounts_images
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeOffer, node_facts
+from policies.placement.nodes import NodeOffer, NodeState, node_facts
 from policies.pods.pod import Toleration
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases

@@ -5,9 +5,17 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import NamedNode
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts, nodes_with_other_labels
+from policies.placement.nodes import (
+    HOSTNAME,
+    NODE_NAME,
+    NamedNode,
+    NodeFacts,
+    NodeOffer,
+    NodeState,
+    node_facts,
+    nodes_with_other_labels,
+    takes_new_node,
+)
 from policies.pods.pod import Toleration
 from tests.builders import JSON, gpu_container, node_affinity, pod, view
 from tests.cases import cases
@@ -84,6 +92,29 @@ def test_a_pool_counts_as_nodes(labels: dict[str, frozenset[str] | None], want: 
     facts = NodeFacts(keys=KEYS, pools=(NodeOffer(labels, pool="gpu"),))
 
     assert facts.labels_match(view(pod(gpu_container())), "accelerator", ["nvidia-t4"]) is want
+
+
+@cases(
+    ("spec", "want"),
+    no_constraint=({}, True),
+    by_its_hostname=({"nodeSelector": {HOSTNAME: "node-0"}}, False),
+    by_its_hostname_in_affinity=(requiring([(HOSTNAME, "In", "node-0")]), False),
+    by_its_name=(
+        {
+            "affinity": node_affinity(
+                {"matchFields": [{"key": NODE_NAME, "operator": "In", "values": ["node-0"]}]}
+            )
+        },
+        False,
+    ),
+    not_by_that_name=(requiring([(HOSTNAME, "NotIn", "node-0")]), True),
+    or_by_another_label=(requiring([(HOSTNAME, "In", "node-0")], [("product", "Exists")]), True),
+)
+def test_no_pool_adds_a_node_that_the_pod_selects_by_its_name(spec: JSON, want: bool) -> None:
+    made, pool = view(pod(gpu_container(), **spec)), NodeOffer({"product": None}, pool="any")
+
+    assert takes_new_node(made) is want
+    assert NodeFacts(keys=KEYS, pools=(pool,)).pool_for(made) == ("any" if want else "")
 
 
 def test_open_labels_of_a_pool_have_any_value_but_where_it_says_which() -> None:

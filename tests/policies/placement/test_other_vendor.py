@@ -3,9 +3,7 @@
 from policies.gpus.classes import GPUClasses
 from policies.placement.availability import Availability
 from policies.placement.class_use import ClassUse
-from policies.placement.named_nodes import Labels
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import Labels, NodeFacts, NodeState
 from tests.builders import CLASSES, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
 from tests.policies.placement.availabilities import (

@@ -4,9 +4,7 @@ from policies.finding import Edits, in_words
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_use import ClassUse
-from policies.placement.named_nodes import Labels
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import Labels, NodeFacts, NodeState
 from policies.placement.other_ways import other_ways
 from policies.pods.pod import Toleration
 from tests.builders import (

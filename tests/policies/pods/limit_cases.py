@@ -4,8 +4,7 @@ import json
 import re
 from typing import Any
 
-from policies.pods.limit_ranger import effective
-from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, namespace_limits
+from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, effective, namespace_limits
 from policies.pods.pod import Pod
 from policies.pods.quantity import readable
 from tests.builders import JSON

@@ -11,7 +11,6 @@ from policies.pods.field_paths import (
     path_parts,
     value_at,
     with_edit,
-    with_value,
 )
 from tests.cases import cases
 
@@ -43,7 +42,7 @@ def test_paths_as_people_write_them(parts: Parts, text: str) -> None:
 def test_a_value_in_a_copy(parts: Parts, want: Any) -> None:
     data = {"a": [{"b": 1}, 2], "c": {}}
 
-    copied = with_value(data, parts, 9)
+    copied = with_edit(data, parts, 9)
 
     assert (copied, value_at(copied, parts)) == (want, 9)
     assert data == {"a": [{"b": 1}, 2], "c": {}}

@@ -14,7 +14,7 @@ from policies.gpus.mapping_spec import (
     ResourcePattern,
 )
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
+from policies.placement.nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand

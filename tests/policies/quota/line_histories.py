@@ -14,7 +14,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.line import Turn
-from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
+from policies.quota.queue_entries import Gang, InLine
+from policies.quota.waiting import Standing, Waiter
 from tests.builders import quota_ledger
 from tests.policies.quota.turns import next_to_start
 

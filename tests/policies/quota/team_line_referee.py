@@ -11,8 +11,8 @@ from msgspec import Struct
 from policies.quota.amounts import Vector, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.queue_entries import InLine, Waiter
-from policies.quota.waiting import QueueOrder
+from policies.quota.queue_entries import InLine
+from policies.quota.waiting import QueueOrder, Waiter
 
 ZERO = Fraction(0)
 

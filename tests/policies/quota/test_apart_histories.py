@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.quota.ledger import decide as decisions
+from policies.quota.ledger.credits import Mark
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
-from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
-from policies.quota.queue_entries import Waiter
-from policies.quota.waiting import QueueSpec
+from policies.quota.waiting import QueueSpec, Waiter
 from tests.builders import quota_ledger
 from tests.policies.quota.turns import next_to_start
 from webhook.controller.waiting_line import mark_waiters

@@ -8,9 +8,9 @@ import pytest
 from policies.finding import VALUE_LENGTH
 from policies.gpus.claimed_devices import decode_claim
 from policies.gpus.device_kinds import DeviceKinds
+from policies.gpus.device_selectors import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, ResourceMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.gpus.selector_bounds import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
 from policies.quota.amounts import texts
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand, ignored_selectors

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.gpus.classes import GPUClasses
-from policies.placement.named_nodes import HOSTNAME
+from policies.placement.nodes import HOSTNAME
 from policies.quota.amounts import texts
 from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON, gpu_container, node_affinity, pod

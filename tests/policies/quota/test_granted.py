@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from policies.gpus.classes import GPUClasses
-from policies.quota.granted import granted_together
+from policies.quota.amounts import granted_together
 from tests.builders import gpu_class
 from tests.cases import cases
 

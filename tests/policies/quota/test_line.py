@@ -4,8 +4,8 @@ from policies.quota.ledger.credits import Credit, owner_key
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, keep_id
 from policies.quota.line import LIFTS_LIMIT
-from policies.quota.queue_entries import Gang, Standing, Waiter
-from policies.quota.waiting import QueueSpec, creation_timestamp
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import QueueSpec, Standing, Waiter, creation_timestamp
 from tests.cases import cases
 from tests.policies.quota.turns import BEST_EFFORT, STRICT, amounts_held, ledger, next_to_start, standings
 from tests.policies.quota.waiters import begun, gpus, held, member, waiter

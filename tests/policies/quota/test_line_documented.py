@@ -11,8 +11,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import settings
 
-from policies.quota.queue_entries import Gang, Waiter
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import QueueOrder, QueueSpec, Waiter
 from tests.builders import quota_ledger
 from tests.policies.quota.turns import next_to_start
 

@@ -2,7 +2,8 @@
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
-from policies.quota.queue_entries import Gang, Standing, Waiter
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import Standing, Waiter
 from tests.cases import cases
 from tests.policies.quota.turns import BEST_EFFORT, STRICT, amounts_held, ledger, next_to_start, standings
 from tests.policies.quota.waiters import begun, gpus, held, member, waiter

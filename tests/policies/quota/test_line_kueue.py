@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.queue_entries import Gang, Standing, Waiter
-from policies.quota.waiting import QueueSpec
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import QueueSpec, Standing, Waiter
 from tests.cases import cases
 from tests.policies.quota.team_denials import OWN, PROD, team_ledger
 from tests.policies.quota.turns import STRICT, amounts_held, ledger, next_to_start, standings

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from policies.quota.amounts import Vector, exceeds, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.queue_entries import Gang, Standing, Waiter
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import QueueOrder, QueueSpec, Standing, Waiter
 from tests.policies.quota.turns import ledger, next_to_start
 from tests.policies.quota.waiters import begun, gpus, held
 

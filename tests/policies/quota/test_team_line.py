@@ -10,9 +10,9 @@ from policies.quota import team_line
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.reservations import Reservation, Reservations, keep_id, lift_id
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
+from policies.quota.queue_entries import Gang, InLine
 from policies.quota.team_line import TeamTurn, next_to_start_in_team
-from policies.quota.waiting import QueueSpec
+from policies.quota.waiting import QueueSpec, Standing, Waiter
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.team_lines import BEST_EFFORT, STRICT, Amounts, ledger, of_team

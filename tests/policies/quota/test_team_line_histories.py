@@ -27,9 +27,9 @@ from policies.quota.ledger.reservations import Reservation
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Turn
-from policies.quota.queue_entries import InLine, Standing
+from policies.quota.queue_entries import InLine
 from policies.quota.team_line import next_to_start_in_team
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.waiting import QueueOrder, QueueSpec, Standing
 from tests.policies.quota.line_histories import A100, HISTORIES, STEPS, Listed, Pod, World, check_held
 from tests.policies.quota.team_line_referee import Referee
 

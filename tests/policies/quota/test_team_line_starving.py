@@ -1,8 +1,8 @@
 """Whoever waits for the team starts at some time, however many come after it in other namespaces, if all that runs ends."""
 
-from policies.quota.queue_entries import InLine, Waiter
+from policies.quota.queue_entries import InLine
 from policies.quota.team_line import next_to_start_in_team
-from policies.quota.waiting import QueueSpec
+from policies.quota.waiting import QueueSpec, Waiter
 from tests.cases import cases
 from tests.policies.quota.team_lines import BEST_EFFORT, Amounts, ledger, of_team
 from tests.policies.quota.waiters import waiter

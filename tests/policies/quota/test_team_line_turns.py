@@ -11,9 +11,9 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, keep_id, lift_id
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.queue_entries import Gang, InLine, Standing, Waiter
+from policies.quota.queue_entries import Gang, InLine
 from policies.quota.team_line import next_to_start_in_team
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.waiting import QueueOrder, QueueSpec, Standing, Waiter
 from tests.builders import quota_ledger
 from tests.policies.quota.team_line_referee import Referee
 

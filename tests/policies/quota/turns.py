@@ -7,8 +7,8 @@ from policies.quota import line
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 from policies.quota.line import Turn
-from policies.quota.queue_entries import Gang, Standing, Waiter, line_up
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.queue_entries import Gang, line_up
+from policies.quota.waiting import QueueOrder, QueueSpec, Standing, Waiter
 from tests.builders import quota_ledger
 from tests.policies.quota.waiters import gpus
 

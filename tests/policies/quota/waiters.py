@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.reservations import Reservation, lift_id
-from policies.quota.queue_entries import Waiter
+from policies.quota.waiting import Waiter
 
 
 def gpus(amount: int) -> Vector:

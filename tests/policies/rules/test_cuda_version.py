@@ -4,8 +4,7 @@ from typing import Any
 
 from policies.finding import Severity
 from policies.placement.hardware import known_keys
-from policies.placement.named_nodes import Labels
-from policies.placement.nodes import NodeFacts, NodeOffer
+from policies.placement.nodes import Labels, NodeFacts, NodeOffer
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.cuda_version import FULL, MAJOR, CUDAVersionOptions, check, mutate

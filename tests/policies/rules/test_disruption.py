@@ -6,8 +6,8 @@ import msgspec
 
 from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector
-from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
+from policies.pods.workload import NO_OWNER, Owner
 from policies.rule import Phase
 from policies.rules.disruption import (
     DisruptionBudget,

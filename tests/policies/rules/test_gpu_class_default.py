@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from policies.finding import Severity
 from policies.gpus.classes import GPUClasses, NodeLabel
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import node_facts
+from policies.placement.nodes import NodeState, node_facts
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate

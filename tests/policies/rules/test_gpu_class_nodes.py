@@ -3,9 +3,7 @@
 from msgspec.structs import replace
 
 from policies.finding import Severity
-from policies.placement.named_nodes import Labels
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import Labels, NodeFacts, NodeState
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check
 from tests.builders import CLASSES, JSON, container, context, pod, view

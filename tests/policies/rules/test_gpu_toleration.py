@@ -7,8 +7,7 @@ import pytest
 from policies.finding import Severity
 from policies.gpus.mapping_spec import DeviceClassPattern, ResourceMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import node_facts
+from policies.placement.nodes import NodeState, node_facts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rule import Context, Phase

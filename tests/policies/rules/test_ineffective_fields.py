@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from policies.finding import Edit, Severity
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, NodeState
 from policies.pods.annotations import READ_BY
 from policies.pods.workload import Workload
 from policies.registry import RULES

@@ -3,8 +3,8 @@
 from typing import Any
 
 from policies.finding import Severity
-from policies.pods.owner import NO_OWNER, Owner
 from policies.pods.patch import PodPatch
+from policies.pods.workload import NO_OWNER, Owner
 from policies.rule import Phase
 from policies.rules.max_runtime import Exempt, MaxRuntimeOptions, Runtimes, check_workload, mutate
 from tests.builders import (

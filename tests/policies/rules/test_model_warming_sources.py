@@ -3,8 +3,7 @@
 import pytest
 
 from policies.finding import ContactEdit, Edit, Finding, Severity
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts, node_facts
+from policies.placement.nodes import NodeFacts, NodeState, node_facts
 from policies.pods.patch import PodPatch
 from policies.rules.model_warming import ModelWarmingOptions, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view

@@ -302,7 +302,8 @@ def test_a_server_that_is_scaled_to_zero(
     target = Workload(
         "apps", "Deployment", "team", {}, tuple(WorkloadPods("spec", each, PodCount(), each) for each in made)
     )
-    scaler = Workload("autoscaling", kind, "team", {"spec": {"minReplicas": least}}, (), target)
+    spec = {"minReplicas": least, "metrics": [{"type": "External"}]}
+    scaler = Workload("autoscaling", kind, "team", {"spec": spec}, (), target)
 
     found = list(check_workload(scaler, ONE_MINUTE, context()))
 
@@ -314,6 +315,30 @@ def test_a_server_that_is_scaled_to_zero(
         )
         for load in want
     ]
+
+
+@cases(
+    ("metrics", "want"),
+    of_pods_that_do_not_run=(
+        [{"type": "Resource"}, {"type": "Pods"}],
+        "rejects 0 without a metric of type Object or External",
+    ),
+    of_something_else=([{"type": "Resource"}, {"type": "External"}], "before 1.37 rejects 0 by default"),
+    of_cpu_by_default=(None, "rejects 0 without a metric of type Object or External"),
+    hostile=(["External"], "rejects 0 without a metric of type Object or External"),
+)
+def test_metrics_by_which_nothing_is_scaled_to_zero(metrics: Any, want: str) -> None:
+    made = view(pod(gpu_container(), annotations={LOAD: "90"}))
+    target = Workload("apps", "Deployment", "team", {}, (WorkloadPods("spec", made, PodCount(), made),))
+    spec = {"minReplicas": 0, "metrics": metrics}
+    scaler = Workload("autoscaling", "HorizontalPodAutoscaler", "team", {"spec": spec}, (), target)
+
+    [found] = check_workload(scaler, ONE_MINUTE, context())
+
+    assert found.message == (
+        "the first request waits until a pod is placed and has loaded its model, some 90 s, and a Service keeps no "
+        f"requests; Kubernetes {want}"
+    )
 
 
 SLOW = {"annotations": {LOAD: "90"}}
@@ -360,7 +385,7 @@ def from_one(field: str, seconds: int) -> list[str]:
     nobody_knows=("HorizontalPodAutoscaler", {}, pod(gpu_container(readinessProbe=READY)), []),
     a_port_to_zero=(
         "HorizontalPodAutoscaler",
-        {"minReplicas": 0},
+        {"minReplicas": 0, "metrics": [{"type": "Object"}]},
         pod(gpu_container(ports=[{"containerPort": 8000}])),
         [
             'spec.minReplicas = "0": set minReplicas: 1, or put a queue before the server; the first request waits until a pod '

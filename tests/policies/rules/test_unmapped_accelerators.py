@@ -7,8 +7,7 @@ import pytest
 from policies.finding import Edit, Severity
 from policies.gpus.mapping_spec import Measure, OtherScheduler, ResourceMappingSpec, ResourcePattern
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeFacts, NodeOffer, node_facts
+from policies.placement.nodes import NodeFacts, NodeOffer, NodeState, node_facts
 from policies.pods.patch import PodPatch
 from policies.registry import RULES, fingerprints
 from policies.rules.gpu_isolation import GPUIsolationOptions, check, mutate

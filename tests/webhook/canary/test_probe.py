@@ -9,11 +9,10 @@ from prometheus_client import CollectorRegistry
 
 from policies.pods.annotations import CANARY, INJECTED
 from tests.cases import cases
-from webhook.canary.probe import MUTATING, VALIDATING, CanaryResult, probe, selected_labels
+from webhook.canary.probe import MUTATING, VALIDATING, Canary, CanaryResult, probe, selected_labels
 from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt
-from webhook.controller.canary import Canary
 
 DENIED = f'admission webhook "{MUTATING}" denied the request: '
 HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number")

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses
 from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
-from policies.gpus.free_cards import CardUse
 from policies.gpus.mapping_spec import DerivedMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.stored_devices import CardUse
 from policies.quota.demand import Catalogue
 from tests.builders import JSON, gpu_class
 from tests.cases import cases

@@ -387,7 +387,7 @@ def test_pauses_stay_short_while_the_api_server_is_away_and_as_it_starts(
     monkeypatch.setattr("webhook.cluster.informer.monotonic", lambda: now)
     monkeypatch.setattr("random.uniform", lambda _least, most: most)
     timings = WatchTimings()
-    pauses = Pauses(timings)
+    pauses = Pauses(timings.pause_least, timings.pause_most)
     refused = [pauses.next() for _ in range(12)]
     assert refused[:2] == [timings.pause_least, 2 * timings.pause_least]
     assert refused[-1] == timings.pause_most

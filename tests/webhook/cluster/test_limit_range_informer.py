@@ -18,7 +18,7 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
-from webhook.cluster.limit_range_informer import LimitRanges
+from webhook.cluster.namespaces import LimitRanges
 
 ALL, TEAM = "/api/v1/limitranges", "/api/v1/namespaces/team/limitranges"
 NONE = ResourceBounds()

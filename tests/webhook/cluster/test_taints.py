@@ -2,7 +2,7 @@
 
 from policies.pods.pod import Toleration
 from tests.cases import cases
-from webhook.cluster.taints import is_lasting
+from webhook.cluster.nodes import is_lasting
 
 
 def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Toleration:

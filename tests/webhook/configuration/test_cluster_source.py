@@ -21,8 +21,8 @@ from webhook.cluster.objects import NAMESPACE
 from webhook.configuration import cluster_source, dynamic_resources
 from webhook.configuration.cluster_source import ClusterSource, DocumentStatus, Record, choose
 from webhook.configuration.documents import Document, is_pause
+from webhook.configuration.dynamic_resources import ClusterDevicesWatch
 from webhook.configuration.loader import load_directory
-from webhook.configuration.published_devices import ClusterDevicesWatch
 from webhook.configuration.source import ConfigurationState, readiness_details
 
 QUICK = WatchTimings(watch=60.0, pause_least=0.02, pause_most=0.1)

@@ -6,8 +6,7 @@ import msgspec
 
 from tests.webhook.configuration.written import record
 from webhook.cluster.objects import Condition
-from webhook.configuration.cluster_source import DocumentStatus, Record, choose, decode_record
-from webhook.configuration.document_status import statuses
+from webhook.configuration.cluster_source import DocumentStatus, Record, choose, decode_record, statuses
 from webhook.configuration.documents import Document
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from pathlib import Path
 from policies.gpus.mapping_spec import AnnotationKey, Measure, ResourceMappingSpec
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
-from webhook.configuration.registered_annotations import (
+from webhook.configuration.advice import (
     REMEDY,
     UNREGISTERED,
     registered_conditions,

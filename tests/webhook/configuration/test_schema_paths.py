@@ -11,10 +11,10 @@ import yaml
 
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
+from webhook.configuration.advice import CALL_SECONDS
 from webhook.configuration.cluster_source import read_path_problems, read_schemas
 from webhook.configuration.documents import RESOURCE_MAPPING, Document
 from webhook.configuration.loader import ConfigurationError, load_directory, load_objects
-from webhook.configuration.registered_annotations import CALL_SECONDS
 from webhook.configuration.schema_paths import kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
 

@@ -13,6 +13,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger
+from tests.webhook.controller.counters import unknown_kind
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_sums import UsageSums
@@ -56,7 +57,7 @@ class Watching:
     """A controller process, from its first list on."""
 
     def __init__(self, namespace: "Namespace") -> None:
-        self.sums = UsageSums(CATALOGUES, ClaimHistory(), lambda: namespace.now)
+        self.sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind, lambda: namespace.now)
         self.records: dict[str, PodRecord] = {}
         for each in namespace.pods.values():
             self.see(each)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON
 from webhook.cluster.capacity import counted_node_reader
@@ -14,6 +14,10 @@ from webhook.controller.device_slices import DeviceSlices
 from webhook.quota.counted_records import RecordReader
 
 CONFIGURATION = load_directory(None)
+
+
+def unknown_kind(_driver: str, _pool: str, _device: str) -> None:
+    """Return the kind of any device where no ResourceSlices are read."""
 
 
 class Counter:

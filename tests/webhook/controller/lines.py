@@ -28,7 +28,15 @@ NO_KEEPERS: Any = SimpleNamespace(
     )
 )
 """All owners exist, and keep nothing."""
-NO_REPLACEMENTS: Any = SimpleNamespace(credited=None)
+
+
+def no_replacements(usage_cache: Any, reconcile_later: Any = None) -> Any:
+    return SimpleNamespace(
+        credited=None,
+        usage_cache=usage_cache,
+        line_spec_of=lambda _: QueueSpec(),
+        reconcile_later=reconcile_later,
+    )
 
 
 def member(
@@ -74,4 +82,4 @@ def a_line(
     given: Any = (lambda _: queue or QueueSpec(), lambda _: queues, lambda *_: None)
     replacements = Replacements(found, keepers or NO_KEEPERS, *given)
     kueue: Any = SimpleNamespace(of=lambda *_: Admitted())
-    return WaitingLine(nothing, found, nothing, replacements, kueue, nothing, *given)
+    return WaitingLine(nothing, nothing, replacements, kueue, nothing)

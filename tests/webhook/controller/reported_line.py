@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from policies.quota.ledger.quota_ledger import Holder
-from policies.quota.queue_entries import Gang, Waiter
-from policies.quota.waiting import QueueSpec
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import QueueSpec, Waiter
 from tests.builders import quota_ledger
 from tests.policies.quota.turns import next_to_start
 from tests.webhook.controller.clock import Clock

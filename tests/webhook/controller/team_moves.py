@@ -29,8 +29,7 @@ from webhook.controller.moves import TeamMoves
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import Counting, QuotaReconciler
 from webhook.controller.team_reconciler import TeamReconciler
-from webhook.controller.team_sizes import TeamSizes
-from webhook.controller.teams import DeletedQuotas
+from webhook.controller.teams import DeletedQuotas, TeamSizes
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import decode_quota, quota_path
 from webhook.quota.ledger_objects import (
@@ -264,9 +263,7 @@ class Controller:
             lambda *_: None,
         )
         self.quotas = quotas
-        self.teams = TeamReconciler(
-            store, self.observed, membership, self.sizes, self.moves, self.quotas, NO_LINE, metrics
-        )
+        self.teams = TeamReconciler(self.quotas, self.sizes)
 
     def reconcile(self, name: str) -> None:
         """Reconcile a namespace, or a team's object, until it asks for no more."""

@@ -3,7 +3,6 @@
 import json
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,8 +18,7 @@ from webhook.cluster import errors
 from webhook.cluster.published_capacity import decode
 from webhook.configuration.documents import CLASS
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_allocatable
-from webhook.controller.metrics import GrantCollector
-from webhook.controller.usage_cache import UsageCache
+from webhook.controller.metrics import Scraped, grant_gauges
 from webhook.quota.counted_records import Device
 from webhook.quota.documents import decode_quota
 from webhook.quota.team_documents import decode_team
@@ -127,9 +125,7 @@ class World:
         self.writer = CapacityWriter(
             self.api,  # type: ignore[arg-type]
             "gpu-admission",
-            cast("UsageCache", self),
-            configuration=lambda: configuration,
-            slices=slices_of(),
+            cast(Any, SimpleNamespace(usage=self, configuration=lambda: configuration, slices=slices_of())),
         )
 
     def wrote(self, seconds: float) -> list[str]:
@@ -219,16 +215,17 @@ def test_what_is_granted_beside_what_there_is(
         for number, hard in enumerate(teams)
     ]
     membership: Any = SimpleNamespace(
-        all=lambda: records, team_of=lambda name: "team-0" if name.startswith("vision-") else ""
+        records=dict(enumerate(records)), team_of=lambda name: "team-0" if name.startswith("vision-") else ""
     )
     granting: Any = SimpleNamespace(
         all=lambda: [_quota(namespace, gpus) for namespace, gpus in quotas.items()]
     )
     usage_cache: Any = SimpleNamespace(own_counter=counter)
-    registry = CollectorRegistry()
-    registry.register(
-        GrantCollector(partial(granted_and_allocatable, usage_cache, membership, granting, slices_of()))
+    informers: Any = SimpleNamespace(
+        usage=usage_cache, membership=membership, quotas=granting, slices=slices_of()
     )
+    registry = CollectorRegistry()
+    registry.register(Scraped(lambda: grant_gauges(granted_and_allocatable(informers))))
 
     for position, name in enumerate(("granted", "node")):
         shown = {

@@ -12,7 +12,7 @@ from tests.budgets import budget, spending
 from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.cluster.objects import Condition
-from webhook.controller.quota_status import conditions, unreadable
+from webhook.controller.quota_status import conditions
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
 HARD = {"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)}
@@ -214,13 +214,3 @@ def test_unmapped_resources_stay_unchanged_until_a_process_has_looked() -> None:
     unknown = conditions(counted(), (), stale="", unmapped_resources=None, now=NOON)
     assert [each.type for each in unknown] == ["Ready", "Exceeded", "Stale"]
     assert later == first
-
-
-def test_of_a_ledger_that_cannot_be_read_only_that_is_known() -> None:
-    first = conditions(counted(gpus=Fraction(9)), (), stale="", unmapped_resources=(), now=NOON)
-    ready, *others = unreadable("the GPUQuotaLedger cannot be read: used", first, 3, LATER)
-
-    assert (ready.type, ready.status, ready.reason) == ("Ready", "False", "Unreadable")
-    assert ready.message == "the GPUQuotaLedger cannot be read: used: requests are denied"
-    assert ready.last_transition_time == "2027-01-01T13:00:00Z"
-    assert others == list(first[1:])

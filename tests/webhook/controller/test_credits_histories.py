@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.line import next_to_start
-from policies.quota.queue_entries import Waiter, line_up
-from policies.quota.waiting import QueueSpec, creation_timestamp
+from policies.quota.queue_entries import line_up
+from policies.quota.waiting import QueueSpec, Waiter, creation_timestamp
 from tests.builders import quota_ledger
 from tests.webhook.controller.lines import BY, a_line, owned
 from webhook.controller import replacements

@@ -13,15 +13,14 @@ from policies.gpus.device_slices import kind_key
 from policies.pods.pod import Toleration
 from tests.cases import cases
 from webhook.cluster import errors
-from webhook.configuration.published_devices import (
+from webhook.configuration.dynamic_resources import (
     NOTHING_PUBLISHED,
     PublishedDevices,
     PublishedKind,
     PublishedNodes,
-    decode,
+    decode_devices,
 )
-from webhook.controller import device_kinds
-from webhook.controller.device_kinds import DeviceKindsWriter, to_publish
+from webhook.controller.device_slices import DeviceKindsWriter, to_publish
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -163,14 +162,17 @@ def test_it_is_written_when_it_differs_and_by_swap(monkeypatch: Any) -> None:
     writer.sync()
     path = "/api/v1/namespaces/ours/configmaps/gpu-admission-devices"
     assert (api.reads, api.writes) == (2, [(path, {"resourceVersion": "7"})])
-    assert decode(api.stored).published.device_kinds.kinds == (A,)
+    assert decode_devices(api.stored).published.device_kinds.kinds == (A,)
     slices.inventory = msgspec.structs.replace(inventory({"a": 8}), taints={kind_key(A): (SICK,)})
     writer.sync()
     assert (api.reads, len(api.writes)) == (2, 1), "taints come and go"
-    monkeypatch.setattr(device_kinds, "datetime", SimpleNamespace(now=lambda _zone: datetime.now(UTC) + HOUR))
+    monkeypatch.setattr(
+        "webhook.controller.device_slices.datetime",
+        SimpleNamespace(now=lambda _zone: datetime.now(UTC) + HOUR),
+    )
     writer.sync()
     assert (api.reads, len(api.writes)) == (3, 2)
-    assert decode(api.stored).published.with_classes(()).taints == {kind_key(A): (SICK,)}
+    assert decode_devices(api.stored).published.with_classes(()).taints == {kind_key(A): (SICK,)}
     slices.inventory = inventory({"a": 8}, {"b": 4})
     writer.sync()
     assert len(api.writes) == 3
@@ -187,4 +189,4 @@ LATER = '"data":{"devices":"{\\"kinds\\":[{\\"kind\\":{\\"driver\\":\\"x\\",\\"n
     fields_of_a_later_release=(LATER, 1),
 )
 def test_what_is_read_of_the_config_map(data: str, kinds: int) -> None:
-    assert len(decode(f'{{"metadata":{{}}{data and "," + data}}}'.encode()).published.kinds) == kinds
+    assert len(decode_devices(f'{{"metadata":{{}}{data and "," + data}}}'.encode()).published.kinds) == kinds

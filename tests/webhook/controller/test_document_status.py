@@ -11,8 +11,7 @@ import pytest
 
 from tests.cases import cases
 from tests.webhook.configuration.written import record
-from webhook.configuration.cluster_source import DocumentStatus, Record, choose
-from webhook.configuration.document_status import statuses
+from webhook.configuration.cluster_source import DocumentStatus, Record, choose, statuses
 from webhook.configuration.documents import Document
 from webhook.controller.document_status import changes, ended_pauses, status_patch, write_statuses
 

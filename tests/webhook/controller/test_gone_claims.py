@@ -16,6 +16,7 @@ from policies.quota.ledger.reservations import Reservation
 from tests import builders
 from tests.builders import JSON, container, quota_ledger
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.controller.counters import slices_of
 from webhook.cluster.collection import ObjectVersion, Position
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_counter import DELETED, UsageCounter, UsageEvents
@@ -34,7 +35,13 @@ class Cluster:
         self._revision = 10
 
     def counter(self) -> UsageCounter:
-        of = UsageCounter(self._server.client(), load_directory(None), UsageEvents(), history=self.history)
+        of = UsageCounter(
+            self._server.client(),
+            load_directory(None),
+            UsageEvents(),
+            history=self.history,
+            slices=slices_of(),
+        )
         self.list(of)
         return of
 

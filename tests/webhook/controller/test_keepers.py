@@ -70,7 +70,7 @@ def keepers_of(folder: Path, *objects: tuple[str, JSON]) -> Iterator[tuple[Keepe
                 Fraction(0),
             )
 
-        yield Keepers(gangs, lambda: configuration, gpus_of), server
+        yield Keepers(gangs, gpus_of), server
 
 
 def source(api_version: str, kind: str) -> GangSource:

@@ -14,14 +14,13 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
 from tests.webhook.controller.informers import unstarted
-from webhook.cluster.subscribers import Subscribers
+from webhook.cluster.collection import Subscribers
 from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.status_writer import EVERY_SECONDS
 from webhook.controller.team_status import TeamStatusWriter
 from webhook.controller.work_queue import WorkQueue
-from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.ledger_objects import LedgerRecord, VersionedTeamLedgers, team_object_name
 from webhook.quota.store import VersionedLedger
 
 TEAM = team({"gpus": 4})
@@ -112,7 +111,7 @@ def of_team(
     version: int, *, leaving: frozenset[str] = frozenset(), spec: Any = TEAM, **ledgers: QuotaLedger
 ) -> LedgerRecord:
     found = TeamLedgers(spec, {f"vision-{name}": each for name, each in ledgers.items()}, leaving)
-    return LedgerRecord("of-team", PLACE, team=VersionedTeamLedgers(found, str(version), "of-team"))
+    return LedgerRecord("of-team", PLACE, team=VersionedTeamLedgers(found, str(version)))
 
 
 @cases(

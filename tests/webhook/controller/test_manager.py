@@ -21,8 +21,8 @@ from webhook.controller.ledger_changes import LedgerChanges
 from webhook.controller.manager import Manager
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.controller.shared_informers import UsageUpkeep
 from webhook.controller.team_reconciler import Outcome
-from webhook.controller.usage_upkeep import UsageUpkeep
 from webhook.controller.work_queue import WorkItem
 from webhook.quota.documents import QuotaRecord
 from webhook.quota.store import VersionedLedger
@@ -134,7 +134,7 @@ def test_old_catalogues_are_removed_once_a_minute(
     monkeypatch.setattr(informers.usage, "prune", prune)
     upkeep._tidied_at = start
     for seconds, informers.ledger_objects.synced in ((61, False), (59, True), (61, True), (62, True)):
-        monkeypatch.setattr("webhook.controller.usage_upkeep.monotonic", lambda at=start + seconds: at)
+        monkeypatch.setattr("webhook.controller.shared_informers.monotonic", lambda at=start + seconds: at)
         upkeep.sync()
 
     assert tidied == [({"full", "roomy"}, False)]

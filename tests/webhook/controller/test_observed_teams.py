@@ -44,7 +44,7 @@ def of_team(
     version: int, *leaving: str, spec: Any = TEAM, has: bool = True, **changes: Any
 ) -> VersionedTeamLedgers:
     ledgers = {"cv": replace(LEDGER, **changes)} if has else {}
-    return VersionedTeamLedgers(TeamLedgers(spec, ledgers, frozenset(leaving)), str(version), "of-team")
+    return VersionedTeamLedgers(TeamLedgers(spec, ledgers, frozenset(leaving)), str(version))
 
 
 Seen = VersionedLedger | VersionedTeamLedgers

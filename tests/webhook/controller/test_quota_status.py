@@ -19,15 +19,14 @@ from tests.cluster.controllers import eventually
 from tests.webhook.controller.informers import unstarted
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import EventQueue, EventRecord, EventWriter
-from webhook.cluster.subscribers import Subscribers
 from webhook.controller import status_writer
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.quota_status import QuotaStatusWriter
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.quota_status import QuotaStatusWriter, UnmappedResourcesWatch
 from webhook.controller.waiting_reports import WaitingReports
 from webhook.quota.documents import IdleGPUs, KeptQuota, QuotaRecord, decode_quota
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.ledger_objects import LedgerRecord
 from webhook.quota.store import VersionedLedger
 
 LEDGER = quota_ledger(
@@ -154,6 +153,19 @@ def test_idle_gpus_are_shown_where_their_use_is_measured(
 
     status = world.document["status"]
     assert (status.get("idle"), status["shown"].get("idle")) == (want, shown)
+
+
+def test_of_a_ledger_that_cannot_be_read_only_that_is_known(world: World) -> None:
+    world.counted(used={"gpus": Fraction(9)})
+    world.wait(1.0)
+    before = world.shown
+    world.ledger_object = LedgerRecord("r", "team", problem="the GPUQuotaLedger cannot be read: used")
+    world.change()
+
+    ready = world.shown.pop("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "Unreadable")
+    assert ready["message"] == "the GPUQuotaLedger cannot be read: used: requests are denied"
+    assert {**world.shown, "Ready": None} == {**before, "Ready": None}
 
 
 def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> None:

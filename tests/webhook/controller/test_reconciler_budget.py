@@ -20,8 +20,8 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.usage_counter import Counted
-from webhook.quota.budget_notes import BudgetNotes
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.config_maps import BudgetNotes
 
 NOON = at("2026-11-26T12:00:00")
 HALF_AN_HOUR = Held({"gpus": GPU_HOUR // 2})

@@ -1,6 +1,5 @@
 """When a status is written: what changed for the object itself comes before what changed for others, and a failure delays it."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,12 +21,11 @@ class Writer(StatusWriter[QuotaRecord]):
 
     def __init__(self) -> None:
         nothing: Any = None
-        super().__init__(nothing, stale=str, is_ready_leader=lambda: True, events=nothing)
+        super().__init__(
+            nothing, lambda: ["a", "b"], nothing, stale=str, is_ready_leader=lambda: True, events=nothing
+        )
         self.written: list[str] = []
         self.failures: list[errors.ApiError] = []
-
-    def keys(self) -> Iterable[str]:
-        return ["a", "b"]
 
     def write(self, key: str) -> bool:
         if self.failures:

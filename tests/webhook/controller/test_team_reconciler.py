@@ -15,7 +15,6 @@ from policies.quota.team_line import TeamTurn
 from tests.webhook.controller.team_moves import Controller, World, serve
 from tests.webhook.controller.team_scene import NAMESPACES, OBJECT, PLACE, Scene, run
 from tests.webhook.quota.ledger_api import LEDGERS
-from webhook.controller import team_sizes
 from webhook.controller.reconciler import CONTEND_SECONDS, CONTENDED_RETRY_SECONDS, MARGIN_SECONDS
 from webhook.quota.documents import quota_path
 from webhook.quota.team_documents import team_path
@@ -370,7 +369,7 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def test(scene: Scene) -> None:
-        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
+        monkeypatch.setattr("webhook.controller.teams.LONGEST_BODY", 2 * _bytes(scene))
         quota = scene.world.api._objects[quota_path("cv")]
         quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
         assert scene.reconcile(*NAMESPACES) == dict.fromkeys(NAMESPACES)
@@ -381,7 +380,7 @@ def test_a_quota_that_is_too_large_for_the_object_of_its_team_delays_no_other_na
         quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 3}}, 3
         scene.reconcile("cv")
         assert _left_out(scene) == []
-        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 1)
+        monkeypatch.setattr("webhook.controller.teams.LONGEST_BODY", 1)
         quota["spec"], quota["metadata"]["generation"] = {"hard": {"gpus": 4}}, 4
         scene.reconcile("cv")
         found = scene.team()
@@ -396,7 +395,7 @@ def test_a_spec_that_is_too_large_for_the_object_of_its_team_delays_no_count(
     """The ledgers repeat its dimensions once they are counted, and the object could not be written any more."""
 
     def test(scene: Scene) -> None:
-        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 2 * _bytes(scene))
+        monkeypatch.setattr("webhook.controller.teams.LONGEST_BODY", 2 * _bytes(scene))
         before = scene.team()
         team = scene.world.api._objects[team_path("a")]
         limits = {f"example.com/{'x' * 90}-{number}": 1 for number in range(8)}
@@ -419,7 +418,7 @@ def test_a_ledger_that_is_too_large_for_the_object_of_its_team_denies(
         scene.world.belongs["cv"] = ""
         scene.reconcile("cv")
         assert scene.world.decides("cv") == "cv"
-        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 3 * _bytes(scene))
+        monkeypatch.setattr("webhook.controller.teams.LONGEST_BODY", 3 * _bytes(scene))
         quota = scene.world.api._objects[quota_path("cv")]
         quota["spec"], quota["metadata"]["generation"] = {"hard": LARGE}, 2
         scene.world.belongs["cv"] = "a"

@@ -21,8 +21,8 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.creations import amounts
 from tests.policies.quota.ledger.teams import counted, team
-from webhook.controller import team_sizes
-from webhook.controller.team_sizes import SPEC_PARTS, THE_SPEC, TeamSizes
+from webhook.controller import teams
+from webhook.controller.teams import SPEC_PARTS, THE_SPEC, TeamSizes
 from webhook.quota.ledger_objects import TeamObjects
 
 CLASSES = [f"nvidia-class-{number:05}" for number in range(32)]
@@ -113,7 +113,7 @@ def test_what_has_no_room_is_known_until_it_has(
 ) -> None:
     before = TeamLedgers(team({"gpus": 9}), {"cv": SMALL, "nlp": SMALL})
     size = len(TeamObjects().encode("", before)) + 30
-    monkeypatch.setattr(team_sizes, "LONGEST_BODY", size * SPEC_PARTS // (SPEC_PARTS - 1))
+    monkeypatch.setattr(teams, "LONGEST_BODY", size * SPEC_PARTS // (SPEC_PARTS - 1))
     sizes = TeamSizes()
 
     assert sizes.fits(before, before.with_ledger("cv", ledger), "cv", "the GPUQuota of cv") is fits
@@ -123,7 +123,7 @@ def test_what_has_no_room_is_known_until_it_has(
 
 
 def test_an_object_that_is_too_large_may_not_grow_but_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(team_sizes, "LONGEST_BODY", 10)
+    monkeypatch.setattr(teams, "LONGEST_BODY", 10)
     before = TeamLedgers(team({"gpus": 9}), {"cv": SMALL, "nlp": SMALL})
     sizes = TeamSizes()
     assert sizes.fits(before, before.without("nlp"), THE_SPEC, "the spec")
@@ -139,7 +139,7 @@ def test_a_dimension_that_the_team_gains_takes_room_in_every_ledger(
     monkeypatch: pytest.MonkeyPatch, namespaces: int, fits: bool
 ) -> None:
     before = TeamLedgers(team({"gpus": 9}), {f"n{number}": SMALL for number in range(namespaces)})
-    monkeypatch.setattr(team_sizes, "LONGEST_BODY", len(TeamObjects().encode("", before)) + 100)
+    monkeypatch.setattr(teams, "LONGEST_BODY", len(TeamObjects().encode("", before)) + 100)
     after = before.with_team(team({"gpus": 9, "another_class": 1}))
     assert TeamSizes().fits(before, after, THE_SPEC, "the spec") is fits
 

@@ -19,10 +19,9 @@ from tests.webhook.controller.informers import unstarted
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.controller import team_status
-from webhook.controller.metrics import TeamCollector
+from webhook.controller.metrics import Scraped, team_gauges
 from webhook.controller.team_status import TeamStatusWriter
-from webhook.quota.ledger_objects import VersionedTeamLedgers, team_object_name
-from webhook.quota.ledger_records import LedgerRecord
+from webhook.quota.ledger_objects import LedgerRecord, VersionedTeamLedgers, team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
 from webhook.tools.status.teams import namespace_ledger_from_status
 
@@ -48,17 +47,15 @@ class World:
         assert team is not None
         self.ledgers = TeamLedgers(team, {f"vision-{name}": each for name, each in ledgers.items()})
         self.ledger_object: LedgerRecord | None = LedgerRecord(
-            "o", PLACE, team=VersionedTeamLedgers(self.ledgers, "1", "o")
+            "o", PLACE, team=VersionedTeamLedgers(self.ledgers, "1")
         )
         self.left_out: list[str] = []
         self.happened: list[tuple[str, str, str]] = []
         self.writes = 0
         quota = SimpleNamespace(hard={GPUS: Fraction(8)})
         informers: Any = unstarted()
-        informers.membership.record, informers.membership.members = (
-            lambda _name: self.record,
-            lambda _name: self.members,
-        )
+        informers.membership.records = SimpleNamespace(get=lambda _name: self.record)
+        informers.membership.members = lambda _name: self.members
         informers.quotas.items = lambda name: (quota,) if name == "vision-cv" else ()
         informers.ledger_objects.items = lambda name: filter(
             None, (self.ledger_object,) if name == PLACE else ()
@@ -301,7 +298,7 @@ def test_limits_and_usage_of_teams_are_series() -> None:
     registry = CollectorRegistry()
     world = World(ALL)
     classes = replace(world.ledgers.team, hard={**world.ledgers.team.hard, "classes/nvidia-t4": Fraction(2)})
-    registry.register(TeamCollector(lambda: {"vision": world.ledgers.with_team(classes)}))
+    registry.register(Scraped(lambda: team_gauges({"vision": world.ledgers.with_team(classes)})))
 
     samples = {
         (sample.name.removeprefix("gpu_admission_team_"), sample.labels.get("dimension"), sample.value)

@@ -6,7 +6,7 @@ import pytest
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.controller.team_scene import NAMESPACES, Scene, run
-from webhook.controller import team_sizes
+from webhook.controller import teams
 from webhook.controller.reconciler import CONTEND_SECONDS, CONTENDED_RETRY_SECONDS
 from webhook.quota.documents import quota_path
 
@@ -18,7 +18,7 @@ def test_quotas_that_do_not_fit_leave_half_of_the_time_for_the_counts(
     monkeypatch.setattr("webhook.controller.team_reconciler.monotonic", lambda: now[0])
 
     def test(scene: Scene) -> None:
-        monkeypatch.setattr(team_sizes, "LONGEST_BODY", 1)
+        monkeypatch.setattr(teams, "LONGEST_BODY", 1)
         read: Callable[[str, float], QuotaLedger | None] = scene.controller.quotas.store.read_desired
 
         def read_late(namespace: str, seconds: float) -> QuotaLedger | None:

@@ -12,8 +12,8 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Subscribers
 from webhook.cluster.namespaces import NamespaceRecord, Namespaces
-from webhook.cluster.subscribers import Subscribers
 from webhook.controller import teams
 from webhook.controller.teams import TeamMembership, desired_ledger
 from webhook.quota.team_documents import TeamRecord, decode_team

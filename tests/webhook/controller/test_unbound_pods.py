@@ -9,6 +9,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.waiting import GATE
 from tests.builders import gpu_container, pod
 from tests.cases import cases
+from tests.webhook.controller.counters import unknown_kind
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_sums import UsageSums
@@ -24,7 +25,7 @@ def history(
     *states: dict[str, Any] | None, created: str = CREATED, phase: str = "Pending", gpus: str = "2"
 ) -> UsageSums:
     """Return sums that saw one pod with these specs, one after the other; None is its deletion."""
-    sums = UsageSums(CATALOGUES, ClaimHistory())
+    sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind)
     before: PodRecord | None = None
     for spec in states:
         after = None

@@ -10,7 +10,7 @@ from tests.cases import cases
 from webhook.cluster.capacity import counted_node_reader
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.configuration.loader import load_directory
-from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.quota_status import UnmappedResourcesWatch
 
 
 @cases(

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +18,13 @@ from tests.budgets import budget
 from tests.builders import CLASSES, RESOURCE_MAPPING, quota_ledger
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.controller.counters import slices_of
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
+from webhook.controller.manager import FRESH_SHARE, ROUND_SHARE, Manager
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.usage_cache import FRESH_SHARE, ROUND_SHARE, UsageCache, recount
+from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import UsageCounter
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
@@ -29,7 +32,7 @@ NEXT = PublishedCatalogue(GPUClasses(list(CLASSES)[:1]), RESOURCE_MAPPING)
 
 
 def caching(api: ApiClient) -> UsageCache:
-    return UsageCache(api, "gpu-admission", OURS)
+    return UsageCache(api, "gpu-admission", OURS, slices_of())
 
 
 @pytest.fixture
@@ -230,6 +233,11 @@ def verifying(
     period: float = PERIOD,
 ) -> ControllerMetrics:
     metrics = ControllerMetrics(CollectorRegistry())
-    arguments = (usage_cache, metrics, namespaces, done.append, period, stopping)
-    threading.Thread(target=recount, args=arguments, daemon=True).start()
+    manager: Any = SimpleNamespace(
+        informers=SimpleNamespace(usage=usage_cache),
+        _metrics=metrics,
+        queue=SimpleNamespace(add=done.append),
+        namespaces_to_recount=namespaces,
+    )
+    threading.Thread(target=Manager.recount, args=(manager, period, stopping), daemon=True).start()
     return metrics

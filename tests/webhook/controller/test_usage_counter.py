@@ -22,10 +22,12 @@ from tests.builders import gpu_container, pod, quota_ledger
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.controller.counters import slices_of
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_counter import DELETED, Counted, Holding, UsageCounter, UsageEvents
 from webhook.controller.usage_sums import UsageSums
+from webhook.quota.counted_records import ClaimHistory
 
 FIRST, LAST = 10, 400
 ONE = {"gpus": Fraction(1)}
@@ -89,7 +91,9 @@ def counter(
         reported.changed.subscribe(changed)
         reported.began.subscribe(began)
         reported.ended.subscribe(has_ended)
-        started = UsageCounter(server.client(), load_directory(None), reported)
+        started = UsageCounter(
+            server.client(), load_directory(None), reported, history=ClaimHistory(), slices=slices_of()
+        )
         started.start()
         try:
             assert eventually(lambda: started.synced)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from policies.quota.amounts import GPUS
 from policies.quota.budget import Held
 from tests.cases import cases
-from webhook.controller import usage_history
-from webhook.controller.usage_history import Gap, UsageHistory
+from webhook.controller import namespace_sum
+from webhook.controller.namespace_sum import Gap, UsageHistory
 
 STEPS = [(1000, 4), (2000, 0), (5000, 7)]
 """So much was used until a moment, from 0 on."""
@@ -81,7 +81,7 @@ def test_what_was_counted_is_forgotten() -> None:
 
 
 def test_a_long_history_keeps_its_sum_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_history, "MAX_POINTS", 16)
+    monkeypatch.setattr(namespace_sum, "MAX_POINTS", 16)
     made = UsageHistory([GPUS], Gap(0, 0))
     for moment in range(1, 1001):
         made.elapse(moment * 10, {GPUS: Fraction(moment % 7)})

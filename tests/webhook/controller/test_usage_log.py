@@ -12,7 +12,7 @@ import pytest
 
 from tests.cases import cases
 from tests.cluster.controllers import eventually
-from webhook.cluster.subscribers import Subscribers
+from webhook.cluster.collection import Subscribers
 from webhook.controller import usage_log
 from webhook.controller.usage_counter import Holding, UsageEvents
 from webhook.controller.usage_log import UsageLog

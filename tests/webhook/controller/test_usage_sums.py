@@ -5,10 +5,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import settings
 
-from policies.placement.named_nodes import HOSTNAME
+from policies.placement.nodes import HOSTNAME
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger
+from tests.webhook.controller.counters import unknown_kind
 from tests.webhook.controller.usage_changes import CATALOGUES, DEVICE, HARD, Changes, raw
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory
@@ -190,7 +191,7 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
 
 
 def test_idle_holders_come_first_and_others_are_not_cut_off_for_them() -> None:
-    sums = UsageSums(CATALOGUES, ClaimHistory())
+    sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind)
     for number in range(1, 13):
         document = pod(gpu_container(str(number)))
         document["metadata"] = {"name": f"p{number}", "namespace": "team", "uid": f"u{number}"}

@@ -6,12 +6,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from policies.quota.queue_entries import Gang, Standing
-from policies.quota.waiting import GATE, QueueSpec
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import GATE, Standing
 from tests import builders
 from tests.cases import cases
 from tests.webhook.controller.clock import Clock
-from tests.webhook.controller.lines import NO_REPLACEMENTS, member
+from tests.webhook.controller.lines import member, no_replacements
 from webhook.cluster import errors
 from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
@@ -42,14 +42,10 @@ class World:
         usage_cache: Any = SimpleNamespace(events=UsageEvents())
         self.line = WaitingLine(
             api,
-            usage_cache,
             nothing,
-            NO_REPLACEMENTS,
+            no_replacements(usage_cache, lambda _namespace, seconds: self.again.append(seconds)),
             nothing,
             reports,
-            lambda _: QueueSpec(),
-            lambda _: True,
-            lambda _namespace, seconds: self.again.append(seconds),
         )
 
     def _refuse(self, *_: object, **__: object) -> None:
@@ -144,7 +140,7 @@ def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: in
         find=lambda _, sources: {each: KnownGang("Job/train", 2) for each in sources}
     )
     nothing: Any = None
-    line = WaitingLine(nothing, cache, gangs, NO_REPLACEMENTS, nothing, nothing, nothing, nothing, nothing)
+    line = WaitingLine(nothing, gangs, no_replacements(cache), nothing, nothing)
     waiting = [each for each in pods if each.waits]
     keys, found = line._known_gangs("team", waiting)
     assert {keys[each.uid] for each in waiting} == {"Job/train"}

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.quota_ledger import Holder
-from policies.quota.queue_entries import Gang, Standing, Waiter
-from policies.quota.waiting import QueueSpec
+from policies.quota.queue_entries import Gang
+from policies.quota.waiting import QueueSpec, Standing, Waiter
 from tests.budgets import budget, spending
 from tests.builders import quota_ledger, uid
 from tests.cases import cases

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line_findings import IN_STAGES
-from policies.quota.queue_entries import InLine, Waiter
+from policies.quota.queue_entries import InLine
 from policies.quota.team_line import next_to_start_in_team
+from policies.quota.waiting import Waiter
 from tests.builders import quota_ledger, uid
 from tests.cases import cases
 from tests.webhook.controller.reported_line import LEDGER, World, pod, waiter

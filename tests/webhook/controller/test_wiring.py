@@ -13,18 +13,19 @@ from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import load_directory
 from webhook.controller import wiring
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.wiring import Options, make_manager
+from webhook.controller.wiring import make_manager
 
 
 def test_each_part_ends_when_the_process_stops() -> None:
     api: Any = SimpleNamespace(served_version=lambda *_: None)
-    options = Options(namespace="default", recount_seconds=0.01, write_usage=lambda _line: None)
     manager = make_manager(
         api,
         load_directory(None),
         LeaderElector(api, "default", "lease", "me"),
         ControllerMetrics(CollectorRegistry()),
-        options,
+        namespace="default",
+        recount_seconds=0.01,
+        write_usage=lambda _line: None,
     )
     stopping = threading.Event()
     stopping.set()

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from policies.gpus.device_kinds import DeviceKind, DeviceKinds
 from policies.gpus.mapping_spec import DerivedMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
+from policies.placement.nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.demand import UnclassifiedPods

@@ -26,8 +26,7 @@ from webhook.evaluation import evaluator
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Creation, Evaluator
-from webhook.evaluation.gate import without_line
-from webhook.evaluation.queue_gate import queue
+from webhook.evaluation.queue_gate import queue, without_line
 from webhook.evaluation.tried_choices import PhasesOf
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import decode_limit_range, namespace_limits
+from policies.pods.limit_ranges import as_admitted, decode_limit_range, namespace_limits
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.quota_ledger import Revisions
 from tests.builders import JSON, container, gpu_container, pod, quota_ledger, view

@@ -10,8 +10,8 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.ledger_objects import ledger_objects_path
+from webhook.quota.no_quota import TeamLookup
 from webhook.quota.team_documents import team_path
-from webhook.quota.team_lookup import TeamLookup
 
 INSTALLATION = "gpu-admission"
 LEDGERS = ledger_objects_path(INSTALLATION)

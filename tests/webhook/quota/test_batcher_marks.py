@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
+from policies.quota.ledger.credits import SEEN_MS
 from policies.quota.ledger.decide import Line, VerdictReason
-from policies.quota.ledger.marks import SEEN_MS
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import ReservationOutcome
 from tests.reservation_requests import creation_request

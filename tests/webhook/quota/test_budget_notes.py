@@ -14,7 +14,7 @@ from tests.webhook.quota.config_map_api import ConfigMapApi
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import BUDGETS
-from webhook.quota.budget_notes import ATTEMPTS, BudgetNotes
+from webhook.quota.config_maps import ATTEMPTS, BudgetNotes
 
 NOON = at("2026-11-26T12:00:00")
 SPENT, LATER = spending(spent=7, unknown=1, until=NOON), spending(spent=8, until=NOON + 1)

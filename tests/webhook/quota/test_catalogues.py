@@ -16,8 +16,8 @@ from tests.webhook.quota.config_map_api import ConfigMapApi
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
-from webhook.quota import catalogues
-from webhook.quota.catalogues import ATTEMPTS, PublishedCatalogues
+from webhook.quota import config_maps
+from webhook.quota.config_maps import ATTEMPTS, PublishedCatalogues
 
 OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 THEIRS = PublishedCatalogue(GPUClasses(list(CLASSES)[:1]), RESOURCE_MAPPING)
@@ -56,7 +56,7 @@ def test_what_a_ledger_names_is_read_on_demand(
 
 
 def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogues, "REMEMBERED", 2)
+    monkeypatch.setattr(config_maps, "REMEMBERED", 2)
     others = [PublishedCatalogue(GPUClasses([each]), RESOURCE_MAPPING) for each in CLASSES][:3]
     digests = [catalogue_digest(each) for each in others]
     api = ConfigMapApi(CATALOGUES, dict(zip(digests, map(write_catalogue, others), strict=True)))
@@ -163,7 +163,7 @@ def test_a_controller_that_leads_again_restarts_the_time_without_a_name_of_a_cat
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
+    monkeypatch.setattr(config_maps, "monotonic", lambda: now[0])
     api = ConfigMapApi(CATALOGUES, {"theirs": "1"})
     publisher = published(api)
     publisher.prune(set())
@@ -177,7 +177,7 @@ def test_a_controller_that_leads_again_restarts_the_time_without_a_name_of_a_cat
 
 def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
+    monkeypatch.setattr(config_maps, "monotonic", lambda: now[0])
     api = ConfigMapApi(CATALOGUES, {"named": "1", "unnamed": "2", "later": "3"})
     publisher = published(api)
 
@@ -195,7 +195,7 @@ def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.M
 
 def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
+    monkeypatch.setattr(config_maps, "monotonic", lambda: now[0])
     api = ConfigMapApi(CATALOGUES)
     found = published(api)
 
@@ -203,5 +203,5 @@ def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.M
     assert api.calls == ["get"]
 
     api.data[THEIR_DIGEST] = write_catalogue(THEIRS)
-    now[0] += catalogues.RETRY_MISSING_SECONDS
+    now[0] += config_maps.RETRY_MISSING_SECONDS
     assert found.get(THEIR_DIGEST) is not None

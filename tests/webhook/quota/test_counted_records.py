@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
+from policies.placement.nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.waiting import GATE
@@ -18,8 +18,7 @@ from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
 from webhook.quota.counted_records import ClaimHistory, PodRecord, RecordReader
-from webhook.quota.ledger_objects import encode_ledger_object
-from webhook.quota.ledger_records import LedgerReader
+from webhook.quota.ledger_objects import TeamObjects, encode_ledger_object, ledger_record
 
 CONFIGURATION = load_directory(None)
 READER = RecordReader(CONFIGURATION)
@@ -195,8 +194,8 @@ def test_a_ledger_that_cannot_be_read_says_why() -> None:
     metadata = {"name": "team", "uid": "u", "resourceVersion": "7"}
     ledger = msgspec.json.decode(encode_ledger_object("team", "7", quota_ledger(ledger_uid="u")))
 
-    good = LedgerReader().read(raw({**ledger, "metadata": metadata}))
-    bad = LedgerReader().read(raw({"metadata": metadata, "ledger": "{"}))
+    good = ledger_record(TeamObjects(), raw({**ledger, "metadata": metadata}))
+    bad = ledger_record(TeamObjects(), raw({"metadata": metadata, "ledger": "{"}))
 
     assert (good.uid, good.namespace, good.ledger) == ("u", "team", quota_ledger(ledger_uid="u"))
     assert (bad.uid, bad.namespace, bad.ledger) == ("u", "team", None)

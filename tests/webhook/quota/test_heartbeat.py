@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.quota.heartbeat import ALIVE_SECONDS, READ_SECONDS, READ_SECONDS_AWAY, Heartbeat
+from webhook.cluster.leader import ALIVE_SECONDS, READ_SECONDS, READ_SECONDS_AWAY, Heartbeat
 
 SECONDS = 1.0
 

@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.credits import Credit
+from policies.quota.ledger.credits import Credit, Mark
 from policies.quota.ledger.keeping_objects import Keeper
-from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.budgets import budget, spending

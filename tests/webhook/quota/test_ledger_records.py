@@ -9,8 +9,14 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.policies.quota.ledger.teams import team
-from webhook.quota.ledger_objects import TeamObjects, encode_ledger_object, team_object_name
-from webhook.quota.ledger_records import LedgerReader, LedgerRecord, ledger_of
+from webhook.quota.ledger_objects import (
+    LedgerRecord,
+    TeamObjects,
+    encode_ledger_object,
+    ledger_of,
+    ledger_record,
+    team_object_name,
+)
 
 TEAM = team({"gpus": 4})
 PLACE = team_object_name(TEAM.name)
@@ -23,19 +29,21 @@ def raw(body: bytes, version: int = 1) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(document))
 
 
-def own(reader: LedgerReader, **changes: Any) -> LedgerRecord:
-    return reader.read(raw(encode_ledger_object("cv", "", msgspec.structs.replace(HELD["cv"], **changes))))
+def own(teams: TeamObjects, **changes: Any) -> LedgerRecord:
+    return ledger_record(
+        teams, raw(encode_ledger_object("cv", "", msgspec.structs.replace(HELD["cv"], **changes)))
+    )
 
 
-def of_team(reader: LedgerReader, version: int = 1, **changes: Any) -> LedgerRecord:
+def of_team(teams: TeamObjects, version: int = 1, **changes: Any) -> LedgerRecord:
     ledgers = TeamLedgers(TEAM, {**HELD, "cv": msgspec.structs.replace(HELD["cv"], **changes)})
-    return reader.read(raw(TeamObjects().encode("", ledgers), version))
+    return ledger_record(teams, raw(TeamObjects().encode("", ledgers), version))
 
 
 def test_of_a_team_only_the_ledgers_that_changed_are_read_again() -> None:
-    reader = LedgerReader()
+    teams = TeamObjects()
     first, second, third = (
-        of_team(reader, version, waiting=waiting) for version, waiting in ((1, 0), (2, 7), (3, 7))
+        of_team(teams, version, waiting=waiting) for version, waiting in ((1, 0), (2, 7), (3, 7))
     )
     assert first.team
     assert second.team
@@ -62,10 +70,10 @@ UNREADABLE = LedgerRecord("uid", PLACE, problem="the GPUQuotaLedger of a team ca
 def test_the_ledger_of_a_namespace_is_found_where_it_is(
     moved_to: str, in_team: bool | LedgerRecord, want: int | str
 ) -> None:
-    reader = LedgerReader()
-    objects = {"cv": own(reader, moved_to=moved_to)}
+    teams = TeamObjects()
+    objects = {"cv": own(teams, moved_to=moved_to)}
     if in_team:
-        objects[PLACE] = in_team if isinstance(in_team, LedgerRecord) else of_team(reader, 3, waiting=7)
+        objects[PLACE] = in_team if isinstance(in_team, LedgerRecord) else of_team(teams, 3, waiting=7)
 
     found = ledger_of("cv", objects.get)
 

@@ -9,9 +9,8 @@ from tests.webhook.quota.ledger_api import INSTALLATION, LedgerApi
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from webhook.quota.ledger_objects import EPOCH_OBJECT, ledger_objects_path
-from webhook.quota.no_quota import READ_SECONDS, REMEMBERED_SECONDS, NoQuota
+from webhook.quota.no_quota import LISTED_SECONDS, READ_SECONDS, REMEMBERED_SECONDS, NoQuota
 from webhook.quota.store import LedgerConflict
-from webhook.quota.team_lookup import LISTED_SECONDS
 
 PATH = ledger_objects_path(INSTALLATION, EPOCH_OBJECT)
 OWN_SECONDS = NO_QUOTA_SECONDS - LISTED_SECONDS

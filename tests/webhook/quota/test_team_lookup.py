@@ -10,8 +10,8 @@ from tests.cases import cases
 from tests.webhook.quota.ledger_api import LedgerApi
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.quota.no_quota import LISTED_SECONDS, TeamLookup
 from webhook.quota.team_documents import team_path
-from webhook.quota.team_lookup import LISTED_SECONDS, TeamLookup
 
 NAMED = {"names": ["vision-*"]}
 SELECTED = {"selector": {"matchLabels": {"team": "vision"}}}

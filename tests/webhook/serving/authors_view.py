@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import Labels
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeOffer, node_facts
+from policies.placement.nodes import Labels, NodeOffer, NodeState, node_facts
 from policies.pods.pod import Toleration
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.builders import JSON, gpu_container, pod

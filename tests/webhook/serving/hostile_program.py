@@ -34,9 +34,9 @@ from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import MemoryStore
 from webhook.serving import admission_review
 from webhook.serving.audit import AuditLog, Recorder
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission
 from webhook.serving.endpoints import create_app
+from webhook.serving.handler import ClusterState
 from webhook.serving.metrics import Metrics
 
 POLICY = """

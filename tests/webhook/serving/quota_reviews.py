@@ -17,8 +17,8 @@ from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import MemoryStore, VersionedLedger
 from webhook.serving.admission_review import AdmissionRequest, AdmissionResponse
 from webhook.serving.audit import Recorder
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission
+from webhook.serving.handler import ClusterState
 from webhook.serving.metrics import Metrics
 
 QUOTA = Document(

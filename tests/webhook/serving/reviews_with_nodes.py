@@ -4,9 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from policies.placement.named_nodes import HOSTNAME, NamedNode
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import node_facts, nodes_with_other_labels
+from policies.placement.nodes import HOSTNAME, NamedNode, NodeState, node_facts, nodes_with_other_labels
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import JSON, gpu_container, pod
 from tests.webhook.app_client import AppClient

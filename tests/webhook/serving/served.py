@@ -13,8 +13,8 @@ from webhook.configuration.loader import load_directory, load_objects
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.serving.admission_review import AdmissionRequest, decode_request
 from webhook.serving.audit import AuditLog, Recorder
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission
+from webhook.serving.handler import ClusterState
 from webhook.serving.metrics import Metrics
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}

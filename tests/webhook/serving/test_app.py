@@ -190,7 +190,7 @@ def test_each_metric_says_what_it_counts(metrics: Metrics) -> None:
         "gpu_admission_audit_lines_lost": "Audit lines that could not be written.",
         "gpu_admission_events_lost": "Events of denials that could not be written.",
         "gpu_admission_certificate_not_after_timestamp_seconds": (
-            "Expiry of the leaf that is served, of the authority that issued it, and of those of callers; 0: there is none."
+            "Expiry of the leaf that is served, of the CA that issued it, and of those of callers; 0: there is none."
         ),
         "gpu_admission_certificate_valid": (
             "1 if the newest certificate is served, 0 if it could not be used and an older one is, or none."

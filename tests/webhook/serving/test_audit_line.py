@@ -14,8 +14,8 @@ from tests.cases import cases
 from tests.webhook.serving.served import lines_of, request
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
-from webhook.quota.audit_fields import demand_fields
 from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.counted_records import demand_fields
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import MemoryStore

@@ -10,7 +10,7 @@ from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from tests.webhook.serving.served import admission, request
-from webhook.cluster.disruption_budgets import MAX_BUDGETS_BYTES
+from webhook.cluster.namespaces import MAX_BUDGETS_BYTES
 from webhook.configuration.loader import load_directory
 from webhook.workloads.servers import server_of, servers_by
 

@@ -22,8 +22,8 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts
 from webhook.serving.admission_review import OUT_OF_TIME, AdmissionResponse
 from webhook.serving.audit import Recorder
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission
+from webhook.serving.handler import ClusterState
 from webhook.serving.metrics import Metrics
 
 DRIVER, NAMESPACE = "gpu.nvidia.com", "ml-training"

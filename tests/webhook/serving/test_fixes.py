@@ -14,8 +14,7 @@ import pytest
 
 from policies import registry
 from policies.finding import Edits, plain
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeOffer, node_facts
+from policies.placement.nodes import NodeOffer, NodeState, node_facts
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
@@ -25,7 +24,7 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Rule
 from tests.builders import quota_ledger
 from tests.seed import SAID, SEED
-from webhook.cluster.node_pools import OPEN
+from webhook.cluster.nodes import OPEN
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, keys_to_know, load_objects
 from webhook.evaluation.decision import Outcome, Violation

@@ -11,9 +11,7 @@ import msgspec
 import pytest
 
 from policies.placement.hardware import LabelKeys
-from policies.placement.named_nodes import HOSTNAME, NO_NODES
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeOffer, node_facts
+from policies.placement.nodes import HOSTNAME, NO_NODES, NodeOffer, NodeState, node_facts
 from policies.pods.pod import Toleration
 from tests.cases import cases
 from tests.cluster.controllers import eventually
@@ -21,7 +19,7 @@ from tests.webhook.cluster.apiserver import ApiServer, Collections, group, statu
 from webhook.cluster import informer
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
-from webhook.cluster.node_pools import OPEN
+from webhook.cluster.nodes import OPEN
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import keys_to_know, load_objects
 from webhook.serving import node_watch

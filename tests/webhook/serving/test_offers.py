@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from policies.finding import Edit
-from policies.placement.named_nodes import Labels
+from policies.placement.nodes import Labels
 from policies.pods.field_paths import annotation_path, path_parts, with_edit
 from policies.quota.amounts import CLASSES, GPUS
 from policies.quota.demand import UnclassifiedPods

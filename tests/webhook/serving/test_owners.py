@@ -13,7 +13,7 @@ from policies.pods.pod import OwnerReference
 from tests.builders import JSON, uid
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.cluster.disruption_budgets import MAX_BUDGETS_BYTES, budgets_by
+from webhook.cluster.namespaces import MAX_BUDGETS_BYTES, budgets_by
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.facts import OwnerUnread
 from webhook.serving import owner_deadlines

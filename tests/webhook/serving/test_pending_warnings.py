@@ -3,8 +3,7 @@
 import pytest
 
 from policies.placement.availability import NO_NODE
-from policies.placement.node_state import NodeState
-from policies.placement.nodes import NodeOffer
+from policies.placement.nodes import NodeOffer, NodeState
 from tests.builders import JSON, deployment, gpu_container, pod
 from tests.cases import cases
 from tests.webhook.serving.authors_view import (

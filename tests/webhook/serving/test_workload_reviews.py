@@ -11,8 +11,8 @@ from tests.webhook.serving.served import DEPLOYMENT, admission, request
 from webhook.configuration.documents import Document
 from webhook.evaluation.facts import Facts
 from webhook.serving.audit import Recorder
-from webhook.serving.cluster_state import ClusterState
 from webhook.serving.dispatch import Admission
+from webhook.serving.handler import ClusterState
 from webhook.workloads.references import ObjectName
 
 HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler"}
@@ -178,8 +178,8 @@ def test_without_a_quota_the_target_is_read_only_if_one_pod_may_be_left() -> Non
 LOADS = {"gpu-admission.dev/model-load-seconds": "300"}
 TO_ZERO = (
     'spec.minReplicas = "0": set minReplicas: 1, or put a queue before the server; the first request waits until a pod is placed '
-    "and has loaded its model, some 300 s, and a Service keeps no requests; Kubernetes before 1.37 rejects 0 by default "
-    "[readiness-delay]"
+    "and has loaded its model, some 300 s, and a Service keeps no requests; Kubernetes rejects 0 without a metric of "
+    "type Object or External [readiness-delay]"
 )
 FROM_ONE = (
     'spec.minReplicas = "1": set minReplicas: 2; one pod serves all requests for the 300 s in which a second one loads its '

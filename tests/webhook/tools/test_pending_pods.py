@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.named_nodes import NO_NODES, NodeIndex
+from policies.placement.nodes import NO_NODES, NodeIndex
 from policies.quota.amounts import Hard, texts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec

@@ -1,7 +1,7 @@
 """What is known of the object that has a template: its kind, and its own deadline with its path."""
 
 from policies.finding import Edit
-from policies.pods.owner import Owner
+from policies.pods.workload import Owner
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from webhook.configuration.loader import load_directory

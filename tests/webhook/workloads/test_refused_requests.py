@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from tests.cases import cases
-from webhook.workloads.refused_requests import refused_requests
+from webhook.workloads.misplaced import refused_requests
 
 ONE = "spec.devices.requests[0]"
 ELSEWHERE = "must be set, or firstAvailable: resource.k8s.io/{} reads no device anywhere else"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.cases import cases
-from webhook.workloads.serve_config import serve_config
+from webhook.workloads.places import serve_config
 
 TEXT = """\
 # of a file that is also deployed by hand

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.fit import demands, existing
@@ -51,10 +51,15 @@ from webhook.tools.check.run_decisions import (
 )
 from webhook.tools.check.run_kueue import RunKueue
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
-from webhook.workloads.misplaced import lost_fields, misplaced_fields, misplaced_gpus, misplaced_requests
+from webhook.workloads.misplaced import (
+    lost_fields,
+    misplaced_fields,
+    misplaced_gpus,
+    misplaced_requests,
+    refused_requests,
+)
 from webhook.workloads.places import workload_pods
 from webhook.workloads.references import ObjectName
-from webhook.workloads.refused_requests import refused_requests
 from webhook.workloads.unread import quota_findings, unread_gpus
 
 

@@ -15,8 +15,7 @@ from policies.gpus.device_classes import NO_DEVICES, ClusterDevices, decode_devi
 from policies.gpus.device_pools import DevicePools
 from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.named_nodes import NodeIndex
-from policies.placement.nodes import NodeFacts
+from policies.placement.nodes import NodeFacts, NodeIndex
 from policies.pods.field_paths import path_parts, value_at
 from policies.pods.label_selector import LabelSelector
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
@@ -25,8 +24,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.disruption_budgets import read_budgets
-from webhook.cluster.namespaces import NamespaceUnknown
+from webhook.cluster.namespaces import NamespaceUnknown, read_budgets
 from webhook.cluster.objects import decode_config_map
 from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.documents import GROUP, RESOURCE_MAPPING, LocatedProblem

@@ -32,8 +32,7 @@ from webhook.configuration.documents import (
     QUOTA,
     TEAM,
 )
-from webhook.configuration.loader import Configuration
-from webhook.configuration.references import quota_problems
+from webhook.configuration.loader import Configuration, quota_problems
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.check.manifests import Manifest, read_manifest
 from webhook.tools.check.placeholders import is_placeholder

@@ -15,7 +15,7 @@ from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure, ResourceP
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendor import HIDING
-from policies.placement import named_nodes
+from policies.placement import nodes
 from policies.placement.class_advice import alternatives_in_words, listed
 from policies.placement.class_selection import node_label_values
 from policies.placement.class_use import class_matches
@@ -38,7 +38,7 @@ def common_facts(configuration: Configuration) -> dict[str, str]:
     """Return the facts of every rule of every policy."""
     classes = configuration.classes
     return {
-        **_constants(creators, fraction_annotations, tolerations, exposure, named_nodes),
+        **_constants(creators, fraction_annotations, tolerations, exposure, nodes),
         **_of_limits(),
         **_of_mapping(configuration.resource_mapping),
         "longest-value": str(VALUE_LENGTH),

@@ -35,7 +35,7 @@ from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_toleration
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.taints import is_lasting
+from webhook.cluster.nodes import is_lasting
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document

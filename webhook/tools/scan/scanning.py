@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices, with_accelerator_claims_only
 from policies.gpus.device_classes import ClusterDevices
 from policies.gpus.limit_range_findings import limit_ranges_giving_gpus
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet

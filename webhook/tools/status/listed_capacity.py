@@ -16,8 +16,8 @@ from policies.gpus.device_pools import DevicePools
 from policies.gpus.device_slices import PoolSlice, SliceReader, kind_key
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.stored_devices import DeviceTaintRule, StoredDevices, decode_taint_rule
-from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
-from policies.pods.limit_ranger import amounts_of_pod
+from policies.placement.nodes import HOSTNAME, NamedNode, NodeIndex
+from policies.pods.limit_ranges import amounts_of_pod
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.quantity import NANO, QuantityError, parse_quantity
 from policies.pods.requests import at_one_time, combined
@@ -27,7 +27,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, any_node, with_cards
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.node_informer import NODES
+from webhook.cluster.nodes import NODES
 from webhook.configuration.dynamic_resources import DRA_VERSIONS, SLICE_VERSIONS, served_resource
 from webhook.quota.counted_records import PODS, ClaimRecord, Kinds, PodRecord, RecordReader
 

@@ -11,8 +11,7 @@ import msgspec
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
 from policies.gpus.device_slices import merged
 from policies.gpus.stored_devices import StoredDevices
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts, node_facts, nodes_with_other_labels
+from policies.placement.nodes import NO_NODES, NodeFacts, NodeIndex, node_facts, nodes_with_other_labels
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import Catalogue
@@ -20,17 +19,20 @@ from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.limit_range_informer import LIMIT_RANGES
-from webhook.cluster.node_informer import WHOLE_NODES, state_reader
-from webhook.cluster.node_pools import node_pools
+from webhook.cluster.namespaces import LIMIT_RANGES
+from webhook.cluster.nodes import WHOLE_NODES, node_pools, state_reader
 from webhook.cluster.objects import CAPACITY, DEVICES, NAMESPACE, decode_metadata
 from webhook.cluster.published_capacity import PublishedCapacity, decode
 from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
 from webhook.configuration.documents import GROUP, POLICY
-from webhook.configuration.dynamic_resources import DRA_GROUP, read_device_classes
+from webhook.configuration.dynamic_resources import (
+    DRA_GROUP,
+    NOTHING_PUBLISHED,
+    decode_devices,
+    devices_path,
+    read_device_classes,
+)
 from webhook.configuration.loader import Configuration, keys_to_know, load_directory
-from webhook.configuration.published_devices import NOTHING_PUBLISHED, devices_path
-from webhook.configuration.published_devices import decode as decode_devices
 from webhook.quota.documents import PLURAL, QuotaRecord, decode_quota, quota_path
 from webhook.tools.status.listed_capacity import (
     ListedSlices,

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.placement.named_nodes import NodeIndex
+from policies.placement.nodes import NodeIndex
 from policies.quota.amounts import GPUS, NOTHING, Vector, key_order, parse_amount, positive_difference, total
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.placement.named_nodes import NodeIndex
+from policies.placement.nodes import NodeIndex
 from policies.policy import Exemption, Policy, PolicySet, end_of_pause
 from policies.quota.amounts import NOTHING
 from policies.registry import RULES
@@ -19,8 +19,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.cluster.objects import TRUE, WEBHOOK, InstallationNames, decode_version
-from webhook.configuration.cluster_source import EvaluatedDocuments
-from webhook.configuration.document_status import statuses
+from webhook.configuration.cluster_source import EvaluatedDocuments, statuses
 from webhook.configuration.documents import CLASS, GROUP, POLICY
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import PLURAL, QUOTAS, QuotaRecord, decode_quota

@@ -16,8 +16,7 @@ import msgspec
 
 from policies.gpus.claimed_devices import ClaimName, RequestedDevices
 from policies.placement.nodes import NodeFacts
-from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import NO_LIMITS
+from policies.pods.limit_ranges import NO_LIMITS, as_admitted
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import Vector, total

@@ -196,6 +196,8 @@ class _Explained(Case):
         place, line = self._line(situation, pod, needed, contact)
         uids = family_uids(self.document, situation.pods)
         kueue = read_kueue(self.reader, self.namespace, uids, configuration.resource_mapping)
+        misspelt = filter(configuration.resource_mapping.misspelt, insufficient(self.unscheduled))
+        named = frozenset((*requested, *misspelt))
         situation = replace(
             situation,
             line=line,
@@ -210,7 +212,7 @@ class _Explained(Case):
             other_kinds=self._other_kinds(nodes, classes, try_edits) if fits == () else {},
             adds_nodes=self._adds_nodes(pod, classes),
             new_nodes=ask_for_nodes(pod, classes, self._class_options.label_key, configuration.classes),
-            unscheduled=Unscheduled(self.unscheduled, pod, requested, contact, self._path_of),
+            unscheduled=Unscheduled(self.unscheduled, pod, named, contact, self._path_of),
             contact=contact,
         )
         answer, summary, reasons = answer_of(situation)

@@ -11,18 +11,18 @@ from msgspec.structs import asdict
 from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_selection import REQUIRED_AFFINITY
-from policies.placement.named_nodes import NODE_NAME, NodeIndex
+from policies.placement.nodes import NODE_NAME, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.limit_ranger import text as quantity_text
+from policies.pods.limit_ranges import text as quantity_text
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.quantity import NANO, Quantity
 from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogue, pod_demand
 from webhook.cluster.capacity import GPUNode
+from webhook.cluster.nodes import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.cluster.objects import timestamp
-from webhook.cluster.taints import OF_CONDITIONS, is_going, is_hard, is_lasting
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.listed_capacity import gpu_amounts, pod_amounts
@@ -163,7 +163,12 @@ def _lacking_gpus(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) ->
         has = node.allocatable.get(name, NOTHING)
         but = ", but " + format_requests(offered) if offered and not has else ""
         for each in _lacking(pod, node, name, amount, has, but, next(iter(offered), "")):
-            yield each if offered else each._replace(remedy=remedy, way=way)
+            if offered:
+                yield each
+            elif len(requested) == 1:
+                yield each._replace(remedy=remedy, way=way)
+            else:  # hardly any node has several kinds of GPUs
+                yield Obstacle(each.text)
 
 
 def _lacking_others(

@@ -8,10 +8,9 @@ from policies.finding import ContactEdit, Edit
 from policies.pods.pod import Pod
 from policies.printable import first_names
 from policies.quota.amounts import NOTHING, Vector, total
-from policies.quota.queue_entries import Standing
 from policies.quota.shortage_facts import amounts_in_words, escalation
 from policies.quota.spec import NAME, hard_field
-from policies.quota.waiting import QUEUE_NAME
+from policies.quota.waiting import QUEUE_NAME, Standing
 from policies.times import utc
 from webhook.cluster.objects import decode_owned
 from webhook.configuration.documents import QUOTA, TEAM

@@ -96,7 +96,7 @@ OF_POD = (
 
 
 class Unscheduled(NamedTuple):
-    """A pod that the scheduler finds no node for. said: its words. gpus: the names of the GPU resources that it requests.
+    """A pod that the scheduler finds no node for. said: its words. gpus: the GPU resources that it requests, also misspelt ones.
 
     path_of: translates a field path in the pod to one in the object that contains it.
     """

@@ -5,8 +5,7 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from policies.quota.amounts import Vector
-from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
-from policies.quota.ledger.marks import (
+from policies.quota.ledger.credits import (
     AGAIN_MS,
     LONGEST_MS,
     MAX_MARKS,
@@ -14,6 +13,7 @@ from policies.quota.ledger.marks import (
     Mark,
     mark_key,
 )
+from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team import Team

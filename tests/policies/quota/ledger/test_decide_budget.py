@@ -9,8 +9,7 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, lift_id
-from policies.quota.queue_entries import Standing, Waiter
-from policies.quota.waiting import QueueOrder, QueueSpec
+from policies.quota.waiting import QueueOrder, QueueSpec, Standing, Waiter
 from tests.budgets import MONTH, T4, budget, spending
 from tests.builders import quota_ledger
 from tests.cases import cases

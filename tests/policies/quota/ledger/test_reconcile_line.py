@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.quota.ledger.marks import Mark, Marks
+from policies.quota.ledger.credits import Mark, Marks
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, Reservations

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
+from policies.quota.ledger.credits import Mark
 from policies.quota.ledger.decide import VerdictReason, decide
-from policies.quota.ledger.marks import Mark
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.ledger.team_ledgers import TeamLedgers

@@ -14,8 +14,8 @@ from tests.resource_slices import node_slices
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from tests.webhook.commands.checked_cluster import FORBIDDEN, cluster
 from webhook.commands import main
+from webhook.configuration.dynamic_resources import PublishedDevices, PublishedKind
 from webhook.configuration.loader import load_directory
-from webhook.configuration.published_devices import PublishedDevices, PublishedKind
 
 PART = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"
 CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-devices"

@@ -202,11 +202,14 @@ def test_whether_the_nodes_have_what_teams_are_granted(
 def _exceeded_by_metrics(teams: list[JSON], nodes: list[JSON]) -> list[str]:
     """Return the dimensions of which the metrics of the controller have more granted than there is."""
     records = [decode_team(msgspec.json.encode(each)) for each in teams]
-    membership: Any = SimpleNamespace(all=lambda: records)
+    membership: Any = SimpleNamespace(records=dict(enumerate(records)))
     counter: Any = Counter([{**each, "metadata": {**each["metadata"], "uid": "u"}} for each in nodes], [])
     usage_cache: Any = SimpleNamespace(own_counter=counter)
     no_quotas: Any = SimpleNamespace(all=list)
-    found = granted_and_allocatable(usage_cache, membership, no_quotas, slices_of())
+    informers: Any = SimpleNamespace(
+        usage=usage_cache, membership=membership, quotas=no_quotas, slices=slices_of()
+    )
+    found = granted_and_allocatable(informers)
     return [key for key, (granted, there) in found.items() if granted > there]
 
 

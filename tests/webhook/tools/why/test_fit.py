@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.placement.named_nodes import NO_NODES
+from policies.placement.nodes import NO_NODES
 from policies.pods.pod import Toleration
 from policies.quota.amounts import Hard
 from policies.quota.demand import UnclassifiedPods
@@ -118,6 +118,15 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         node(allocatable={GPU: Fraction(0)}),
         (f"has 0 {GPU} in all, and the pod requests 1",),
         "ask why the device plugin of Node a offers none",
+    ),
+    a_node_that_offers_none_of_two_kinds=(
+        pod(containers=[{"name": "m", "resources": {"limits": {GPU: "1", "amd.com/gpu": "1"}}}]),
+        node(allocatable={GPU: Fraction(0)}),
+        (
+            f"has 0 {GPU} in all, and the pod requests 1",
+            "has 0 amd.com/gpu in all, and the pod requests 1",
+        ),
+        "",
     ),
     nodes_whose_plugins_offer_nothing=(
         pod("1"),

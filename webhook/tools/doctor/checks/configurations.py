@@ -11,7 +11,7 @@ import msgspec
 
 from webhook.cluster import objects
 from webhook.cluster.api import api_path
-from webhook.configuration.registered_annotations import (
+from webhook.configuration.advice import (
     REMEDY,
     UNREGISTERED,
     match_conditions,

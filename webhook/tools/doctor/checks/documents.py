@@ -1,6 +1,7 @@
 """Our own kinds: the CRDs of this version, usable documents, pauses, exemptions, GPUQuotas; ResourceQuotas and LimitRanges."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from policies.gpus.limit_range_findings import limit_ranges_giving_gpus
@@ -8,13 +9,19 @@ from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.times import utc
 from webhook.cluster.objects import CATALOGUES
-from webhook.configuration.references import quota_problems
-from webhook.quota.catalogues import digests_of
+from webhook.configuration.loader import quota_problems
+from webhook.quota.config_maps import digests_of
 from webhook.quota.documents import QUOTAS, UNREADABLE, LimitsRecord, QuotaRecord
-from webhook.quota.ledger_objects import EPOCH_OBJECT, is_team_object, ledger_objects_path
+from webhook.quota.ledger_objects import (
+    EPOCH_OBJECT,
+    TeamObjects,
+    is_team_object,
+    ledger_objects_path,
+    ledger_of,
+    ledger_record,
+)
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
-from webhook.quota.ledger_records import LedgerReader, ledger_of
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
 from webhook.tools.doctor.checks.nodes import names_in_words
@@ -154,7 +161,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
     catalogues = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(catalogues.get("data") or ())
-    records = list(cluster.decoded(ledger_objects_path(installation), LedgerReader().read))
+    records = list(cluster.decoded(ledger_objects_path(installation), partial(ledger_record, TeamObjects())))
     ledgers = {record.namespace: record for record in records if record.namespace != EPOCH_OBJECT}
     # In the object of a team are ledgers of namespaces whose own objects say so.
     left = {name for name, record in ledgers.items() if not record.moved_to and not is_team_object(name)}

@@ -10,7 +10,7 @@ from policies.pods.tolerations import describe_toleration, tolerated, toleration
 from policies.quota.amounts import GPUS, NOTHING, format_amount
 from policies.registry import QUOTA_RULE
 from webhook.cluster.kueue import GROUP, VERSIONS, FlavorSpec, Queue, most_admitted
-from webhook.cluster.taints import is_lasting
+from webhook.cluster.nodes import is_lasting
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.control_plane import OURS
 from webhook.tools.doctor.checks.nodes import READ, tolerations_by_document

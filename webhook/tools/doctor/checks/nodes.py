@@ -22,12 +22,10 @@ from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
-from webhook.cluster.node_pools import node_pools
+from webhook.cluster.nodes import is_lasting, node_pools
 from webhook.cluster.objects import DEVICES
-from webhook.cluster.taints import is_lasting
 from webhook.configuration.documents import CLASS
-from webhook.configuration.dynamic_resources import unmapped_resources
-from webhook.configuration.published_devices import decode, devices_path
+from webhook.configuration.dynamic_resources import decode_devices, devices_path, unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.installed_cluster import InstalledCluster, Permission
 
@@ -334,7 +332,7 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
 def _device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
     namespace = cluster.names.namespace
     try:
-        left_out = decode(cluster.api.get(devices_path(namespace))).published.left_out
+        left_out = decode_devices(cluster.api.get(devices_path(namespace))).published.left_out
     except errors.NotFound:  # nothing is published, and the check of configurations names the object
         return
     if left_out:

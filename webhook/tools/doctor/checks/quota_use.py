@@ -11,8 +11,7 @@ from functools import partial
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, exceeds, format_amount, total, unit
-from policies.quota.granted import granted_together
+from policies.quota.amounts import GPUS, NOTHING, exceeds, format_amount, granted_together, total, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage_facts import amounts_in_words
 from policies.quota.waiting import STARVED_SECONDS
@@ -20,7 +19,7 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from policies.times import utc
 from webhook.cluster.capacity import gpu_node, gpus_by_dimension
-from webhook.cluster.node_informer import readable_node_index
+from webhook.cluster.nodes import readable_node_index
 from webhook.cluster.objects import CONTROLLER, service_account
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import UNREADABLE, PlaceInLine, QuotaRecord

@@ -9,8 +9,7 @@ import msgspec
 
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_URI
 from policies.pods.conditions import true_condition
-from policies.pods.limit_ranger import as_admitted
-from policies.pods.limit_ranges import NO_LIMITS
+from policies.pods.limit_ranges import NO_LIMITS, as_admitted
 from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors

@@ -1,15 +1,18 @@
-"""Warnings that no node can take a pod that is pinned to a class."""
+"""Warnings about the class of a pod: no node of it can take the pod, or its memory is too small for the model."""
 
 from collections.abc import Iterator
 from itertools import chain
 
 from policies.finding import ContactEdit, Finding, warning
+from policies.models.memory import enough_cards, enough_in_words
 from policies.placement.availability import NO_NODE
-from policies.placement.class_advice import alternatives_in_words
+from policies.placement.class_advice import ClassAdvice, alternatives_in_words
 from policies.placement.class_case import DAEMONSET, NODE_NAME, ClassCase
+from policies.placement.class_choice import MODEL_TOO_LARGE
 from policies.placement.class_selection import Choice
 from policies.placement.nodes import NodeFacts
-from policies.pods.annotations import GPU_CLASS
+from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
+from policies.pods.field_paths import annotation_path
 
 
 def class_without_nodes(case: ClassCase) -> Iterator[Finding]:
@@ -48,12 +51,13 @@ def _not_added(case: ClassCase, choice: Choice) -> Finding:
     label = (
         f"{case.selection.label_key}={alternatives_in_words(choice.label_values(case.selection.label_key))}"
     )
+    naming = case.selection.advice_to_name([each.name for each in case.selection.usable()]).choices
     return warning(
         reason=NO_NODE,
         message=f"class {choice.in_words} ({choice.because}) is not added: no node matches both {label} and the "
         "pod's own nodeSelector and affinity",
-        remedy=f"name a class with the annotation {GPU_CLASS}",
-        choices=case.selection.advice_to_name([each.name for each in case.selection.usable()]).choices,
+        remedy=f"name a class with the annotation {GPU_CLASS}" if naming else "",
+        choices=naming,
     )
 
 
@@ -87,3 +91,37 @@ def _not_schedulable(
         ask_contact=f"to uncordon one of them with {resources}" if is_solved_by_uncordoning else "",
         contact_choices=((ContactEdit("Node", "spec.unschedulable"),),) if is_solved_by_uncordoning else (),
     )
+
+
+def model_too_large(case: ClassCase) -> Iterator[Finding]:
+    """Warn of a model that is larger than the memory of the class."""
+    need, gpu_classes = case.need, case.selection.gpu_classes
+    chosen = case.choice.classes if case.choice else ()
+    classes = gpu_classes.named(case.pinned.classes) if case.pinned else chosen or case.claimed_classes
+    if need is not None and classes and not any(need.fits(each, gpu_classes) for each in classes):
+        largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, gpu_classes))
+        key, value = need.declared
+        usable = [*filter(case.selection.offers_whole, case.selection.usable())]
+        fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, gpu_classes)]
+        to_name = case.advice_to_use(fitting) if fitting else ClassAdvice()
+        more_cards = tuple(filter(None, map(case.selection.edits_to_count, enough_cards(need, classes))))
+        enough, words = enough_in_words(need, classes), need.words
+        claims = [f"name a claim for {enough}"] if enough and case.claimed_class_names else []
+        ways = [*claims, *([f"request {enough}"] if more_cards else ()), *filter(None, (to_name.remedy,))]
+        several = () if ways else case.edits_for_several_cards(usable)
+        request = "" if ways or several else "for larger cards"
+        if not need.weights_fit(largest, gpu_classes):
+            words = need.weights_words
+        elif not need.estimate.knows_kv_cache:
+            words += f"; {MODEL_FAMILY} or {MODEL_LAYERS} states it exactly"
+        words += f"; {enough} would do" if enough and not (more_cards or claims) else ""
+        yield warning(
+            reason=MODEL_TOO_LARGE,
+            path=annotation_path(key),
+            value=value,
+            message=f"should fit on {largest.name} ({need.room(largest, gpu_classes)}): {words}",
+            choices=(*more_cards, *to_name.choices, *several),
+            remedy=", or ".join(ways),
+            ask_contact=request,
+            contact_choices=((ContactEdit("Node"),),) if request else (),
+        )
