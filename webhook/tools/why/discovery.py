@@ -38,7 +38,7 @@ class ServedKinds:
     def __init__(self, api: ApiClient) -> None:
         self._kinds: list[ServedKind] = []
         for path in ("/api", "/apis"):
-            for group in msgspec.json.decode(api.get(path, accept=AGGREGATED)).get("items") or ():
+            for group in _GROUPS.decode(api.get(path, accept=AGGREGATED)).items:
                 self._kinds += _kinds(group)
 
     @property
@@ -58,6 +58,13 @@ class ServedKinds:
         """Return the kind that a reference in an object means, None if it is not served."""
         group = api_version.rpartition("/")[0]
         return next((each for each in self._kinds if (each.group, each.kind) == (group, kind)), None)
+
+
+class _Groups(msgspec.Struct):
+    items: list[dict[str, Any]] = []
+
+
+_GROUPS = msgspec.json.Decoder(_Groups)
 
 
 def _kinds(group: dict[str, Any]) -> Iterable[ServedKind]:
