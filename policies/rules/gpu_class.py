@@ -51,7 +51,14 @@ from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
 from policies.placement.hardware import EXCEPT, hardware_keys
 from policies.placement.nodes import NodeFacts
 from policies.placement.other_ways import other_ways
-from policies.placement.pinning import ClassPin, allows_label, classes_of_label, is_narrowed_to, many_values
+from policies.placement.pinning import (
+    ClassPin,
+    allows_label,
+    classes_of_label,
+    is_narrowed_to,
+    many_values,
+    named_nodes,
+)
 from policies.pods.annotations import GPU_CLASS, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
@@ -345,7 +352,7 @@ def class_pins(pod: Pod, context: Context) -> dict[str, ClassPin]:
         return {}
     case = _case(pod, options, context)
     is_pinned = case.pinned is not None and not case.pinned.is_injected
-    if is_pinned or case.is_requested or case.placed_by not in {None, DAEMONSET}:
+    if is_pinned or case.is_requested or case.placed_by not in {None, DAEMONSET} or named_nodes(pod):
         return {}
     if case.selection.nodes is None and case.selection.chosen_hardware:
         return {}  # nobody knows which classes have the hardware that it selects

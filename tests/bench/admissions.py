@@ -19,8 +19,7 @@ from tests.bench.pods import JSON, is_placed, model_server
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook, apply_all, manifests
 from webhook.configuration.loader import load_directory
-from webhook.tools.export.admission_policies import export_policies
-from webhook.tools.export.objects import ExportOptions
+from webhook.tools.export.admission_policies import ExportOptions, export_policies
 from webhook.tools.export.static import ADMISSION, MOUNTED_AT, static_files, write
 
 FOLDER = Path(__file__).parent

@@ -15,8 +15,7 @@ from tests.cluster.controllers import eventually, is_there
 from tests.controlplane import Client, ControlPlane, minor_version
 from tests.controlplane.plane import CONTROLLERS
 from webhook.configuration.loader import Configuration, load_directory
-from webhook.tools.export.admission_policies import SELECTOR, as_text, export_policies
-from webhook.tools.export.objects import ExportOptions
+from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_text, export_policies
 
 TEAM, RESTRICTED, WARNED = "exported-team", "exported-restricted", "exported-warned"
 EXEMPTED, LABELLED, CHOSEN = "exported-legacy", "exported-labelled", "exported-chosen"

@@ -66,6 +66,11 @@ def namespace_record(raw: bytes | msgspec.Raw) -> NamespaceRecord:
     return NamespaceRecord(metadata.uid, metadata.name, metadata.sorted_labels)
 
 
+def read_labels(api: ApiClient, name: str, seconds: float) -> Labels:
+    """Return the labels of a namespace. Raises `errors.ApiError` and msgspec.MsgspecError."""
+    return namespace_record(api.get(NAMESPACES.path(CLUSTER, name), timeout=seconds, accept=METADATA)).labels
+
+
 class Namespaces:
     """All namespaces, once `informer` is started. While the API server does not answer, the last labels hold."""
 
@@ -83,8 +88,7 @@ class Namespaces:
         if seconds <= 0:
             raise NamespaceUnknown("no time was left to ask the API server")
         try:
-            document = self._api.get(NAMESPACES.path(CLUSTER, name), timeout=seconds, accept=METADATA)
-            return namespace_record(document).labels
+            return read_labels(self._api, name, seconds)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             raise NamespaceUnknown(str(error)) from None
 

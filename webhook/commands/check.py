@@ -41,12 +41,11 @@ from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.kinds import CLAIM, CLAIM_TEMPLATE, VALIDATED_ITSELF
 from webhook.tools.check import fixing
-from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.reports import LEVELS, json_document, junit_report, sarif_log, skipped_kinds
 from webhook.tools.check.run import ManifestResult, ManifestVerdict, Run
-from webhook.tools.check.run_context import devices_in, wrong_paths
+from webhook.tools.check.run_context import CheckedCluster, devices_in, wrong_paths
 from webhook.tools.check.run_quotas import is_quota
 from webhook.tools.check.sources import read_stdin, sentences
 

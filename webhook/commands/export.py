@@ -31,9 +31,8 @@ from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.exported import denied_agents
 from webhook.tools.doctor.checks.neighbours import pod_selector
 from webhook.tools.export import static
-from webhook.tools.export.admission_policies import as_text, export_policies, summary
+from webhook.tools.export.admission_policies import ExportOptions, Object, as_text, export_policies, summary
 from webhook.tools.export.kueue import HEADER, kueue_objects
-from webhook.tools.export.objects import ExportOptions, Object
 from webhook.tools.installed_cluster import InstalledCluster
 
 MUTATIONS_SINCE = (1, 36)

@@ -136,7 +136,7 @@ class Gangs:
         self,
         api: ApiClient,
         configuration: Callable[[], Configuration],
-        staged: Callable[[Regarding], object] = lambda _: None,
+        staged: Callable[[Regarding], object],
     ) -> None:
         """`staged` is called with each object whose pods, several, start in stages, whenever it is read."""
         self._api, self.configuration, self._staged = api, configuration, staged

@@ -55,9 +55,7 @@ class SharedInformers:
         self.membership = TeamMembership(api, self.namespaces)
         self.slices = DeviceSlices(api, self.configuration)
         # After a new watch began, list first the namespaces whose quota is full: users may wait there for freed quota.
-        self.usage = UsageCache(
-            api, namespace, configuration, self.slices, awaited=observed.full, clock=clock
-        )
+        self.usage = UsageCache(api, namespace, configuration, self.slices, clock, awaited=observed.full)
 
     def start(self, stopping: threading.Event) -> None:
         self.usage.own_counter.start()

@@ -34,9 +34,9 @@ class UsageCache:
         namespace: str,
         catalogue: Catalogue,
         slices: DeviceSlices,
+        clock: Callable[[], int],
         *,
         awaited: Callable[[], Iterable[str]] = tuple,
-        clock: Callable[[], int] | None = None,
     ) -> None:
         """`awaited`, `clock` and `slices` are those of every UsageCounter."""
         self.events = UsageEvents()

@@ -96,8 +96,8 @@ class UsageCounter:
         *,
         history: ClaimHistory,
         slices: DeviceSlices,
+        clock: Callable[[], int],
         awaited: Callable[[], Iterable[str]] = tuple,
-        clock: Callable[[], int] | None = None,
     ) -> None:
         self.catalogue = catalogue
         self.digest = catalogue_digest(catalogue)

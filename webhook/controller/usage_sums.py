@@ -27,7 +27,6 @@ from webhook.controller.namespace_sum import (
     Life,
     NamespaceSum,
     UsageHistory,
-    anchored_clock,
     largest_holders,
 )
 from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
@@ -99,18 +98,14 @@ class UsageSums:
     """The sums of all namespaces. The caller holds `lock`, except for what takes it. `clock`: ms since 1970."""
 
     def __init__(
-        self,
-        catalogue: Catalogue,
-        history: ClaimHistory,
-        kind_of: KindOf,
-        clock: Callable[[], int] | None = None,
+        self, catalogue: Catalogue, history: ClaimHistory, kind_of: KindOf, clock: Callable[[], int]
     ) -> None:
         self.reader = RecordReader(catalogue, history)
         self._kind_of = kind_of
         self.lock: AbstractContextManager[bool] = threading.RLock()
         """Shared with the three informers: the demand of an object in one depends on the others."""
         self._history = history
-        self.clock = clock or anchored_clock()
+        self.clock = clock
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
         self._nodes = NodeIndex(catalogue.classes.label_keys)
         self._gone: dict[str, NamedNode] = {}

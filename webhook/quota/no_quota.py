@@ -19,8 +19,8 @@ from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
 from policies.quota.quota_request import LedgerError
 from policies.quota.team_spec import TeamMatch, Teams
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA, ApiClient, Page, api_path
-from webhook.cluster.objects import decode_metadata
+from webhook.cluster.api import ApiClient, Page
+from webhook.cluster.namespaces import read_labels
 from webhook.quota.team_documents import decode_team, team_path
 
 log = logging.getLogger("gpu_admission.quota")
@@ -97,7 +97,7 @@ class TeamLookup:
             teams = self._listed(seconds)
             if (team := teams.of_name(namespace)) is not None or not teams.has_selectors:
                 return team
-            return teams.of(namespace, self._labels(namespace, seconds))
+            return teams.of(namespace, dict(read_labels(self._api, namespace, seconds)))
         except errors.ApiError as error:
             transient = isinstance(error, errors.Unreachable | errors.Unavailable | errors.NotFound)
             problem = f"the ClusterGPUQuotas could not be read: {error}"
@@ -132,7 +132,3 @@ class TeamLookup:
             listed = ()
         self._teams = Teams(decode_team(each).match for each in listed)
         self._listed_at, self._listed_in = begun, epoch
-
-    def _labels(self, namespace: str, seconds: float) -> dict[str, str]:
-        path = api_path("/api/v1", "namespaces", namespace)
-        return dict(decode_metadata(self._api.get(path, timeout=seconds, accept=METADATA)).sorted_labels)

@@ -26,7 +26,7 @@ from tests.controlplane import ControlPlane, accepted, minor_version
 from tests.controlplane.gpuquota import install_kinds
 from tests.controlplane.webhook import CONFIGURATION_PATHS, SERVER_NAME, manifests
 from webhook.configuration.documents import Document
-from webhook.tools.export.objects import GROUP
+from webhook.tools.export.admission_policies import GROUP
 
 pytestmark = pytest.mark.skipif(
     minor_version() < 37, reason="API servers read policies from files since 1.37"

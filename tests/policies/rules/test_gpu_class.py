@@ -176,6 +176,7 @@ def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -
     pinned=(asking(**selecting("nvidia-t4")), []),
     by_its_annotation=(asking("nvidia-t4"), []),
     placed_by_name=(asking(nodeName="node-1"), []),
+    that_selects_a_node_by_its_hostname=(asking(nodeSelector={"kubernetes.io/hostname": "node-1"}), []),
     of_hardware_that_it_selects_itself=(asking(nodeSelector={"nvidia.com/gpu.memory": "81920"}), []),
 )
 def test_pins_that_an_annotation_may_bring(document: JSON, want: list[str]) -> None:

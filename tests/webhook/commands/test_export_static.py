@@ -12,7 +12,7 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
 from tests.webhook.commands.checked_cluster import cluster
 from webhook.commands import main
-from webhook.tools.export.objects import GROUP
+from webhook.tools.export.admission_policies import GROUP
 from webhook.tools.export.static import FILE, HASHES, MOUNTED_AT, PLUGINS, RELOADS, hashes
 
 GUARDED = ("--release-account", "flux", "--break-glass-group", "breakers")

@@ -179,7 +179,7 @@ def test_the_size_of_a_gang(tmp_path: Path, source: GangSource, objects: JSON, w
 
 def gangs_of(server: ApiServer) -> Gangs:
     configuration = load_directory(None)
-    return Gangs(server.client(), lambda: configuration)
+    return Gangs(server.client(), lambda: configuration, lambda _: None)
 
 
 def find(gangs: Gangs, source: GangSource) -> KnownGang | None:

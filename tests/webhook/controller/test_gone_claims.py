@@ -19,6 +19,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from tests.webhook.controller.counters import slices_of
 from webhook.cluster.collection import ObjectVersion, Position
 from webhook.configuration.loader import load_directory
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_counter import DELETED, UsageCounter, UsageEvents
 from webhook.quota.counted_records import ClaimHistory
 
@@ -41,6 +42,7 @@ class Cluster:
             UsageEvents(),
             history=self.history,
             slices=slices_of(),
+            clock=anchored_clock(),
         )
         self.list(of)
         return of

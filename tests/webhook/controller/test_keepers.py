@@ -62,7 +62,7 @@ DEPLOYMENT = stored("apps/v1", "Deployment", REPLICAS)
 def keepers_of(folder: Path, *objects: tuple[str, JSON]) -> Iterator[tuple[Keepers, ApiServer]]:
     configuration = load_directory(None)
     with ApiServer(folder, answering(dict(objects))) as server:
-        gangs = Gangs(server.client(), lambda: configuration)
+        gangs = Gangs(server.client(), lambda: configuration, lambda _: None)
 
         def gpus_of(pod: Any) -> Fraction:
             return sum(

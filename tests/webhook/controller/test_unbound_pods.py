@@ -12,6 +12,7 @@ from tests.cases import cases
 from tests.webhook.controller.counters import unknown_kind
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory, PodRecord
 
@@ -25,7 +26,7 @@ def history(
     *states: dict[str, Any] | None, created: str = CREATED, phase: str = "Pending", gpus: str = "2"
 ) -> UsageSums:
     """Return sums that saw one pod with these specs, one after the other; None is its deletion."""
-    sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind)
+    sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind, anchored_clock())
     before: PodRecord | None = None
     for spec in states:
         after = None

@@ -24,6 +24,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.controller.manager import FRESH_SHARE, ROUND_SHARE, Manager
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import UsageCounter
 
@@ -32,7 +33,7 @@ NEXT = PublishedCatalogue(GPUClasses(list(CLASSES)[:1]), RESOURCE_MAPPING)
 
 
 def caching(api: ApiClient) -> UsageCache:
-    return UsageCache(api, "gpu-admission", OURS, slices_of())
+    return UsageCache(api, "gpu-admission", OURS, slices_of(), anchored_clock())
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from tests.webhook.controller.counters import slices_of
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.configuration.loader import load_directory
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_counter import DELETED, Counted, Holding, UsageCounter, UsageEvents
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory
@@ -92,7 +93,12 @@ def counter(
         reported.began.subscribe(began)
         reported.ended.subscribe(has_ended)
         started = UsageCounter(
-            server.client(), load_directory(None), reported, history=ClaimHistory(), slices=slices_of()
+            server.client(),
+            load_directory(None),
+            reported,
+            history=ClaimHistory(),
+            slices=slices_of(),
+            clock=anchored_clock(),
         )
         started.start()
         try:

@@ -11,6 +11,7 @@ from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger
 from tests.webhook.controller.counters import unknown_kind
 from tests.webhook.controller.usage_changes import CATALOGUES, DEVICE, HARD, Changes, raw
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory
 
@@ -191,7 +192,7 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
 
 
 def test_idle_holders_come_first_and_others_are_not_cut_off_for_them() -> None:
-    sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind)
+    sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind, anchored_clock())
     for number in range(1, 13):
         document = pod(gpu_container(str(number)))
         document["metadata"] = {"name": f"p{number}", "namespace": "team", "uid": f"u{number}"}

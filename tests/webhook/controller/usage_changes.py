@@ -21,6 +21,7 @@ from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import JSON, gpu_container, pod, quota_ledger
 from webhook.configuration.loader import load_directory
+from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 
@@ -71,7 +72,9 @@ class Stored:
     def __init__(self) -> None:
         self.kinds: dict[str, int] = {}
         """What slices say of devices."""
-        self.sums = UsageSums(CATALOGUES, ClaimHistory(), kind_of=lambda *names: self.kinds.get(names[-1]))
+        self.sums = UsageSums(
+            CATALOGUES, ClaimHistory(), lambda *names: self.kinds.get(names[-1]), anchored_clock()
+        )
         self.bound: dict[str, int] = {}
         """By uid of a pod: its version when it was first seen with a node and claims."""
         self.reached: defaultdict[str, int] = defaultdict(int)

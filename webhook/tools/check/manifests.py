@@ -19,7 +19,15 @@ from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
-from webhook.configuration.documents import GROUP, QUOTA, TEAM, LocatedProblem
+from webhook.configuration.documents import (
+    GROUP,
+    QUOTA,
+    TEAM,
+    DocumentLocation,
+    DocumentSet,
+    LocatedProblem,
+    read_document,
+)
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
@@ -165,6 +173,17 @@ def read_manifests(
     if not (read.manifests or read.problems or read.to_render or read.other_documents or read.ignored):
         read.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return read
+
+
+def read_manifest(manifest: Manifest) -> DocumentSet:
+    """Return an object of our own kinds as the document that it is."""
+    documents = DocumentSet()
+    metadata = {"name": manifest.name}
+    if manifest.kind == QUOTA:
+        metadata["namespace"] = manifest.namespace
+    document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
+    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), documents)
+    return documents
 
 
 def whole_definition(manifest: Manifest) -> Any:

@@ -39,8 +39,8 @@ from webhook.evaluation.workloads import (
     with_referred,
 )
 from webhook.tools.check import run_context, run_quotas
-from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest, Placeholder
+from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.check.run_decisions import (
     PodResult,
     advice,
@@ -237,23 +237,20 @@ class Run:
         if run_quotas.is_quota(manifest):
             findings = run_quotas.quota_findings(manifest, configuration, self._teams, self._kinds)
             decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
-        workload_kind = configuration.workload_kinds.get(kind)
-        if workload_kind is not None:
-            quotas = quota_findings(workload_kind, manifest.data, configuration.resource_mapping)
-            decisions.append(Decision.of_findings(policy, quotas, Mode.WARN))
-        decisions.append(Decision.of_findings(policy, whole.findings, Mode.WARN))
+        mapping, workload_kind = configuration.resource_mapping, configuration.workload_kinds.get(kind)
+        quotas = quota_findings(workload_kind, manifest.data, mapping) if workload_kind else ()
+        warned = [*quotas, *whole.findings]
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
-        if kind not in ADVISED and (workload_kind or not decisions[0].violations):
-            decisions.append(Decision.of_findings(policy, self._unread(manifest), Mode.WARN))
+        if kind not in ADVISED and (workload_kind or not decision.violations):
+            warned += self._unread(manifest)
+        if kind == DISRUPTION_BUDGET:
+            warned += budget_findings(manifest, self._manifests, self._workloads, mapping)
+        decisions.append(Decision.of_findings(policy, warned, Mode.WARN))
         if kind in ADVISED:
             decisions.append(advice(manifest, policy, evaluator))
             if kind in VALIDATED_ITSELF:  # what the API server rejects never gets to the webhook
                 refused = [violation.finding for violation in decisions[-1].violations]
                 decisions[-1] = Decision.of_findings(policy, refused, Mode.ENFORCE)
-        if kind == DISRUPTION_BUDGET:
-            mapping = configuration.resource_mapping
-            findings = budget_findings(manifest, self._manifests, self._workloads, mapping)
-            decisions.append(Decision.of_findings(policy, findings, Mode.WARN))
         if kind in CLAIM_SPECS:
             findings = refused_requests(manifest.data, CLAIM_SPECS[kind])
             decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))

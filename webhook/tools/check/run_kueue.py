@@ -14,8 +14,8 @@ from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.waiting import QUEUE_NAME
 from webhook.cluster.kueue import GROUP, RUNS, Queue, most_admitted
 from webhook.configuration.loader import Configuration
-from webhook.tools.check.checked_cluster import CheckedCluster
 from webhook.tools.check.manifests import Manifest
+from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.status.kueue import QueueState
 
 LABEL = f"metadata.labels[{QUEUE_NAME}]"

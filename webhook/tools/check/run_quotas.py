@@ -4,11 +4,10 @@ Without a cluster nobody knows what runs there. So a pod that does not fit may s
 Each namespace of a team sees what the objects of the other namespaces request.
 """
 
-import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import cache, partial
 from itertools import chain
 
 import msgspec
@@ -32,15 +31,12 @@ from webhook.configuration.documents import (
     GROUP,
     QUOTA,
     TEAM,
-    DocumentLocation,
-    DocumentSet,
-    read_document,
 )
 from webhook.configuration.loader import Configuration, quota_problems
 from webhook.quota.team_documents import TeamRecord
-from webhook.tools.check.checked_cluster import CheckedCluster
-from webhook.tools.check.manifests import Manifest
+from webhook.tools.check.manifests import Manifest, read_manifest
 from webhook.tools.check.placeholders import is_placeholder
+from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.status.teams import (
     namespace_ledger_from_status,
     share_of,
@@ -192,7 +188,7 @@ def run_quotas(
     """
     documents = map(read_manifest, filter(is_quota, manifests))
     read = [document for document in documents if not document.problems]
-    written = never_counted(reduce(operator.or_, (each.quotas for each in read), {}))
+    written = never_counted({name: spec for each in read for name, spec in each.quotas.items()})
     written_teams = {name: spec for each in read for name, spec in each.teams.items()}
     configured = never_counted(configuration.quotas)
     stored = cluster.teams if cluster else tuple
@@ -260,13 +256,3 @@ def quota_findings(
     for spec in () if problems else specs:
         for path, message in limits_warnings(manifest.name, spec, teams):
             yield ineffective(path=f"spec.{path}", message=message)
-
-
-def read_manifest(manifest: Manifest) -> DocumentSet:
-    documents = DocumentSet()
-    metadata = {"name": manifest.name}
-    if manifest.kind == QUOTA:
-        metadata["namespace"] = manifest.namespace
-    document = {key: manifest.data.get(key) for key in ("apiVersion", "kind", "spec")}
-    read_document(DocumentLocation(manifest.file, {**document, "metadata": metadata}), documents)
-    return documents

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from inspect import getmembers, isfunction
 from time import monotonic, sleep
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
@@ -24,7 +24,7 @@ from webhook.threads import thread
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
-from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
+from webhook.tools.console.proposals import DenialProposals, ProposalReader
 from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 from webhook.tools.status.freshness import ago, stale_figures
 from webhook.tools.status.reading import read_status, status_reader
@@ -32,8 +32,7 @@ from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.status.team_text import team_notes, team_share
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
-from webhook.tools.why.explanation import Explanation
-from webhook.tools.why.problems import Problems, read_problems
+from webhook.tools.why.problems import read_problems
 
 PAUSE_SECONDS = 5.0
 PAUSE_PER_READING_TIME = 10
@@ -184,17 +183,10 @@ def create_app(
     @app.route("/why")
     def why() -> flask.Response:
         requested, namespace = (flask.request.args.get(each, "").strip() for each in ("object", "namespace"))
-        found, offer, listed, problem = _answer(api, requested, namespace, home)
-        return page(
-            "why.html",
-            requested=requested,
-            namespace=namespace,
-            found=found,
-            offer=offer,
-            problem=problem,
-            listed=listed,
-            shown=views.problem_page(listed.problems if listed else (), flask.request.args),
-        )
+        answer = _answer(api, requested, namespace, home)
+        listed = answer["listed"].problems if "listed" in answer else ()
+        shown = views.problem_page(listed, flask.request.args)
+        return page("why.html", requested=requested, namespace=namespace, shown=shown, **answer)
 
     @app.errorhandler(404)
     def missing(_error: Exception) -> flask.Response:
@@ -203,11 +195,8 @@ def create_app(
     return app
 
 
-Answer = tuple[Explanation | None, Proposal | None, Problems | None, str]
-"""An explanation with what to write, or the problems of a namespace, or why there is neither."""
-
-
-def _answer(api: ApiClient, requested: str, namespace: str, home: str) -> Answer:
+def _answer(api: ApiClient, requested: str, namespace: str, home: str) -> dict[str, Any]:
+    """Return an explanation, `found`, with what to write, `offer`; or what is `listed` of a namespace; or the `problem`."""
     kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
     now = datetime.now(UTC)
     try:
@@ -215,13 +204,13 @@ def _answer(api: ApiClient, requested: str, namespace: str, home: str) -> Answer
             listed = read_problems(api, namespace, now)
             if not namespace and listed.omitted:  # a tenant, who may not read all namespaces
                 listed = read_problems(api, home, now)
-            return None, None, listed, ""
+            return {"listed": listed}
         if not (kind and name):
-            return None, None, None, f'"{requested}" must be KIND/NAME, such as job/train'
+            return {"problem": f'"{requested}" must be KIND/NAME, such as job/train'}
         found = explain(api, kind, name, namespace or home, now)
-        return found, ProposalReader(api, now).propose(kind, name, namespace or home), None, ""
+        return {"found": found, "offer": ProposalReader(api, now).propose(kind, name, namespace or home)}
     except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
-        return None, None, None, str(error)
+        return {"problem": str(error)}
 
 
 HOST = "127.0.0.1"

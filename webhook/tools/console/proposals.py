@@ -32,8 +32,8 @@ from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.status.teams import effective_ledger
 from webhook.tools.stored_objects import Evaluation, StoredObjectVerdict, evaluate
+from webhook.tools.why.case import read_author
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
-from webhook.tools.why.family import read_author
 
 MAX_CORRECTED = 32
 """Findings whose first choices are tried in a round; each try takes about a millisecond."""

@@ -1,25 +1,211 @@
-"""The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
+"""The export: objects of admissionregistration.k8s.io/v1 for all that CEL can express of policies, and why the rest is left out.
 
-from collections.abc import Iterator, Sequence
+Each rule of a policy is an API server policy and its binding. The first GPUPolicy that matches a namespace governs it. CEL
+evaluates every policy object, so each object excludes the namespaces that earlier policies match. CEL has no clock: pauses and
+exemptions count as they are at the time of the export.
+
+Which labels a policy selects becomes a namespaceSelector. Names of namespaces become match conditions. Labels of those that it
+leaves out become a variable, because `namespaceObject` is null in match conditions.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from textwrap import wrap
+from typing import Any
 
 import msgspec
 
 from policies.placement.class_use import ANY
 from policies.pods import limits
-from policies.pods.label_selector import LabelSelector
-from policies.policy import end_of_pause
+from policies.pods.label_selector import LabelSelector, Requirement
+from policies.policy import BUILT_IN_POLICY, Match, Policy, PolicySet, end_of_pause
 from policies.registry import RULES
 from policies.rule import Mode, RuleOptions
 from policies.rules import gpu_class, max_runtime
-from webhook.cluster.objects import EXPORTED, timestamp
+from policies.times import utc
+from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.export import objects
 from webhook.tools.export.facts import common_facts, facts_of
-from webhook.tools.export.objects import ExportedRule, ExportOptions, Object
-from webhook.tools.export.templates import Facts, Fragment, fragments
+from webhook.tools.export.templates import EPHEMERAL, Facts, Fragment, fits, fragments, literal, text
+
+# ---- in which namespaces a rule holds
+
+NAMESPACE = "request.namespace"
+NAMESPACE_LABELS = "namespaceObject.metadata.?labels"
+
+
+def governed(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str, ...]]]:
+    """Yield each policy that governs some namespace, and where, of the namespaces that its selector selects.
+
+    The last is the built-in one, unless a policy matches every namespace.
+    """
+    before: list[Match] = []
+    for policy in (*policies.policies, BUILT_IN_POLICY):
+        if any(match.is_everything for match in before):
+            return
+        yield policy, (fits(NAMESPACE, policy.spec.match.namespaces), *_outside(before))
+        before.append(policy.spec.match)
+
+
+def not_exempted(policy: Policy, rule_id: str, now: datetime) -> tuple[str, ...] | None:
+    """Return where the namespace is not exempted from the rule; None where every one is."""
+    matches = [exemption for exemption in policy.spec.exemptions if exemption.holds(rule_id, now)]
+    return None if any(match.is_everything for match in matches) else _outside(matches)
+
+
+def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
+    """Yield the pause and the exemptions of the policy that end by themselves, in words for the header."""
+    paused = end_of_pause(policy.spec.paused_until, now)
+    if paused is not None:
+        yield f"policy {policy.name} is paused until {utc(paused)}: its rules only audit"
+    for exemption in policy.spec.exemptions:
+        if exemption.until is not None and exemption.is_in_force(now):
+            yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"
+
+
+def _outside(matches: Sequence[Match]) -> tuple[str, ...]:
+    globs = [glob for match in matches if match.namespace_selector is None for glob in match.namespaces]
+    labelled = (
+        f"({fits(NAMESPACE, match.namespaces)}) && {selects(match.namespace_selector)}"
+        for match in matches
+        if match.namespace_selector is not None
+    )
+    return tuple(f"!({each})" for each in ([fits(NAMESPACE, globs)] if globs else []) + list(labelled))
+
+
+def selects(selector: LabelSelector) -> str:
+    """Return the condition that the labels of the namespace match the selector; an empty one matches everything."""
+    wanted = [f"{_label(key)} == optional.of({text(value)})" for key, value in selector.match_labels.items()]
+    wanted += map(_required, selector.match_expressions)
+    return f"({' && '.join(wanted) or 'true'})"
+
+
+def _required(requirement: Requirement) -> str:
+    label = _label(requirement.key)
+    if requirement.operator == "Exists":
+        return f"{label}.hasValue()"
+    if requirement.operator == "DoesNotExist":
+        return f"!{label}.hasValue()"
+    among = f"{literal(requirement.values)}.exists(value, {label} == optional.of(value))"
+    return among if requirement.operator == "In" else f"!{among}"
+
+
+def _label(key: str) -> str:
+    return f"{NAMESPACE_LABELS}[?{text(key)}]"
+
+
+GROUP = "admissionregistration.k8s.io"
+SUFFIX = ".static.k8s.io"
+"""Ends the names of objects in files of an API server, which no stored object may have."""
+LONGEST_NAME = 253 - len(SUFFIX)
+Object = dict[str, Any]
+PODS: Object = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "resources": ["pods"],
+    "operations": ["CREATE"],
+    "scope": "Namespaced",
+}
+
+ACTIONS = {Mode.ENFORCE: "Deny", Mode.WARN: "Warn", Mode.AUDIT: "Audit"}
+REVIEWED: Mapping[str, Object] = {
+    "creations": PODS,
+    "updates": {**PODS, "operations": ["UPDATE"]},
+    EPHEMERAL: {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]},
+}
+"""What the API server asks a policy about, by `reviews` of its fragment."""
+
+
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to export.
+
+    now: the time at which pauses and exemptions are evaluated. selector: the namespaceSelector of the exported policies.
+    mutations: the version of MutatingAdmissionPolicy that the API server has.
+    """
+
+    now: datetime
+    mutations: str = "v1"
+    selector: LabelSelector = LabelSelector()
+
+
+class ExportedRule(msgspec.Struct, frozen=True):
+    """A rule of a policy, and the namespaces in which it holds: which `selector` selects, and where all of `scope` is true."""
+
+    policy: str
+    id: str
+    mode: Mode
+    scope: tuple[str, ...] = ()
+    selector: LabelSelector = LabelSelector()
+
+
+def policy_and_binding(
+    fragment: Fragment, rule: ExportedRule, version: str, options: ExportOptions
+) -> list[Object]:
+    """Return both objects, as plain data. `version`: of the configuration."""
+    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [REVIEWED[fragment.reviews]]}
+    if selected := [*_requirements(options.selector), *_requirements(rule.selector)]:
+        constraints["namespaceSelector"] = {"matchExpressions": msgspec.to_builtins(selected)}
+    variables, guard = list(fragment.variables.items()), ""
+    if by_labels := [each for each in rule.scope if NAMESPACE_LABELS in each]:
+        variables.insert(0, ("holds", " &&\n".join(by_labels)))
+        guard = "!variables.holds ? [] :\n"
+    spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
+    by_name = (each for each in rule.scope if each not in {"true", *by_labels})
+    if conditions := [*by_name, *fragment.conditions]:
+        # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
+        spec["matchConditions"] = _named([("applies", " &&\n".join(f"({each})" for each in conditions))])
+    if fragment.findings:
+        kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [ACTIONS[rule.mode]]}
+        # Without text the message is that of the validation.
+        unless_large = "variables.isLarge ? '' : " if "isLarge" in dict(variables) else ""
+        validation = {
+            "expression": "variables.findings.size() == 0",
+            "messageExpression": f"{unless_large}variables.findings.join('; ')",
+            "message": f"{fragment.description} [{rule.id}]",
+            "reason": "Forbidden",
+        }
+        spec["validations"] = [validation]
+        # Each is a variable: an expression may cost a million by itself.
+        found = [(f"findings{number}", guard + each) for number, each in enumerate(fragment.findings)]
+        variables += [*found, ("findings", " + ".join(f"variables.{name}" for name, _ in found))]
+    else:
+        kind, served, binding = "MutatingAdmissionPolicy", options.mutations, {}
+        # A webhook may add a container afterwards; a second run adds nothing to what the first one has done.
+        spec["reinvocationPolicy"] = "IfNeeded"
+        patch = {"expression": f"{guard}{fragment.patch}\n"}
+        spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": patch}]
+    spec["variables"] = _named(variables)
+    name = ".".join(filter(None, ("gpu-admission", rule.policy, fragment.part)))
+    if len(name) > LONGEST_NAME:
+        ending = "." + sha256(name.encode()).hexdigest()[:12]
+        name = name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
+    metadata = {
+        "name": name,
+        "labels": {**EXPORTED, EXPORTED_RULE: rule.id},
+        "annotations": {
+            "gpu-admission.dev/description": fragment.description,
+            "gpu-admission.dev/policy": rule.policy,
+            "gpu-admission.dev/version": version,
+        },
+    }
+    return [
+        {"apiVersion": f"{GROUP}/{served}", "kind": kind, "metadata": metadata, "spec": spec}
+        for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
+    ]
+
+
+def _requirements(selector: LabelSelector) -> Iterator[Requirement]:
+    """Yield everything that a selector requires: two selectors may have one label."""
+    yield from (Requirement(key, "In", (value,)) for key, value in selector.match_labels.items())
+    yield from selector.match_expressions
+
+
+def _named(expressions: Iterable[tuple[str, str]]) -> list[Object]:
+    # With a line end each is a block in YAML; in quotes, every quote inside would be doubled.
+    return [{"name": name, "expression": f"{expression}\n"} for name, expression in expressions]
+
 
 UNUSED = "every policy disables it, limits nothing by it, or exempts every namespace from it"
 ONLY_ADDS = "a policy of the API server can add, but not report what it would have added"
@@ -55,11 +241,11 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         everywhere = ExportedRule("", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT)
         exported += [(everywhere, fragment) for fragment in fragments(limits.ID, common)]
     ids = {rule.id for rule, _ in exported}
-    governing = (policy for policy, _ in objects.governed(configuration.policies))
+    governing = (policy for policy, _ in governed(configuration.policies))
     made = (
         each
         for rule, fragment in exported
-        for each in objects.policy_and_binding(fragment, rule, configuration.version, options)
+        for each in policy_and_binding(fragment, rule, configuration.version, options)
     )
     return AdmissionPolicies(
         version=configuration.version,
@@ -67,7 +253,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         objects=tuple(sorted(made, key=lambda each: (each["metadata"]["name"], each["kind"]))),
         rules=tuple(rule.id for rule in RULES if rule.id in ids),
         unsupported=tuple(dict.fromkeys(_left_out(found))),
-        ending=tuple(each for policy in governing for each in objects.time_dependent(policy, options.now)),
+        ending=tuple(each for policy in governing for each in time_dependent(policy, options.now)),
     )
 
 
@@ -85,16 +271,16 @@ def _left_out(found: Sequence[tuple[ExportedRule, Fragment]]) -> Iterator[str]:
 
 def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tuple[ExportedRule, Facts]]:
     """Yield the rules of each policy that CEL can express, where they hold, with the facts of their templates."""
-    for policy, scope in objects.governed(configuration.policies):
+    for policy, scope in governed(configuration.policies):
         for rule in (rule for rule in RULES if not rule.not_exported):
             options = configuration.policies.bound(rule, policy).options
-            not_exempted = objects.not_exempted(policy, rule.id, now)
-            if options.mode is Mode.DISABLED or not_exempted is None or not _limits_something(options):
+            outside = not_exempted(policy, rule.id, now)
+            if options.mode is Mode.DISABLED or outside is None or not _limits_something(options):
                 continue
             # While a policy is paused (break glass), its rules only audit.
             mode = Mode.AUDIT if end_of_pause(policy.spec.paused_until, now) else options.mode
             selector = policy.spec.match.namespace_selector or LabelSelector()
-            made = ExportedRule(policy.name, rule.id, mode, (*scope, *not_exempted), selector)
+            made = ExportedRule(policy.name, rule.id, mode, (*scope, *outside), selector)
             yield made, facts_of(options, configuration)
 
 

@@ -26,7 +26,7 @@ from policies.pods.pod import PodSpec, Toleration
 from policies.rule import Mode, RuleOptions
 from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration, max_runtime
 from webhook.configuration.loader import Configuration
-from webhook.tools.export.cel import fits, literal, text
+from webhook.tools.export.templates import fits, literal, text
 from webhook.workloads import creators
 
 MAX_NAMED = 500

@@ -20,7 +20,7 @@ from policies.quota.amounts import CLASSES, GPUS, Vector
 from policies.rules import gpu_class, gpu_toleration
 from webhook.cluster.kueue import GROUP, VERSIONS
 from webhook.configuration.loader import Configuration
-from webhook.tools.export.objects import Object
+from webhook.tools.export.admission_policies import Object
 
 HEADER = """\
 # Flavors and queues of Kueue from GPUClasses and GPUQuotas, by `gpu-admission export --kueue`: a proposal to edit.

@@ -20,9 +20,8 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER, NAMESPACE, WEBHOOK_CONFIGURATION, service_account
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.export.cel import literal, text
-from webhook.tools.export.objects import GROUP, SUFFIX, Object
-from webhook.tools.export.templates import FOLDER, fill
+from webhook.tools.export.admission_policies import GROUP, SUFFIX, Object
+from webhook.tools.export.templates import FOLDER, fill, literal, text
 
 PLUGINS = {"ValidatingAdmissionPolicy": "validating", "MutatingAdmissionPolicy": "mutating"}
 """The folder of each plugin, by the name that the API server's metrics have, too."""

@@ -28,9 +28,8 @@ import msgspec
 
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.pods.annotations import BadAnnotation
-from webhook.tools.fetch.mlflow_registry import current_version, model_files
 from webhook.tools.fetch.report import STOPPED, FetchReport, PermanentError, describe, human_size
-from webhook.tools.fetch.sources import BUFFER, RemoteFile, safe
+from webhook.tools.fetch.sources import BUFFER, RemoteFile, current_version, model_files, safe
 
 PROGRESS_SECONDS = 10
 PERMANENT_ERRORS = frozenset({

@@ -102,7 +102,7 @@ def _reported(name: str, claim: bytes, now: datetime) -> Iterator[Cause]:
     """Yield what the driver of an allocated device says against it."""
     for device in msgspec.json.decode(claim)["status"].get("devices") or ():
         for condition in device.get("conditions") or ():
-            if condition["status"] == "False":
+            if condition.get("status") == "False":
                 since = condition.get("lastTransitionTime")
                 why = condition.get("message") or condition.get("reason")
                 message = f"ResourceClaim {name}: condition {condition['type']} of device {device['device']} is False"

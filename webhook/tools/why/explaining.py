@@ -38,7 +38,15 @@ from webhook.tools.status.listed_capacity import gpu_amounts
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.stored_objects import Evaluation
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.case import MAX_PODS, Case
+from webhook.tools.why.case import (
+    MAX_PODS,
+    Case,
+    missing_of_group,
+    read_author,
+    read_family,
+    wanted_pods,
+    why_no_pods,
+)
 from webhook.tools.why.devices import device_causes
 from webhook.tools.why.discovery import ServedKind
 from webhook.tools.why.explanation import (
@@ -50,7 +58,6 @@ from webhook.tools.why.explanation import (
     rule_sentences,
     ways_of,
 )
-from webhook.tools.why.family import missing_of_group, read_author, read_family, wanted_pods, why_no_pods
 from webhook.tools.why.fit import classes_for, idle_owner, node_fits, other_amounts, quota_fit, requested_gpus
 from webhook.tools.why.line import family_uids, gang_keys, kueue_cause, line_cause, place_in_line
 from webhook.tools.why.reasons import FAILED_CREATE, FINDS_NO_NODE, answer_of, observed_events

@@ -308,4 +308,4 @@ def test_the_findings_in_a_phrase(
 def test_an_object_that_is_none(requested: str) -> None:
     problem = f'"{requested}" must be KIND/NAME, such as job/train'
 
-    assert console._answer(cast(ApiClient, None), requested, "", "home") == (None, None, None, problem)
+    assert console._answer(cast(ApiClient, None), requested, "", "home") == {"problem": problem}

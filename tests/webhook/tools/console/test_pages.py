@@ -129,7 +129,7 @@ def test_of_many_nodes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> N
         summary="it waits",
         nodes=tuple(NodeFit(name=f"a100-{n}", kind="", free=None, allocatable={}) for n in range(500)),
     )
-    monkeypatch.setattr(console, "_answer", lambda *_: (found, None, None, ""))
+    monkeypatch.setattr(console, "_answer", lambda *_: {"found": found})
     text = shown("/why", {"object": "pod/a"})
 
     assert re.findall(r">(a100-\d+)<", text) == [f"a100-{n}" for n in range(10)]
@@ -233,7 +233,7 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
         kind="Pod", namespace="team", name="a", at=NOW, answer=Answer.RUNNING, summary="it runs"
     )
     offer = Proposal(title="Pod/a", verdict=StoredObjectVerdict.ACCEPTED, is_accepted=True, injected=injected)
-    monkeypatch.setattr(console, "_answer", lambda *_: (found, offer, None, ""))
+    monkeypatch.setattr(console, "_answer", lambda *_: {"found": found, "offer": offer})
 
     assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want
 

@@ -16,8 +16,7 @@ from tests.webhook.tools.doctor.objects import ADMISSION, NAMESPACES, namespace
 from tests.webhook.tools.installed_clusters import NOW, assert_found, checked
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import load_objects
-from webhook.tools.export.admission_policies import export_policies
-from webhook.tools.export.objects import ExportOptions
+from webhook.tools.export.admission_policies import ExportOptions, export_policies
 from webhook.tools.export.static import HASHES, RELOADS
 
 VALIDATING, DAEMONSETS = f"{ADMISSION}/validatingadmissionpolicies", "/apis/apps/v1/daemonsets"

@@ -16,8 +16,7 @@ from tests.policies.rules.requests import findings
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory, load_objects
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.tools.export.admission_policies import AdmissionPolicies, export_policies, header
-from webhook.tools.export.objects import ExportOptions
+from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, export_policies, header
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALL_OFF = "gpu-requests: {mode: disabled}, gpu-toleration: {mode: disabled}, gpu-isolation: {mode: disabled}"

@@ -13,8 +13,8 @@ from policies.gpus.mapping_spec import Measure, ResourceMappingSpec, ResourcePat
 from policies.gpus.resource_mapping import ResourceMapping
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.tools.export.cel import NAME_CHARACTERS, fits, glob_regex, text
 from webhook.tools.export.facts import common_facts
+from webhook.tools.export.templates import NAME_CHARACTERS, fits, glob_regex, text
 
 
 @cases(

@@ -11,8 +11,7 @@ import yaml
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.export import static
-from webhook.tools.export.admission_policies import export_policies
-from webhook.tools.export.objects import ExportOptions, Object
+from webhook.tools.export.admission_policies import ExportOptions, Object, export_policies
 from webhook.tools.export.static import ADMISSION, FILE, README, Loaded, guard_objects
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

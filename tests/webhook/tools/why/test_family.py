@@ -13,8 +13,8 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
+from webhook.tools.why.case import read_family
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
-from webhook.tools.why.family import read_family
 
 TEAM = "/namespaces/team/"
 

@@ -14,7 +14,6 @@ from webhook.tools.doctor.checks import (
     nodes,
     quota_use,
     references,
-    teams,
 )
 from webhook.tools.installed_cluster import InstalledCluster
 
@@ -29,7 +28,6 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *kueue.CHECKS,
     *references.CHECKS,
     *documents.QUOTA_CHECKS,
-    *teams.CHECKS,
     *quota_use.CHECKS,
 )
 

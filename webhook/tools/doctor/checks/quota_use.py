@@ -1,29 +1,130 @@
-"""How quotas are used: pods that wait in line, pods that hold quota and find no node, and budgets of GPU-hours.
+"""Teams and quotas as they are used: ClusterGPUQuotas, pods that wait in line or hold quota without a node, and budgets.
 
-A spent budget is not a finding.
+A ClusterGPUQuota must be counted, have namespaces, grant what the nodes have, and guarantee nothing that idles while others need
+it. A spent budget is not a finding.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, exceeds, format_amount, total, unit
+from policies.quota.amounts import GPUS, NOTHING, exceeds, format_amount, granted_together, total, unit
+from policies.quota.ledger.team import team_title
+from policies.quota.shortage_facts import amounts_in_words
 from policies.quota.waiting import STARVED_SECONDS
 from policies.registry import QUOTA_RULE
 from policies.rule import Mode
 from policies.times import utc
+from webhook.cluster.capacity import gpu_node, gpus_by_dimension
 from webhook.cluster.nodes import readable_node_index
 from webhook.cluster.objects import CONTROLLER, service_account
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
-from webhook.quota.documents import PlaceInLine, QuotaRecord
+from webhook.quota.documents import UNREADABLE, PlaceInLine, QuotaRecord
+from webhook.quota.ledger_objects import team_object_name
+from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.control_plane import OURS, controller_age
-from webhook.tools.doctor.checks.nodes import names_in_words
+from webhook.tools.doctor.checks.configurations import APPLY, GROUP
+from webhook.tools.doctor.checks.control_plane import OURS, POLICY_KINDS, controller_age, denies
+from webhook.tools.doctor.checks.documents import recount_remedy, true_conditions
+from webhook.tools.doctor.checks.nodes import READ, names_in_words
+from webhook.tools.granted_text import granted_beyond
 from webhook.tools.installed_cluster import InstalledCluster, Permission
 from webhook.tools.pending_pods import PendingOwner, pending_owners
 from webhook.tools.stored_pod import StoredPod, decode_stored
+
+POLICY = "gpu-admission-teams"
+READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
+
+
+@doctor_check(
+    "teams",
+    "ClusterGPUQuotas are counted and have namespaces, and no guarantee idles while others need it",
+    READ_TEAMS,
+    Permission("list", "namespaces"),
+)
+def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
+    for record in cluster.teams:
+        title, edit = team_title(record.name), f"kubectl edit cgpuq {record.name}"
+        if record.spec is None:
+            remedy = f"correct it: {edit}; until then its last valid version stays in force"
+            yield failure("team-unreadable", title, record.problem, remedy)
+            continue
+        names = cluster.members[record.name]
+        remedies = {
+            UNREADABLE: recount_remedy(cluster.names.namespace, team_object_name(record.name)),
+            "Exceeded": "see which namespaces hold it: gpu-admission quota; nothing more is admitted",
+            "TooManyNamespaces": "split the team, or match fewer namespaces",
+            "TooLarge": "shorten spec.hard of the GPUQuotas of its namespaces, or split the team",
+        }
+        yield from true_conditions("team", record, title, remedies, is_used=bool(names))
+        if not names:
+            message = "matches no namespace, or only those of other teams"
+            yield warning("team-without-namespaces", title, message, f"correct spec.namespaces: {edit}")
+        for namespace in sorted(set(record.spec.guarantees) - set(names)):
+            amount = amounts_in_words(record.spec.guarantees[namespace])
+            message = f"guarantees {amount} to {namespace}, which does not belong to it now: they stay free"
+            yield warning("guarantee-of-no-namespace", title, message, f"remove the guarantee: {edit}")
+        yield from _idle(record)
+        for key, hard in sorted(record.hard.items()):  # which is allowed
+            if beyond := granted_beyond(record.status.granted, {key: hard}):
+                yield f"{title}: {beyond}"
+
+
+def _idle(record: TeamRecord) -> Iterator[Observation]:
+    """Yield a guarantee that idles while nothing else of the team is free."""
+    status, hard = record.status, record.hard
+    held = total((status.used or {}, status.reserved))
+    short = {
+        key: idle
+        for key, idle in status.guaranteed_idle.items()
+        if idle and key in hard and held.get(key, NOTHING) + idle >= hard[key]
+    }
+    if short:
+        message = f"has nothing left but {amounts_in_words(short)} that are guaranteed and not used"
+        remedy = f"lower spec.guaranteed, if that is not meant: kubectl edit cgpuq {record.name}"
+        yield warning("guarantee-idle", team_title(record.name), message, remedy)
+
+
+@doctor_check(
+    "team-capacity",
+    "ClusterGPUQuotas, and GPUQuotas outside teams, grant no more than the nodes have",
+    READ_TEAMS,
+    Permission("list", "gpuquotas", "gpu-admission.dev"),
+    Permission("list", "namespaces"),
+    READ,
+)
+def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
+    if not cluster.teams:
+        return
+    members = {name for names in cluster.members.values() for name in names}
+    quotas = [quota for quota in cluster.quotas if quota.namespace not in members]
+    granting = [each.spec.amounts for each in (*cluster.teams, *quotas) if each.spec is not None]
+    nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogue=cluster.usable_configuration))
+    has = gpus_by_dimension(nodes)
+    where = "ClusterGPUQuotas and GPUQuotas outside teams" if quotas else "ClusterGPUQuotas"
+    for key, amount in sorted(granted_together(granting, cluster.usable_configuration.classes).items()):
+        if amount > (allocatable := has.get(key, NOTHING)):
+            what = f"{format_amount(amount)} {unit(key)}"
+            message = f"grant {what} together, and the nodes have {format_amount(allocatable)}"
+            remedy = "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node"
+            yield warning("teams-exceed-nodes", where, message, remedy)
+
+
+@doctor_check(
+    "team-membership",
+    "Only who may update a ClusterGPUQuota changes which namespaces it has",
+    READ_TEAMS,
+    *(Permission("get", kind, GROUP, name=POLICY) for kind in POLICY_KINDS),
+)
+def _membership(cluster: InstalledCluster) -> Iterator[Observation]:
+    if cluster.teams and not denies(cluster, POLICY):
+        message = "must exist, with a binding that denies: else users who may label a namespace can take it out of its team"
+        remedy = f"{APPLY}, with admissionPolicy.enabled and teams.protectMembership of the chart"
+        yield warning("membership-unprotected", f"ValidatingAdmissionPolicy/{POLICY}", message, remedy)
+
 
 CONTROLLERS = {"labelSelector": "app.kubernetes.io/name=gpu-admission,app.kubernetes.io/component=controller"}
 PAUSE = "gpu-admission pause --for 1h --reason emergency"
@@ -187,4 +288,4 @@ def _why_not_counted(cluster: InstalledCluster, quota: QuotaRecord, *, leads: bo
     return f"the last count is of {budget.until}" if used and late > COUNTED_WITHIN else None
 
 
-CHECKS = (_waiting_pods, _controller_user, _pending_pods, _budgets)
+CHECKS = (_teams, _capacity, _membership, _waiting_pods, _controller_user, _pending_pods, _budgets)
