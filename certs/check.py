@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certs.issue import general_name, has_key, private_key_in
 
 # As cert-manager: a third of the lifetime remains to notice a failure and to repair it.
-_RENEW_AFTER = 2 / 3
+_DUE_SHARE = 2 / 3
 PROPAGATION = dt.timedelta(seconds=5)
 """Time within which every API server loads a changed caBundle. Their watches take milliseconds."""
 
@@ -65,7 +65,7 @@ def carried_names(certificate: x509.Certificate) -> list[str]:
 def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
     """Whether two thirds of its lifetime are over."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return now >= begin + (end - begin) * _RENEW_AFTER
+    return now >= begin + (end - begin) * _DUE_SHARE
 
 
 def certificates_in(bundle: bytes) -> list[x509.Certificate]:
@@ -76,9 +76,9 @@ def certificates_in(bundle: bytes) -> list[x509.Certificate]:
         return []
 
 
-def authorities_of(bundle: bytes) -> tuple[x509.Certificate, ...]:
+def cas_in(bundle: bytes) -> tuple[x509.Certificate, ...]:
     """Return the distinct CA certificates of a PEM bundle; empty if one certificate is unreadable."""
-    return tuple(dict.fromkeys(filter(is_authority, certificates_in(bundle))))
+    return tuple(dict.fromkeys(filter(is_ca, certificates_in(bundle))))
 
 
 def pem(certificates: Iterable[x509.Certificate]) -> bytes:
@@ -125,19 +125,19 @@ def _usage_problems(leaf: x509.Certificate) -> Iterator[str]:
 def _issuer_problems(
     leaf: x509.Certificate, authorities: list[x509.Certificate], now: dt.datetime
 ) -> Iterator[str]:
-    issuers = [authority for authority in authorities if is_authority(authority) and _issued(leaf, authority)]
+    issuers = [authority for authority in authorities if is_ca(authority) and _is_issuer(leaf, authority)]
     if not issuers:
         yield "certificate: must be issued by the authority"
     elif all(list(_validity_problems(issuer, "authority", now)) for issuer in issuers):
         yield from _validity_problems(issuers[0], "authority", now)
 
 
-def is_authority(certificate: x509.Certificate) -> bool:
+def is_ca(certificate: x509.Certificate) -> bool:
     constraints = extension(certificate, x509.BasicConstraints)
     return constraints is not None and constraints.ca
 
 
-def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+def _is_issuer(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(authority)
     except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
@@ -173,7 +173,7 @@ def observe(
     before: PublishedBundles | None, bundles: frozenset[bytes], names: tuple[str, ...], now: dt.datetime
 ) -> PublishedBundles:
     """Return the published caBundles. `before` is the result of the previous call."""
-    common = set.intersection(*(set(authorities_of(bundle)) for bundle in bundles)) if bundles else set()
+    common = set.intersection(*(set(cas_in(bundle)) for bundle in bundles)) if bundles else set()
     since = before.common_since if before else {}
     return PublishedBundles(bundles, names, {authority: since.get(authority, now) for authority in common})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from cryptography import x509
 
 from certs.check import is_due, problems
-from certs.issue import issue_authority, issue_server
+from certs.issue import issue_ca, issue_server
 from certs.secret import CA, CERTIFICATE, KEY
 
 LIFETIME = dt.timedelta(days=3650)
@@ -28,7 +28,7 @@ def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) 
     directory.mkdir(parents=True, exist_ok=True)
     ca, certificate, key = (directory / name for name in (CA, CERTIFICATE, KEY))
     if not _is_usable(ca, certificate, key, names, now):
-        authority = issue_authority(common_name="gpu-admission", now=now, lifetime=LIFETIME)
+        authority = issue_ca(common_name="gpu-admission", now=now, lifetime=LIFETIME)
         server = issue_server(authority, names=names, now=now, lifetime=LIFETIME)
         _write(ca, authority.certificate_pem(), _EVERYBODY_READS)
         _write(key, server.key_pem(), _OWNER_ONLY)

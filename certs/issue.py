@@ -68,7 +68,7 @@ class KeyPair:
         )
 
 
-def issue_authority(*, common_name: str, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
+def issue_ca(*, common_name: str, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
     """Make a self-signed authority for server certificates, not for further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(common_name), key, now, lifetime, path_length=0)
@@ -116,11 +116,11 @@ def _builder(
     path_length: int | None,
 ) -> x509.CertificateBuilder:
     """Begin a certificate; `path_length` is that of an authority, None for a server."""
-    is_authority = path_length is not None
+    is_ca = path_length is not None
     usage = x509.KeyUsage(
-        digital_signature=not is_authority,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
+        digital_signature=not is_ca,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -138,7 +138,7 @@ def _builder(
         .not_valid_before(now - BACKDATED)
         .not_valid_after(now + lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=path_length), critical=True)
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=path_length), critical=True)
         .add_extension(usage, critical=True)
     )
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from cryptography import x509
 
-from certs.check import authorities_of
+from certs.check import cas_in
 from certs.rotation import RotationPhase, RotationSettings, RotationState, adopt, advance, new_state
 from certs.secret import CA, DamagedError, SecretContent, decode, encode, for_servers
 
@@ -69,15 +69,15 @@ class ReconcileResult:
 
     state: RotationState
     written: int
-    published: tuple[str, ...]
+    updated_kinds: tuple[str, ...]
 
 
 @dataclasses.dataclass(eq=False)
 class CertificateReconciler:
-    """Reconciles `secret`, which has the state, and `served`, which servers read. Others may reconcile the same Secrets."""
+    """Reconciles `state_secret`, and `serving_secret`, which servers read. Others may reconcile the same Secrets."""
 
-    secret: SecretStore
-    served: SecretStore
+    state_secret: SecretStore
+    serving_secret: SecretStore
     configurations: WebhookConfigurations
     settings: RotationSettings
     clock: Callable[[], dt.datetime]
@@ -91,19 +91,21 @@ class CertificateReconciler:
         return self._reconcile_once()
 
     def _reconcile_once(self) -> ReconcileResult:
-        configurations, served = self.configurations.read(), self.served.read()
-        stored = self.secret.read()
+        configurations, serving = self.configurations.read(), self.serving_secret.read()
+        stored = self.state_secret.read()
         # After the reads, so that a wait that starts now does not include their time.
         now = self.clock()
-        before = self._current_state(stored, served, configurations, now)
-        published = {bundle for configuration in configurations for bundle in configuration.bundles}
-        is_served = served is not None and for_servers(before).data.items() <= served.content.data.items()
-        state = advance(before, published, now, self.settings, is_served=is_served)
-        written = _write(self.secret, stored, encode(state))
+        before = self._current_state(stored, serving, configurations, now)
+        ca_bundles = {bundle for configuration in configurations for bundle in configuration.bundles}
+        has_servers_leaf = (
+            serving is not None and for_servers(before).data.items() <= serving.content.data.items()
+        )
+        state = advance(before, ca_bundles, now, self.settings, has_servers_leaf=has_servers_leaf)
+        written = _write(self.state_secret, stored, encode(state))
         if written:
-            _report(self.last_state, state)
+            _log_transition(self.last_state, state)
         self.last_state = state
-        written += _write(self.served, served, for_servers(state))
+        written += _write(self.serving_secret, serving, for_servers(state))
         return ReconcileResult(state, written, tuple(self._publish(configurations, state.bundle())))
 
     def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
@@ -124,25 +126,25 @@ class CertificateReconciler:
     def _current_state(
         self,
         stored: StoredSecret | None,
-        served: StoredSecret | None,
+        serving: StoredSecret | None,
         configurations: Sequence[WebhookConfiguration],
         now: dt.datetime,
     ) -> RotationState:
         """Return the state to advance; authorities whose leaves may still be served stay in the bundle."""
         problem = "is missing"
-        readable = authorities_of(served.content.data.get(CA, b"")) if served else ()
+        readable_cas = cas_in(serving.content.data.get(CA, b"")) if serving else ()
         if stored is not None:
             try:
                 state = decode(stored.content)
             except DamagedError as error:
-                problem, readable = f"is damaged: {error}", (*readable, *error.authorities)
+                problem, readable_cas = f"is damaged: {error}", (*readable_cas, *error.authorities)
             else:
                 remembered = [self.last_state.authority.certificate] if self.last_state else []
-                # If a backup replaced the Secret, servers may still present leaves of the authorities in the caBundles. A
-                # caBundle that has our authority is only older: a rotation dropped its other authorities, so do not adopt them.
-                own = state.authority.certificate
-                behind = [each for each in configurations if own not in _authorities([each])]
-                return adopt(state, [*remembered, *_authorities(behind)], now)
+                # A restored backup may hold an old CA. Then servers may still present leaves of the CAs in caBundles that lack
+                # it: keep these. A caBundle that has it is of an earlier phase of our rotation, which dropped its other CAs.
+                our_ca = state.authority.certificate
+                foreign = [each for each in configurations if our_ca not in _cas_of([each])]
+                return adopt(state, [*remembered, *_cas_of(foreign)], now)
         if self.last_state is not None:
             log.warning("the Secret %s; restoring it", problem)
         else:
@@ -150,7 +152,7 @@ class CertificateReconciler:
         state = self.last_state or new_state(self.settings, now)
         # Servers could not load a certificate meanwhile: their wait begins again.
         state = dataclasses.replace(state, since=None)
-        return adopt(state, [*_authorities(configurations), *readable], now)
+        return adopt(state, [*_cas_of(configurations), *readable_cas], now)
 
 
 def _write(store: SecretStore, stored: StoredSecret | None, content: SecretContent) -> int:
@@ -164,12 +166,12 @@ def _write(store: SecretStore, stored: StoredSecret | None, content: SecretConte
     return 1
 
 
-def _authorities(configurations: Iterable[WebhookConfiguration]) -> list[x509.Certificate]:
+def _cas_of(configurations: Iterable[WebhookConfiguration]) -> list[x509.Certificate]:
     bundles = dict.fromkeys(bundle for configuration in configurations for bundle in configuration.bundles)
-    return [authority for bundle in bundles for authority in authorities_of(bundle)]
+    return [authority for bundle in bundles for authority in cas_in(bundle)]
 
 
-def _report(before: RotationState | None, after: RotationState) -> None:
+def _log_transition(before: RotationState | None, after: RotationState) -> None:
     if (before is None or before.leaf != after.leaf) and after.leaf:
         log.info("the certificate is valid until %s", after.leaf.certificate.not_valid_after_utc)
     if (before.phase if before else RotationPhase.STEADY) != after.phase:

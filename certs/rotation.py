@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from cryptography import x509
 
 from certs.check import carried_names, is_due, pem, problems
-from certs.issue import KeyPair, issue_authority, issue_server
+from certs.issue import KeyPair, issue_ca, issue_server
 
 COMMON_NAME = "gpu-admission"
 
@@ -47,7 +47,7 @@ class RotationSettings:
     """
 
     names: tuple[str, ...]
-    authority_lifetime: dt.timedelta = dt.timedelta(days=3650)
+    ca_lifetime: dt.timedelta = dt.timedelta(days=3650)
     leaf_lifetime: dt.timedelta = dt.timedelta(days=90)
     propagation: dt.timedelta = dt.timedelta(seconds=60)
     retirement: dt.timedelta = dt.timedelta(minutes=10)
@@ -87,7 +87,7 @@ class RotationState:
 
 
 def new_state(settings: RotationSettings, now: dt.datetime) -> RotationState:
-    authority = _new_authority(settings, now)
+    authority = _new_ca(settings, now)
     return RotationState(authority=authority, leaf=_issue(authority, settings.names, settings, now))
 
 
@@ -100,15 +100,15 @@ def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: 
 
 def advance(
     state: RotationState,
-    published: Collection[bytes],
+    ca_bundles: Collection[bytes],
     now: dt.datetime,
     settings: RotationSettings,
     *,
-    is_served: bool,
+    has_servers_leaf: bool,
 ) -> RotationState:
     """Return the state after the next step, the same state if no step is due. Store each state before the next step.
 
-    `published` is the caBundle of every webhook; `is_served`: the Secret of the servers holds the leaf of `state`.
+    `ca_bundles` are those of all webhooks; `has_servers_leaf`: the Secret of the servers holds the leaf of `state`.
     """
     if state.authority.certificate.not_valid_after_utc <= now:
         # No API server accepts its leaves: there is nothing to overlap with.
@@ -119,7 +119,7 @@ def advance(
         return dataclasses.replace(
             state, leaf=_issue(state.authority, settings.names, settings, now), since=None
         )
-    is_everywhere = is_served and all(bundle == state.bundle() for bundle in published)
+    is_everywhere = has_servers_leaf and all(bundle == state.bundle() for bundle in ca_bundles)
     rotated = _rotated(state, now, settings, is_everywhere=is_everywhere)
     return _renewed(state, settings, now) if rotated is state else rotated
 
@@ -139,7 +139,7 @@ def _rotated(
         if state.requested is not Renewal.CA and not is_due(state.authority.certificate, now):
             return state
         requested = None if state.requested is Renewal.CA else state.requested
-        return dataclasses.replace(state, upcoming=_new_authority(settings, now), requested=requested)
+        return dataclasses.replace(state, upcoming=_new_ca(settings, now), requested=requested)
     # The wait starts once bundle and leaf are everywhere, and again after one was not. A future time is from a wrong clock.
     if is_everywhere != (state.since is not None) or (state.since is not None and state.since > now):
         return dataclasses.replace(state, since=now if is_everywhere else None)
@@ -190,10 +190,10 @@ def _names_to_issue(state: RotationState, settings: RotationSettings, now: dt.da
     return (*settings.names, *(name for name in carried if name not in settings.names))
 
 
-def _new_authority(settings: RotationSettings, now: dt.datetime) -> KeyPair:
+def _new_ca(settings: RotationSettings, now: dt.datetime) -> KeyPair:
     # Different names for authorities in one bundle: people, and searches by issuer name, tell them apart by it.
     name = f"{COMMON_NAME} {now:%Y-%m-%dT%H:%M:%SZ}"
-    return issue_authority(common_name=name, now=now, lifetime=settings.authority_lifetime)
+    return issue_ca(common_name=name, now=now, lifetime=settings.ca_lifetime)
 
 
 def _issue(authority: KeyPair, names: Iterable[str], settings: RotationSettings, now: dt.datetime) -> KeyPair:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from cryptography import x509
 
-from certs.check import authorities_of, certificates_in
+from certs.check import cas_in, certificates_in
 from certs.issue import KeyPair
 from certs.rotation import Renewal, RotationState
 
@@ -63,7 +63,7 @@ def for_servers(state: RotationState) -> SecretContent:
 def decode(content: SecretContent) -> RotationState:
     """Return the state in the Secret. Raises DamagedError if the Secret has no authority with a matching key."""
     data = content.data
-    authorities = authorities_of(data.get(CA, b""))
+    authorities = cas_in(data.get(CA, b""))
     if not authorities:
         raise DamagedError(f"{CA} must hold a certificate authority in PEM")
     authority = KeyPair.of(authorities, data.get(CA_KEY, b""))

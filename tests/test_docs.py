@@ -30,7 +30,7 @@ from tests.generated_docs import (
     rules_table,
 )
 from tests.pages import BLOCK, PAGES, ROOT, blocks, each_page
-from webhook.cluster.objects import EXPORTED_RULE
+from webhook.cluster.objects import EXPORTED_RULE_LABEL
 from webhook.commands import main
 from webhook.commands.output import as_yaml
 from webhook.commands.rules import options
@@ -146,7 +146,12 @@ def named(pattern: str) -> set[tuple[str, str]]:
 
 
 def test_no_unknown_annotation_or_label_is_named() -> None:
-    known = {*map(str, vars(annotations).values()), API_VERSION.removesuffix("1alpha1"), EXPORTED_RULE, GATE}
+    known = {
+        *map(str, vars(annotations).values()),
+        API_VERSION.removesuffix("1alpha1"),
+        EXPORTED_RULE_LABEL,
+        GATE,
+    }
 
     assert [each for each in named(r"(gpu-admission\.dev/[a-z][a-z-]*)") if each[0] not in known] == []
 

@@ -70,7 +70,7 @@ SAID: dict[str, frozenset[str]] = {
 class Sentence(NamedTuple):
     text: str
     data: frozenset[str]
-    """What of a Way the function, or the statement of the module, makes."""
+    """What of a Remedy the function, or the statement of the module, makes."""
 
 
 def sentences(source: str) -> Iterator[Sentence]:
@@ -83,11 +83,11 @@ def sentences(source: str) -> Iterator[Sentence]:
             made = {
                 keyword.arg or ""
                 for call in ast.walk(part)
-                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Way"
+                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Remedy"
                 for keyword in call.keywords
             }
             names = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
-            made |= {ASKS for each in ("ContactEdit", "way_of") if each in names}
+            made |= {ASKS for each in ("ContactEdit", "remedy_of_change") if each in names}
             for text in texts(part):
                 if TELLS.search(text):
                     yield Sentence(text, frozenset(made))

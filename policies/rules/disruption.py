@@ -34,7 +34,7 @@ ID = "disruption"
 _PERCENT = re.compile(r"([0-9]{1,4})%")
 ADDED = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}
 
-SERVERS = frozenset(
+SERVING_KINDS = frozenset(
     {
         ("", "ReplicationController"),
         ("apps", "Deployment"),
@@ -82,7 +82,7 @@ def may_stop_at_once(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether the workload has several replicas of a server on GPUs, and no owner (which is checked instead)."""
     replicas = value_at(workload.data, ("spec", "replicas"))
     return (
-        (workload.group, workload.kind) in SERVERS
+        (workload.group, workload.kind) in SERVING_KINDS
         and type(replicas) is int
         and replicas > 1
         and not workload.metadata.controlled_by
@@ -128,7 +128,7 @@ def _of(amount: int | str, pods: int) -> int:
     return -(-int(percent[1]) * pods // 100) if percent else 1
 
 
-class Server(msgspec.Struct, frozen=True):
+class ServingWorkload(msgspec.Struct, frozen=True):
     """A workload, and the fewest pods that it has while it serves: the least of its autoscaler (kind and name), if it has one."""
 
     workload: Workload
@@ -145,16 +145,20 @@ class Server(msgspec.Struct, frozen=True):
         return written if self.least is None else max(self.least, 1)
 
 
-def check_budget(
-    budget: DisruptionBudget, servers: Iterable[Server], mapping: ResourceMapping, *, are_all: bool
+def check_pdb(
+    budget: DisruptionBudget,
+    servers: Iterable[ServingWorkload],
+    mapping: ResourceMapping,
+    *,
+    no_other_pods: bool,
 ) -> Iterator[Finding]:
-    """Warn, in every mode, of a PodDisruptionBudget by the workloads of its namespace. are_all: no other pods can be meant."""
-    servers = [server for server in servers if (server.workload.group, server.workload.kind) in SERVERS]
+    """Warn, in every mode, of a PodDisruptionBudget by the workloads of its namespace. no_other_pods: it can mean no others."""
+    servers = [server for server in servers if (server.workload.group, server.workload.kind) in SERVING_KINDS]
     on_gpus = [server for server in servers if _serves_on_gpus(server.workload, mapping)]
     selected = [
         server for server in servers if budget.selector and _may_select_of(budget.selector, server.workload)
     ]
-    if not selected and on_gpus and (are_all or budget.selector is None):
+    if not selected and on_gpus and (no_other_pods or budget.selector is None):
         yield warning(
             rule=ID,
             reason=SELECTS_NO_POD,

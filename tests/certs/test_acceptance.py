@@ -3,14 +3,14 @@
 import datetime as dt
 
 from certs.check import PEMPair, PublishedBundles, observe, rejection_reasons
-from certs.issue import KeyPair, issue_authority, issue_server
+from certs.issue import KeyPair, issue_ca, issue_server
 from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
 NAME = "hook.ns.svc"
-OLD = issue_authority(common_name="ours", now=NOW, lifetime=9 * DAY)
-NEW = issue_authority(common_name="ours", now=NOW, lifetime=9 * DAY)
+OLD = issue_ca(common_name="ours", now=NOW, lifetime=9 * DAY)
+NEW = issue_ca(common_name="ours", now=NOW, lifetime=9 * DAY)
 BOTH = OLD.certificate_pem() + NEW.certificate_pem()
 
 

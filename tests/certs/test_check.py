@@ -7,14 +7,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.check import expires_at, is_due, problems
-from certs.issue import BACKDATED, KeyPair, issue_authority, issue_server
+from certs.issue import BACKDATED, KeyPair, issue_ca, issue_server
 from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
-AUTHORITY = issue_authority(common_name="ours", now=NOW, lifetime=100 * DAY)
-SAME_NAME = issue_authority(common_name="ours", now=NOW, lifetime=100 * DAY)
-SHORT = issue_authority(common_name="short", now=NOW, lifetime=2 * DAY)
+AUTHORITY = issue_ca(common_name="ours", now=NOW, lifetime=100 * DAY)
+SAME_NAME = issue_ca(common_name="ours", now=NOW, lifetime=100 * DAY)
+SHORT = issue_ca(common_name="short", now=NOW, lifetime=2 * DAY)
 SERVER = issue_server(AUTHORITY, names=["hook.ns.svc", "127.0.0.1"], now=NOW, lifetime=30 * DAY)
 OF_SHORT = issue_server(SHORT, names=["hook.ns.svc"], now=NOW, lifetime=30 * DAY)
 ENCRYPTED = SERVER.key.private_bytes(

@@ -6,7 +6,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from certs.issue import BACKDATED, KeyPair, issue_authority, issue_server
+from certs.issue import BACKDATED, KeyPair, issue_ca, issue_server
 from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -15,7 +15,7 @@ DAY = dt.timedelta(days=1)
 
 @pytest.fixture(scope="module")
 def authority() -> KeyPair:
-    return issue_authority(common_name="gpu-admission", now=NOW, lifetime=100 * DAY)
+    return issue_ca(common_name="gpu-admission", now=NOW, lifetime=100 * DAY)
 
 
 def test_server_certificate_verifies_as_a_tls_client_does(authority: KeyPair) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certs.check import carried_names
-from certs.issue import KeyPair, issue_authority, issue_server
+from certs.issue import KeyPair, issue_ca, issue_server
 from certs.rotation import (
     Renewal,
     RotationPhase,
@@ -25,13 +25,13 @@ DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
 NAME = "gpu-admission.gpu-admission.svc"
 TERMS = RotationSettings(
     names=(NAME,),
-    authority_lifetime=300 * DAY,
+    ca_lifetime=300 * DAY,
     leaf_lifetime=90 * DAY,
     propagation=60 * SECOND,
     retirement=600 * SECOND,
 )
 FOUNDED = new_state(TERMS, NOW)
-OTHER = issue_authority(common_name="other", now=NOW, lifetime=300 * DAY)
+OTHER = issue_ca(common_name="other", now=NOW, lifetime=300 * DAY)
 
 
 def changed(**fields: Any) -> RotationState:
@@ -42,7 +42,7 @@ def advanced(
     state: RotationState, *, carried: bool = True, served: bool = True, after: dt.timedelta = dt.timedelta(0)
 ) -> RotationState:
     published = [state.bundle(), state.bundle() if carried else b""]
-    return advance(state, published, NOW + after, TERMS, is_served=served)
+    return advance(state, published, NOW + after, TERMS, has_servers_leaf=served)
 
 
 def test_a_whole_rotation() -> None:
@@ -135,7 +135,7 @@ def test_a_bundle_that_goes_missing_begins_the_wait_again(fields: dict[str, Any]
 
 
 def test_an_authority_that_expires_while_its_successor_is_published_gives_way_at_once() -> None:
-    successor = issue_authority(common_name="next", now=NOW, lifetime=400 * DAY)
+    successor = issue_ca(common_name="next", now=NOW, lifetime=400 * DAY)
     result = advanced(changed(upcoming=successor), carried=False, after=300 * DAY)
     assert result.authority == successor
     assert result.leaf is not None
@@ -143,12 +143,15 @@ def test_an_authority_that_expires_while_its_successor_is_published_gives_way_at
 
 
 def test_without_configurations_a_rotation_goes_on() -> None:
-    assert advance(changed(upcoming=OTHER), [], NOW, TERMS, is_served=True).phase is RotationPhase.PROPAGATING
+    assert (
+        advance(changed(upcoming=OTHER), [], NOW, TERMS, has_servers_leaf=True).phase
+        is RotationPhase.PROPAGATING
+    )
 
 
 def test_controllers_that_want_different_names_do_not_take_turns() -> None:
     others = dataclasses.replace(TERMS, names=("another", "more"))
-    merged = advance(FOUNDED, [FOUNDED.bundle()], NOW, others, is_served=True)
+    merged = advance(FOUNDED, [FOUNDED.bundle()], NOW, others, has_servers_leaf=True)
     assert merged.leaf is not None
     assert carried_names(merged.leaf.certificate) == ["another", "more", NAME]
     assert advanced(merged) is merged
@@ -161,7 +164,7 @@ def test_controllers_that_want_different_names_do_not_take_turns() -> None:
     ("authorities", "want"),
     unknown_once=([OTHER.certificate, OTHER.certificate], [OTHER.certificate]),
     known=([FOUNDED.authority.certificate], []),
-    expired=([issue_authority(common_name="x", now=NOW - 9 * DAY, lifetime=DAY).certificate], []),
+    expired=([issue_ca(common_name="x", now=NOW - 9 * DAY, lifetime=DAY).certificate], []),
 )
 def test_adopted_authorities_retire(authorities: list[Any], want: list[Any]) -> None:
     assert list(adopt(FOUNDED, authorities, NOW).retired) == want

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from certs.check import authorities_of, pem
-from certs.issue import issue_authority
+from certs.check import cas_in, pem
+from certs.issue import issue_ca
 from certs.rotation import Renewal, RotationSettings, RotationState, new_state
 from certs.secret import (
     CA,
@@ -26,7 +26,7 @@ from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
 STATE = new_state(RotationSettings(names=("hook.ns.svc",)), NOW)
-OTHER = issue_authority(common_name="other", now=NOW, lifetime=dt.timedelta(days=9))
+OTHER = issue_ca(common_name="other", now=NOW, lifetime=dt.timedelta(days=9))
 CONTENT = encode(STATE)
 
 
@@ -43,7 +43,7 @@ def test_a_state_is_read_as_it_was_written(state: RotationState) -> None:
     content = encode(state)
     assert encode(decode(content)) == content
     assert decode(content).phase is state.phase
-    assert authorities_of(content.data[CA]) == state.authorities
+    assert cas_in(content.data[CA]) == state.authorities
 
 
 def damaged(**data: bytes) -> SecretContent:

@@ -20,7 +20,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook import Webhook, serving
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector, LeaseTimings
-from webhook.cluster.objects import BUDGETS, CAPACITY, CATALOGUES, DEVICES
+from webhook.cluster.objects import BUDGETS_CONFIG_MAP, CAPACITY_CONFIG_MAP, CATALOGUES_CONFIG_MAP, DEVICES
 from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.gpu_use import Measuring
@@ -56,12 +56,12 @@ def is_there(plane: ControlPlane, path: str) -> bool:
 def published_catalogues(plane: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
     """Have the ConfigMaps of the chart, empty at first and gone at the end; return what is published in that of catalogues."""
     client, configmaps = plane.client(), "/api/v1/namespaces/default/configmaps"
-    for name in (CATALOGUES, BUDGETS, CAPACITY, DEVICES):
+    for name in (CATALOGUES_CONFIG_MAP, BUDGETS_CONFIG_MAP, CAPACITY_CONFIG_MAP, DEVICES):
         assert client.post(configmaps, {"metadata": {"name": name}})[0] == 201
     try:
-        yield lambda: client.get(f"{configmaps}/{CATALOGUES}")[1].get("data", {})
+        yield lambda: client.get(f"{configmaps}/{CATALOGUES_CONFIG_MAP}")[1].get("data", {})
     finally:
-        for name in (CATALOGUES, BUDGETS, CAPACITY, DEVICES):
+        for name in (CATALOGUES_CONFIG_MAP, BUDGETS_CONFIG_MAP, CAPACITY_CONFIG_MAP, DEVICES):
             client.delete(f"{configmaps}/{name}")
 
 
@@ -129,14 +129,14 @@ class Running:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert eventually(lambda: not self.unready()), self.unready()
+        assert eventually(lambda: not self.why_unready()), self.why_unready()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def unready(self) -> str:
-        return self.manager.informers.unready()
+    def why_unready(self) -> str:
+        return self.manager.informers.why_unready()
 
     def catalogue_version(self, team: Namespace) -> str:
         """Return by what this controller counts the quota of the namespace, or is about to."""

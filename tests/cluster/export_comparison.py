@@ -29,7 +29,7 @@ from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.facts import owner_of
-from webhook.tools.check.manifests import as_stored, with_requests
+from webhook.tools.check.manifests import with_requests, without_nulls
 
 THREADS = 6
 ADDED = frozenset({"gpu-isolation", "gpu-toleration"})
@@ -87,7 +87,7 @@ def expected(engine: DecisionCache, document: JSON, namespace: str) -> Expected:
     by = Evaluator(
         cache=engine, now=datetime.now(UTC), tries_choices=False
     )  # a CEL expression cannot try them
-    document = with_requests(as_stored(deepcopy(document)))
+    document = with_requests(without_nulls(deepcopy(document)))
     policy = engine.configuration.policies.for_namespace(namespace, labels(namespace))
     owner = owner_of(
         policy, view(document), engine.configuration, by.facts, is_proven=False

@@ -27,7 +27,7 @@ from webhook.configuration.loader import load_directory
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Creation, Evaluator
-from webhook.tools.check.manifests import as_stored, with_requests
+from webhook.tools.check.manifests import with_requests, without_nulls
 
 THREADS = 8
 NAMESPACE = "differential"
@@ -131,7 +131,7 @@ def theirs(client: Client, pod: JSON) -> tuple[bool, str]:
 def ours(cache: DecisionCache, pod: JSON) -> tuple[bool, str]:
     """Return whether gpu-requests lets the pod pass as `gpu-admission check` reads it, and what it says."""
     try:
-        read = with_requests(as_stored(msgspec.json.decode(msgspec.json.encode(pod))))
+        read = with_requests(without_nulls(msgspec.json.decode(msgspec.json.encode(pod))))
         view = decode_pod(msgspec.json.encode(read))
     except msgspec.ValidationError as error:
         return False, str(error)

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.issue import issue_authority
+from certs.issue import issue_ca
 
 LIFETIME = dt.timedelta(days=7)  # longer than any `run` left open over a weekend
 
@@ -19,7 +19,7 @@ class Authority:
 
     def __init__(self, name: str, *, lifetime: dt.timedelta = LIFETIME) -> None:
         begun = dt.datetime.now(dt.UTC) - LIFETIME  # so that one that has expired can be issued
-        self._pair = issue_authority(common_name=name, now=begun, lifetime=LIFETIME + lifetime)
+        self._pair = issue_ca(common_name=name, now=begun, lifetime=LIFETIME + lifetime)
         self.certificate = self._pair.certificate_pem()
 
     def issue(

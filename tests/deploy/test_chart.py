@@ -34,7 +34,7 @@ from tests.deploy.manifests import (
 )
 from webhook.commands.controller import controller
 from webhook.commands.serve import serve
-from webhook.configuration.advice import without_added
+from webhook.configuration.advice import without_added_annotations
 from webhook.configuration.loader import load_directory
 from webhook.server.settings import ServerSettings
 
@@ -130,7 +130,9 @@ def test_annotations_of_ones_own_are_in_every_condition_on_annotations() -> None
     assert len(conditions) == 5
     assert all(f"'{key}'" in condition for key in own for condition in conditions)
     as_shipped = expressions(rendered())
-    assert {without_added(each) for each in conditions} <= {"".join(each.split()) for each in as_shipped}
+    assert {without_added_annotations(each) for each in conditions} <= {
+        "".join(each.split()) for each in as_shipped
+    }
 
 
 def expressions(documents: list[dict[str, Any]]) -> list[str]:

@@ -6,7 +6,7 @@ from tests.deploy.manifests import of_kind, rendered
 from webhook.configuration.loader import load_directory
 
 pytestmark = pytest.mark.usefixtures("rendering")
-BUDGETS = ("list", "policy", "poddisruptionbudgets")
+BUDGETS_CONFIG_MAP = ("list", "policy", "poddisruptionbudgets")
 OWN = 'webhooks.extraWorkloads=[{"apiGroup": "example.com", "resources": ["trainingjobs"]}]'
 
 
@@ -27,7 +27,7 @@ def test_the_webhook_reads_the_kinds_that_may_end_their_pods_and_no_others() -> 
     kinds = load_directory(None).workload_kinds.values()
     of_the_table = {("get", each.group, each.plural) for each in kinds if each.ends_pods}
 
-    assert rights() - rights("--set", "webhook.readOwners=false") == {*of_the_table, BUDGETS}
+    assert rights() - rights("--set", "webhook.readOwners=false") == {*of_the_table, BUDGETS_CONFIG_MAP}
 
 
 def test_kinds_of_the_administrator_are_read_as_well() -> None:

@@ -31,7 +31,7 @@ from tests.oracle.worlds import (
     draw_pod,
 )
 from tests.remedies.workloads import KINDS, draw_workload, pod_of
-from webhook.cluster.nodes import OPEN, state_reader
+from webhook.cluster.nodes import OPEN_LABELS, state_reader
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, keys_to_know, load_objects
 from webhook.evaluation.decision_cache import DecisionCache
@@ -44,11 +44,11 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"
 OWNER = "Job/train"
 H100, ANY_POOL, TAINTED_POOL = (
-    NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN, "h100"),
-    NodeOffer({}, OPEN, "any"),
+    NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN_LABELS, "h100"),
+    NodeOffer({}, OPEN_LABELS, "any"),
     NodeOffer(
         {"accelerator": frozenset({"nvidia-l4"})},
-        OPEN,
+        OPEN_LABELS,
         "l4",
         startup_taints=(Toleration(key="example.com/starting", effect="NoSchedule"),),
         taints=(Toleration(key="dedicated", value="research", effect="NoSchedule"),),

@@ -16,7 +16,7 @@ from tests.remedies.workloads import KINDS
 from tests.webhook.cluster.apiserver import group
 from tests.webhook.commands.checked_cluster import FORBIDDEN
 from webhook.controller.quota_status import conditions
-from webhook.quota.documents import BudgetStatus, QuotaStatus, ShareStatus, encode_status, quota_reference
+from webhook.quota.documents import BudgetStatus, QuotaStatus, TeamView, encode_status, quota_reference
 
 DOCUMENTS = "/apis/gpu-admission.dev/v1alpha1"
 DENIED = 'Error creating: admission webhook "validate.gpu-admission.dev" denied the request: {}'
@@ -193,7 +193,7 @@ def _quota(situation: Situation, quota: Quota) -> JSON:
         used=ledger.used,
         holders=ledger.holders,
         budget=BudgetStatus.of(ledger),
-        team=ShareStatus.of(ledger),
+        team=TeamView.of(ledger),
         conditions=conditions(ledger, (), stale="", unmapped_resources=(), now=NOW),
         observed_generation=1,
     )

@@ -42,7 +42,7 @@ def followed(server: ApiServer, seed: int) -> Followed:
     lists: JSON = {f"/apis/{each.version}/{each.plural}": [] for each in KINDS.values()}
     server.answer = answering({**Cluster(situation, ()).objects(), **lists, path: [stored]})
 
-    report = Scan(server.client(), now=NOW).report(with_trial=False)
+    report = Scan(server.client(), now=NOW).report(verify_proposal=False)
 
     by_rules = {each.finding.sentence() for each in subject.evaluation.findings()}
     said = {each.sentence for each in report.problems}

@@ -31,7 +31,7 @@ from tests.remedies.workloads import KINDS, pod_of
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.evaluation.decision import Outcome
 from webhook.tools.why.explaining import explain
-from webhook.tools.why.explanation import Answer, Awaited, Cause, Explanation, Source, Way
+from webhook.tools.why.explanation import Answer, Awaited, Cause, Explanation, Remedy, Source
 
 SMALLEST: dict[str, Callable[[str], str]] = {
     "In": str,
@@ -99,7 +99,7 @@ def denials(cluster: Cluster, document: JSON) -> Counter[tuple[str, ...]]:
     return Counter(identity(each) for each in found if each.outcome is Outcome.DENIED)
 
 
-def wrong_of_denied(case: Case, reason: Cause, way: Way) -> str:
+def wrong_of_denied(case: Case, reason: Cause, way: Remedy) -> str:
     """Return what still denies a pod once its author, or who is asked, did what the reason says; "" if nothing does."""
     if reason.source is Source.QUOTA:
         by_rules = [each for each in case.said.reasons if each.source is Source.POLICY]
@@ -178,7 +178,7 @@ def owned(document: JSON, edits: Edits) -> JSON:
     return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner]}}
 
 
-def wrong_of_pending(case: Case, reason: Cause, way: Way) -> str:
+def wrong_of_pending(case: Case, reason: Cause, way: Remedy) -> str:
     """Return why no node takes a pod once all that is said has been done; "" if one does."""
     if any(each.name == reason.reason and each.uncovers for each in RULES_BY_REASON):
         return ""
@@ -189,7 +189,7 @@ def wrong_of_pending(case: Case, reason: Cause, way: Way) -> str:
     return wrong_once(case, [(reason, way), *others]) if alone and others else alone
 
 
-def wrong_once(case: Case, ways: list[tuple[Cause, Way]]) -> str:
+def wrong_once(case: Case, ways: list[tuple[Cause, Remedy]]) -> str:
     after = gone(case, ways)
     if after is None:
         return ""
@@ -206,7 +206,7 @@ def wrong_once(case: Case, ways: list[tuple[Cause, Way]]) -> str:
     return "" if answer.room() else f"no node takes it: {answer.nodes}"
 
 
-def gone(case: Case, ways: list[tuple[Cause, Way]]) -> tuple[Cluster, JSON] | None:
+def gone(case: Case, ways: list[tuple[Cause, Remedy]]) -> tuple[Cluster, JSON] | None:
     """Return the cluster and the object once all of the ways are gone; None if nothing here can do what is asked for."""
     cluster, document = case.cluster, case.document
     for reason, way in ways:
@@ -355,7 +355,7 @@ def uncordoned(node: JSON) -> JSON:
     }
 
 
-def released_quota(cluster: Cluster, way: Way) -> Cluster:
+def released_quota(cluster: Cluster, way: Remedy) -> Cluster:
     assert way.quota is not None
     situation, wait = cluster.situation, way.quota
     amounts = {key: Fraction(amount) for key, amount in wait.amounts}

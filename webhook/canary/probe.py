@@ -20,14 +20,16 @@ from policies.pods.annotations import CANARY, INJECTED
 from policies.pods.pod import decode_pod
 from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace, read_canary_traces
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, Attempt, api_path
+from webhook.cluster.api import ApiClient, DryRunResult, api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 
 log = logging.getLogger("gpu_admission.canary")
 
-SECONDS = 20.0
+REQUEST_SECONDS = 20.0
 """Timeout of one request. The API server gives each of our webhooks 5 s; the rest is for other webhooks."""
-CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
+CONFIGURATION_PATH = (
+    f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
+)
 MUTATING, VALIDATING = "pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"
 DENIED = f'admission webhook "{MUTATING}" denied the request'
 CALL_FAILED = "failed calling webhook"
@@ -58,7 +60,7 @@ REMEDIES = {
 }
 """The remedy for each reason of a failure. There are no other reasons."""
 
-_CAUSES = (
+_REMEDIES_BY_CAUSE = (
     ("certificate", "the caBundle does not verify the certificate that is served: gpu-admission doctor"),
     ("not found", "apply the Service of deploy/ again: kubectl -n gpu-admission get service gpu-admission"),
     ("no endpoints available", "start the webhook: kubectl -n gpu-admission get pods"),
@@ -150,17 +152,17 @@ class _Probe:
         self.unproved: list[str] = []
 
     def run(self) -> CanaryResult:
-        self._labels = self._selected()
-        attempt = self._send("1")
-        traces = self._traces(attempt)
-        if attempt.error is None:
-            self._admitted(attempt, traces)
+        self._labels = self._selected_labels()
+        answer = self._send("1")
+        traces = self._traces(answer)
+        if answer.error is None:
+            self._check_admitted(answer, traces)
         else:
             # The policy, a quota or another webhook rejected the pod. The traces prove the path up to there.
-            self.unproved.append(f"that injections persist: the canary itself was rejected: {attempt.error}")
+            self.unproved.append(f"that injections persist: the canary itself was rejected: {answer.error}")
         enforced = {rule for trace in traces for rule in trace.enforces}
         if REQUESTS_ID in enforced:
-            self._rejected(self._send("0.5"))
+            self._check_rejected(self._send("0.5"))
         else:
             self.unproved.append(
                 f"that an invalid pod is rejected: {REQUESTS_ID} is not enforced in {self._namespace}"
@@ -173,32 +175,32 @@ class _Probe:
             ),
         )
 
-    def _selected(self) -> Mapping[str, str]:
+    def _selected_labels(self) -> Mapping[str, str]:
         """Return labels that match the objectSelector of our webhook, if it has one."""
         try:
-            entries = msgspec.json.decode(self._api.get(CONFIGURATION)).get("webhooks") or ()
+            entries = msgspec.json.decode(self._api.get(CONFIGURATION_PATH)).get("webhooks") or ()
         except (errors.Forbidden, errors.NotFound):
             return {}
         selectors = (entry.get("objectSelector") or {} for entry in entries if entry["name"] == MUTATING)
         return selected_labels(next(selectors, {}))
 
-    def _send(self, amount: str) -> Attempt:
+    def _send(self, amount: str) -> DryRunResult:
         body = msgspec.json.encode(canary_pod(self._nonce, amount, self._labels))
         return self._api.dry_run(
-            api_path("/api/v1", "namespaces", self._namespace, "pods"), body, timeout=SECONDS
+            api_path("/api/v1", "namespaces", self._namespace, "pods"), body, timeout=REQUEST_SECONDS
         )
 
-    def _traces(self, attempt: Attempt) -> list[CanaryTrace]:
+    def _traces(self, answer: DryRunResult) -> list[CanaryTrace]:
         """Return the traces of the first pod. Raises _Failed unless both webhooks were called, or the first rejected the pod."""
-        traces = read_canary_traces(attempt.warnings, self._nonce)
+        traces = read_canary_traces(answer.warnings, self._nonce)
         phases = {trace.phase for trace in traces}
         calls = (MUTATE, MUTATING, "not-called"), (VALIDATE, VALIDATING, "not-validated")
         for phase, name, reason in calls:
             if phase not in phases:
-                self._explain(attempt)
+                self._raise_explained(answer)
                 raise _Failed(reason, f"a GPU pod was admitted without a call of {name}")
             self.proved.append(f"{name} is called")
-            if DENIED in str(attempt.error):
+            if DENIED in str(answer.error):
                 unproved = f"that {VALIDATING} is called, and patches applied"
                 self.unproved.append(f"{unproved}: the policy rejects the canary before")
                 return traces
@@ -207,14 +209,14 @@ class _Probe:
         self.proved.append("patches are applied")
         return traces
 
-    def _explain(self, attempt: Attempt) -> None:
+    def _raise_explained(self, answer: DryRunResult) -> None:
         """Raise _Failed if the answer says why a webhook was not called."""
-        error = attempt.error
+        error = answer.error
         if error is None:
             return
         text = str(error)
         if CALL_FAILED in text:
-            causes = (remedy for cause, remedy in _CAUSES if cause in text)
+            causes = (remedy for cause, remedy in _REMEDIES_BY_CAUSE if cause in text)
             raise _Failed("call-failed", text, next(causes, ""))
         if isinstance(error, errors.NotFound):
             raise _Failed("namespace", text)
@@ -223,25 +225,25 @@ class _Probe:
         is_access = isinstance(error, errors.Forbidden) and "cannot create resource" in text
         raise _Failed("forbidden" if is_access else "rejected", text)
 
-    def _admitted(self, attempt: Attempt, traces: list[CanaryTrace]) -> None:
+    def _check_admitted(self, answer: DryRunResult, traces: list[CanaryTrace]) -> None:
         injected = {rule for trace in traces for rule in trace.injects}
         if not injected:
             self.unproved.append(f"that injections persist: the policy of {self._namespace} injects nothing")
             return
-        pod = decode_pod(attempt.body)
+        pod = decode_pod(answer.body)
         tolerated = {toleration.key for toleration in pod.spec.tolerations or ()} - _ADDED_BY_THE_API_SERVER
         rules = ", ".join(sorted(injected))
         if INJECTED not in pod.annotations or (TOLERATION_ID in injected and not tolerated):
             raise _Failed("undone", f"the injections of {rules} are not in the final pod")
         self.proved.append(f"the injections of {rules} are in the final pod")
 
-    def _rejected(self, attempt: Attempt) -> None:
-        text = str(attempt.error or "")
+    def _check_rejected(self, answer: DryRunResult) -> None:
+        text = str(answer.error or "")
         if DENIED in text and f"[{REQUESTS_ID}]" in text:
             self.proved.append("half a GPU is rejected with our message")
             return
         if CALL_FAILED in text:
-            self._explain(attempt)
+            self._raise_explained(answer)
         raise _Failed("not-rejected", f"{MUTATING} did not reject half a GPU: {text or 'it was admitted'}")
 
 

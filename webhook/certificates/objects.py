@@ -18,7 +18,7 @@ from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, Resource, WatchTimings
 from webhook.cluster.objects import (
-    AUTHORITY_SECRET,
+    CA_SECRET,
     LABELS,
     WEBHOOK_CONFIGURATION,
     WEBHOOK_CONFIGURATION_KINDS,
@@ -47,8 +47,8 @@ class SecretName(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     @property
-    def of_authority(self) -> Self:
-        return self._replace(name=AUTHORITY_SECRET)
+    def ca_secret(self) -> Self:
+        return self._replace(name=CA_SECRET)
 
     @property
     def resource(self) -> Resource:

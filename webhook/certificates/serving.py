@@ -25,7 +25,7 @@ from cryptography import x509
 from prometheus_client import CollectorRegistry, Gauge
 
 from certs.check import PEMPair, PublishedBundles, expires_at, issued_by, observe, pem, rejection_reasons
-from certs.issue import issue_authority, issue_server
+from certs.issue import issue_ca, issue_server
 from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.secret import CA, CERTIFICATE, KEY
 from policies.times import utc
@@ -45,7 +45,7 @@ RETRY = 2.0
 UNTRUSTED_GRACE = dt.timedelta(seconds=30)
 """If the published caBundle does not verify the certificate for this time, the server is unready. The controller needs less."""
 
-LEAF_LABEL, AUTHORITY_LABEL, CLIENT_CA_LABEL = "leaf", "ca", "client-ca"
+LEAF_LABEL, CA_LABEL, CLIENT_CA_LABEL = "leaf", "ca", "client-ca"
 
 
 def not_after_gauge(registry: CollectorRegistry) -> Gauge:
@@ -76,8 +76,8 @@ class SecretCertificate:
         self.name = name
         self._clock = clock
         self._file = PrivateFile()
-        self._file.write(*_temporary(clock()))
-        self._served: PEMPair | None = None
+        self._file.write(*_temporary_pair(clock()))
+        self._pair_in_use: PEMPair | None = None
         self._missing = f"waiting for the Secret {name}"
         self._problem = self._missing
         self._last_read: ClusterRead | None = None
@@ -92,29 +92,29 @@ class SecretCertificate:
     @property
     def state(self) -> CertificateState | None:
         """The state of the served certificate. None while it is the temporary one."""
-        if self._served is None:
+        if self._pair_in_use is None:
             return None
-        return CertificateState(expires_at(self._served.certificate), self._problem or None)
+        return CertificateState(expires_at(self._pair_in_use.certificate), self._problem or None)
 
     @property
-    def authority_not_after(self) -> float:
+    def ca_not_after(self) -> float:
         """When the authority that issued the certificate expires, in seconds since the epoch. 0 if there is none."""
-        served = self._served
+        served = self._pair_in_use
         for authority in x509.load_pem_x509_certificates(served.authorities) if served else ():
             if served and issued_by(served.certificate, pem([authority]), self._clock()):
                 return authority.not_valid_after_utc.timestamp()
         return 0.0
 
-    def unready(self) -> list[str]:
+    def unready_reasons(self) -> list[str]:
         """Return the reasons why API servers do not accept the certificate. Empty if the server is ready."""
-        served, last_read, now = self._served, self._last_read, self._clock()
+        served, last_read, now = self._pair_in_use, self._last_read, self._clock()
         if served is None:
             return [self._problem]
         if (end := expires_at(served.certificate)) <= now:
             return [f"the certificate expired at {utc(end)}"]
         if last_read is None:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
-        problems = _untrusted(served, last_read.configurations, now)
+        problems = _trust_problems(served, last_read.configurations, now)
         if not self._was_ready:
             known = {each.kind for each in last_read.configurations}
             missing = [kind for kind in WEBHOOK_CONFIGURATION_KINDS if kind not in known]
@@ -129,14 +129,18 @@ class SecretCertificate:
         hosts = tuple(dict.fromkeys(host for each in configurations for host in each.hosts))
         published = observe(before.published if before else None, bundles, hosts, now)
         if stored is None:
-            self._problem = self._missing if self._served is None else ""
+            self._problem = self._missing if self._pair_in_use is None else ""
         else:
-            self._problem = self._load(stored.content.data, published, now)
-        untrusted = self._served is not None and bool(_untrusted(self._served, configurations, now))
+            self._problem = self._use_secret(stored.content.data, published, now)
+        is_untrusted = self._pair_in_use is not None and bool(
+            _trust_problems(self._pair_in_use, configurations, now)
+        )
         since = before.untrusted_since if before else None
-        self._last_read = ClusterRead(now, configurations, published, (since or now) if untrusted else None)
-        self._was_ready = self._was_ready or not self.unready()
-        return not (untrusted or self._problem or self.unready())
+        self._last_read = ClusterRead(
+            now, configurations, published, (since or now) if is_untrusted else None
+        )
+        self._was_ready = self._was_ready or not self.unready_reasons()
+        return not (is_untrusted or self._problem or self.unready_reasons())
 
     def _run(self, api: ApiClient, changes: ChangeSignal, stopping: threading.Event) -> None:
         secret, configurations = ClusterSecret(api, self.name), ClusterConfigurations(api)
@@ -147,20 +151,20 @@ class SecretCertificate:
             try:
                 if self.refresh(configurations.read(), secret.read()):
                     pause = PERIOD
-                text = "; ".join(self.unready())
+                text = "; ".join(self.unready_reasons())
             except errors.ApiError as error:
                 text = f"the certificate cannot be read: {error}"
-                if self._served is None:
+                if self._pair_in_use is None:
                     self._problem = text
             if text != problem:
                 log.warning("%s", text) if text else log.info("API servers accept the certificate")
             problem = text
             changes.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
 
-    def _load(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
+    def _use_secret(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
         """Serve the certificate in the Secret. Return why it is rejected, or "" if it is served."""
         pair = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b""))
-        served = self._served
+        served = self._pair_in_use
         reasons = [] if pair == served else rejection_reasons(pair, served, published, now)
         if reasons:
             problem = f"the Secret {self.name}: {'; '.join(reasons)}"
@@ -172,11 +176,13 @@ class SecretCertificate:
             self._file.write(pair.certificate, pair.key)
             end = expires_at(pair.certificate)
             log.info("serving the certificate of the Secret %s, valid until %s", self.name, end)
-        self._served = pair
+        self._pair_in_use = pair
         return ""
 
 
-def _untrusted(pair: PEMPair, configurations: Sequence[WebhookConfiguration], now: dt.datetime) -> list[str]:
+def _trust_problems(
+    pair: PEMPair, configurations: Sequence[WebhookConfiguration], now: dt.datetime
+) -> list[str]:
     """Return a message for each configuration with a caBundle that does not verify the certificate."""
     return [
         f"the caBundle of the {each.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"
@@ -185,10 +191,10 @@ def _untrusted(pair: PEMPair, configurations: Sequence[WebhookConfiguration], no
     ]
 
 
-def _temporary(now: dt.datetime) -> tuple[bytes, bytes]:
+def _temporary_pair(now: dt.datetime) -> tuple[bytes, bytes]:
     lifetime = dt.timedelta(days=1)
     name = "gpu-admission, waiting for its Secret"
-    authority = issue_authority(common_name=name, now=now, lifetime=lifetime)
+    authority = issue_ca(common_name=name, now=now, lifetime=lifetime)
     pair = issue_server(authority, names=["waiting.invalid"], now=now, lifetime=lifetime)
     return pair.certificate_pem(), pair.key_pem()
 

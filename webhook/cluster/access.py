@@ -21,7 +21,7 @@ from webhook.cluster import errors
 NO_ADDRESS = "the server of the cluster must be an https:// address"
 UNREADABLE = "a certificate, key or token of it cannot be used"
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_GIVERS = {"exec", "auth-provider"}
+_PLUGIN_FIELDS = {"exec", "auth-provider"}
 """Fields of a user by which another program gives the credentials."""
 RELOAD_SECONDS = 10.0
 """Rejected credentials are loaded again at most this often, in case the server rejects all of them."""
@@ -54,7 +54,7 @@ class Access:
         try:
             manager: urllib3.PoolManager = RESTClientObject(self._configuration, maxsize=size).pool_manager
         except Exception as error:  # noqa: BLE001 - as in `load_access`
-            raise AccessError(f"{self.url}: {_in_one_line(error, UNREADABLE)}") from None
+            raise AccessError(f"{self.url}: {_one_line(error, UNREADABLE)}") from None
         return manager
 
     def authorization(self) -> str | None:
@@ -67,7 +67,7 @@ class Access:
                 token = self._configuration.get_api_key_with_prefix("BearerToken")
             except Exception as error:  # noqa: BLE001 - the package raises what its readers and exec plugins raise
                 raise errors.Unauthorized(
-                    f"the credentials cannot be read: {_in_one_line(error, UNREADABLE)}"
+                    f"the credentials cannot be read: {_one_line(error, UNREADABLE)}"
                 ) from None
         text = str(token or "").strip()
         if not (text.isascii() and text.isprintable()):  # http.client would show it in its error
@@ -98,7 +98,7 @@ def load_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
     def load() -> Any:
         configuration = Configuration()
         if _in_pod(kubeconfig, context):
-            with _naming("the service account of the pod"):
+            with _as_access_errors("the service account of the pod"):
                 load_incluster_config(configuration)
         else:
             Kubeconfig(kubeconfig).fill(configuration, context)
@@ -126,9 +126,9 @@ class Kubeconfig:
         if not any(path.exists() for path in paths):  # kubectl skips those that do not exist
             raise AccessError(f"kubeconfig {self.path}: No such file or directory")
         for path in filter(Path.exists, paths):
-            with _naming(f"kubeconfig {path}"):
+            with _as_access_errors(f"kubeconfig {path}"):
                 KubeConfigMerger(str(path))
-        with _naming(f"kubeconfig {self.path}"):
+        with _as_access_errors(f"kubeconfig {self.path}"):
             merged = KubeConfigMerger(self.path).config.value
             self._current = merged.get("current-context")
             self._entries = {
@@ -143,41 +143,41 @@ class Kubeconfig:
     def context(self, name: str | None = None) -> dict[str, Any]:
         """Return the context of that name, or the current one."""
         if not (name or self._current):
-            raise self._wrong("has no current-context: name one with --context")
+            raise self._error("has no current-context: name one with --context")
         return self._entry("context", str(name or self._current))
 
     def _entry(self, kind: str, name: str) -> dict[str, Any]:
         entries = self._entries[kind]
         if name not in entries:
             known = f"must be one of {', '.join(entries)}" if entries else "it has none"
-            raise self._wrong(f'{kind} not found: "{name}": {known}')
+            raise self._error(f'{kind} not found: "{name}": {known}')
         return dict(entries[name])
 
-    def _wrong(self, what: str) -> AccessError:
+    def _error(self, what: str) -> AccessError:
         return AccessError(f"kubeconfig {self.path}: {what}")
 
     def fill(self, configuration: Any, name: str | None) -> None:
         """Write the access of the context of that name, or of the current one, into a `kubernetes.client.Configuration`."""
         from webhook.cluster.kubernetes_package import load_kube_config  # noqa: PLC0415 - see `load_access`
 
-        with _naming(f"kubeconfig {self.path}"):
+        with _as_access_errors(f"kubeconfig {self.path}"):
             context = self.context(name)
             cluster = self._entry("cluster", str(context.get("cluster") or ""))
             server = urllib3.util.parse_url(str(cluster.get("server")))
             if server.scheme not in {"https", "http"} or not server.host:
-                raise self._wrong(NO_ADDRESS)
+                raise self._error(NO_ADDRESS)
             user = self._entry("user", str(context["user"])) if context.get("user") else {}
             # Else `logging` prints what the package logs of a plugin.
             logging.root.addHandler(logging.NullHandler())
             load_kube_config(self.path, name, configuration)
-            if user.keys() & _GIVERS and not (configuration.api_key or configuration.cert_file):
+            if user.keys() & _PLUGIN_FIELDS and not (configuration.api_key or configuration.cert_file):
                 command = str(user["exec"]["command"]) if "exec" in user else "its auth-provider"
                 why = "gave none" if "exec" not in user or shutil.which(command) else "is not on PATH"
-                raise self._wrong(f'no credentials for user "{context["user"]}": {command} {why}')
-            _try_files(configuration)
+                raise self._error(f'no credentials for user "{context["user"]}": {command} {why}')
+            _load_files_once(configuration)
 
 
-def _try_files(configuration: Any) -> None:
+def _load_files_once(configuration: Any) -> None:
     """Load the authority and the certificate once: a connection would not say that it is the file that is wrong."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if configuration.ssl_ca_cert:
@@ -187,7 +187,7 @@ def _try_files(configuration: Any) -> None:
 
 
 @contextmanager
-def _naming(subject: str) -> Iterator[None]:
+def _as_access_errors(subject: str) -> Iterator[None]:
     """Raise AccessError, which begins with the subject, for whatever the package raises."""
     try:
         yield
@@ -195,10 +195,10 @@ def _naming(subject: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - the package reads a file as if it were a kubeconfig
         path = subject.removeprefix("kubeconfig ")
-        raise AccessError(f"{subject}: {_in_one_line(error).removeprefix(f'{path}: ')}") from None
+        raise AccessError(f"{subject}: {_one_line(error).removeprefix(f'{path}: ')}") from None
 
 
-def _in_one_line(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> str:
+def _one_line(error: Exception, otherwise: str = "must be a kubeconfig in YAML") -> str:
     """Return in one line what the package or the operating system says. What else is raised names only parts of the package."""
     from webhook.cluster.kubernetes_package import ConfigException  # noqa: PLC0415 - see `load_access`
 

@@ -23,11 +23,11 @@ READ_SECONDS = 30.0
 REVIEW_READ_SECONDS = 2.0
 """Longest read of a namespace, and of all claims together, in one review. Its deadline may be earlier."""
 POOL_SIZE = 64
-PAGE = 500
+PAGE_SIZE = 500
 """Objects per page of a LIST, as in kubectl and client-go. A page of pods is some MB."""
-IDENTITIES_PAGE = 2000
+IDENTITIES_PAGE_SIZE = 2000
 """Objects per page of identities: 6 MB before compression, if pods have 3 KB of metadata."""
-RESTARTS = 3
+MAX_RESTARTS = 3
 """How often a LIST starts again because its continue token expired. etcd is compacted every 5 minutes."""
 
 JSON = "application/json"
@@ -39,7 +39,7 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 
 _NAMELESS = frozenset({"", ".", ".."})
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels of JSON that are read; a deeper value reads as null. No field of an API is that deep. The API server accepts
 10,000 levels (`sigs.k8s.io/json`), Python some 1,000. A user who may create a ResourceClaimTemplate can store such JSON
 in the parameters of a driver, and it must not make a whole list unreadable."""
@@ -68,25 +68,25 @@ def object_path(api_version: str, namespace: str, plural: str, name: str) -> str
     return api_path(*above, "namespaces", namespace, plural, name)
 
 
-def decoded(decode: Callable[[bytes], T], document: bytes) -> T:
+def decode_bounded(decode: Callable[[bytes], T], document: bytes) -> T:
     """Decode the JSON, without the values that are nested too deeply. Raises the errors of `decode`."""
     try:
         return decode(document)
     except RecursionError:
-        return decode(shallow(document))
+        return decode(without_deep_values(document))
 
 
-def shallow(document: bytes) -> bytes:
-    """Return the JSON with null in place of each array and object inside DEEPEST others."""
+def without_deep_values(document: bytes) -> bytes:
+    """Return the JSON with null in place of each array and object inside MAX_DEPTH others."""
     parts, depth, end = [], 0, 0
     for token in _TOKEN.finditer(document):
         if token[0] in {b"[", b"{"}:
-            if depth == DEEPEST:
+            if depth == MAX_DEPTH:
                 parts += [document[end : token.start()], b"null"]
             depth += 1
         elif token[0] in {b"]", b"}"}:
             depth -= 1
-            if depth == DEEPEST:
+            if depth == MAX_DEPTH:
                 end = token.end()
     return b"".join([*parts, document[end:]])
 
@@ -126,7 +126,7 @@ _OBJECTS = msgspec.json.Decoder(Page[msgspec.Raw])
 _IDENTITIES = msgspec.json.Decoder(Page[Identified])
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class DryRunResult(msgspec.Struct, frozen=True):
     """The result of a dry run: the object or the error, and the warnings either way."""
 
     body: bytes
@@ -189,12 +189,12 @@ class ApiClient:
         served = {each["version"] for each in api_group["versions"]}
         return next((version for version in versions if version in served), None)
 
-    def dry_run(self, path: str, body: bytes, *, timeout: float | None = None) -> Attempt:
+    def dry_run(self, path: str, body: bytes, *, timeout: float | None = None) -> DryRunResult:
         """POST without storing anything. Raises only if no answer came."""
         response = self._send(_Call("POST", path, {"dryRun": "All"}, body), timeout or self._read_seconds)
         refused = response.status >= HTTPStatus.MULTIPLE_CHOICES
         warnings = (_WARNING.fullmatch(text) for text in response.headers.getlist("Warning"))
-        return Attempt(
+        return DryRunResult(
             response.data,
             errors.of_response(response.status, response.data) if refused else None,
             tuple(_UNQUOTED.sub(r"\1", match["text"]) for match in warnings if match),
@@ -228,7 +228,7 @@ class ApiClient:
 
         `project` gets the JSON of one object. It should keep little of it, so that each page can be dropped after it was read.
         """
-        limited = {**(query or {}), "limit": str(PAGE)}
+        limited = {**(query or {}), "limit": str(PAGE_SIZE)}
         return self._list(path, _OBJECTS.decode, project, limited, accept)
 
     def identities(self, path: str) -> Listed[Identity]:
@@ -237,7 +237,7 @@ class ApiClient:
         The API server sends all metadata, managedFields included (`AsPartialObjectMetadata` in
         `k8s.io/apimachinery/pkg/api/meta`). Its tables without objects have neither uid nor resourceVersion.
         """
-        limited = {"limit": str(IDENTITIES_PAGE)}
+        limited = {"limit": str(IDENTITIES_PAGE_SIZE)}
         return self._list(path, _IDENTITIES.decode, lambda each: each.metadata, limited, METADATA_LIST)
 
     def _list(
@@ -248,7 +248,7 @@ class ApiClient:
         query: Mapping[str, str],
         accept: str,
     ) -> Listed[T]:
-        for _ in range(RESTARTS):
+        for _ in range(MAX_RESTARTS):
             # The answer to an expired token has a token for a newer revision. Such a list would mix two revisions.
             with contextlib.suppress(errors.Gone):
                 requested, items, revision = dict(query), list[T](), ""
@@ -261,11 +261,11 @@ class ApiClient:
                     if not page.metadata.continue_token:
                         return Listed(items, revision)
                     requested["continue"] = page.metadata.continue_token
-        raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end")
+        raise errors.Gone(f"the list of {path} expired {MAX_RESTARTS} times before its end")
 
     def _page(self, path: str, read: Callable[[bytes], Page[U]], query: Query, accept: str) -> Page[U]:
         try:
-            return decoded(read, self.get(path, query=query, accept=accept, compressed=True))
+            return decode_bounded(read, self.get(path, query=query, accept=accept, compressed=True))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
@@ -288,7 +288,7 @@ class ApiClient:
         except urllib3.exceptions.HTTPError as error:
             is_silent = isinstance(error, urllib3.exceptions.ReadTimeoutError)
             kind = errors.Silent if is_silent else errors.Unreachable
-            raise kind(f"GET {path}: the API server {errors.in_words(error)}") from None
+            raise kind(f"GET {path}: the API server {errors.failure_text(error)}") from None
         finally:
             response.close()  # not released: the next request must not read the rest of the watch
 
@@ -331,7 +331,7 @@ class ApiClient:
                 preload_content=preload,
             )
         except urllib3.exceptions.HTTPError as error:
-            problem = f"{call.method} {call.path}: the API server {errors.in_words(error)}"
+            problem = f"{call.method} {call.path}: the API server {errors.failure_text(error)}"
             raise errors.Unreachable(problem) from None
 
     def _reload(self) -> bool:

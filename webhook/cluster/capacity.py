@@ -28,7 +28,7 @@ from webhook.cluster.nodes import StoredNode, decode_node, hard_taints, node_rea
 
 log = logging.getLogger("gpu_admission.cluster")
 
-HOST = ("cpu", "memory")
+HOST_RESOURCES = ("cpu", "memory")
 """What a class has a share of for each card."""
 
 
@@ -125,8 +125,8 @@ def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
 
 
 def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
-    if (whole := nodes[0].stands_for) is not None:
-        return whole.capacity
+    if (totals := nodes[0].stands_for) is not None:
+        return totals.capacity
     resources: dict[str, tuple[Fraction, Fraction | None]] = {}
     free: Fraction | None = NOTHING
     for node in nodes:
@@ -136,9 +136,12 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
         elif free is not None and node.takes_pods:
             free += node.cards(free_here)
         for name, amount in node.allocatable.items():
-            has, rest = resources.get(name, (NOTHING, NOTHING))
+            allocatable, free_of_name = resources.get(name, (NOTHING, NOTHING))
             more = free_here[name] if free_here is not None and node.takes_pods else NOTHING
-            resources[name] = has + amount, None if free_here is None or rest is None else rest + more
+            resources[name] = (
+                allocatable + amount,
+                None if free_here is None or free_of_name is None else free_of_name + more,
+            )
     return ClassCapacity(
         nodes=len(nodes),
         nodes_taking_pods=sum(node.takes_pods for node in nodes),
@@ -167,7 +170,7 @@ def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
         if node.stands_for is not None and node.stands_for.share is not None:
             stated[node.kind] = node.stands_for.share
         if node.room is not None and (gpus := node.cards(node.allocatable)):
-            share = tuple(node.room.get(name, NOTHING) / gpus for name in HOST)
+            share = tuple(node.room.get(name, NOTHING) / gpus for name in HOST_RESOURCES)
             least[node.kind] = tuple(map(min, share, least.get(node.kind, share)))
     return stated | {
         kind: HostShare(cpu=int(cpu), memory=f"{int(memory / 2**30)}Gi")
@@ -190,13 +193,15 @@ def with_cards(node: GPUNode, cards: Iterable[CardUse], catalogue: Catalogue) ->
     if not by_driver:
         return node
     kinds = {id(card.kind): card.kind for of_driver in by_driver.values() for card in of_driver}
-    known = [gpu_classes.of_device(kind) for kind in kinds.values()]
-    of_cards = sorted({each.name for of_kind in known for each in of_kind}) if all(known) else ()
-    families = {each.family for each in gpu_classes.named(of_cards)}
+    classes_by_kind = [gpu_classes.of_device(kind) for kind in kinds.values()]
+    class_names = (
+        sorted({each.name for of_kind in classes_by_kind for each in of_kind}) if all(classes_by_kind) else ()
+    )
+    families = {each.family for each in gpu_classes.named(class_names)}
     used = {driver: sum((WHOLE - each.free for each in of), NOTHING) for driver, of in by_driver.items()}
     return replace(
         node,
-        classes=node.classes or tuple(of_cards),
+        classes=node.classes or tuple(class_names),
         family=node.family if node.classes else families.pop() if len(families) == 1 else "",
         allocatable=node.allocatable | {driver: Fraction(len(of)) for driver, of in by_driver.items()},
         used=None if node.used is None else node.used | used,
@@ -275,7 +280,7 @@ def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], Counted
     is_published = lru_cache(4096)(published_keys(catalogue.classes).__contains__)
     read_identity = node_reader(catalogue.classes.label_keys)
     interned: dict[frozenset[str], frozenset[str]] = {}
-    looks: dict[object, tuple[dict[str, str], tuple[Toleration, ...]]] = {}
+    shared_looks: dict[object, tuple[dict[str, str], tuple[Toleration, ...]]] = {}
 
     def read(raw: msgspec.Raw) -> CountedNode:
         identity, names = read_identity(raw), frozenset[str]()
@@ -290,8 +295,8 @@ def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], Counted
         if gpus is not None:
             labels = {key: value for key, value in gpus.labels.items() if is_published(key)}
             look = frozenset(labels.items()), gpus.taints
-            labels, taints = looks.setdefault(look, (labels, gpus.taints))
-            host = {name: amount for name, amount in (gpus.room or {}).items() if name in HOST}
+            labels, taints = shared_looks.setdefault(look, (labels, gpus.taints))
+            host = {name: amount for name, amount in (gpus.room or {}).items() if name in HOST_RESOURCES}
             gpus = replace(gpus, labels=labels, taints=taints, room=host)
         resources = interned.setdefault(names, names)
         return CountedNode(

@@ -109,7 +109,7 @@ class MergedCollection(Generic[Item]):
         """By namespace and key. Some 110 bytes for an object: 22 MB for 200,000."""
         self._revision = self._watched_from = 0
         """Up to which revision the watch has shown everything, and where it began."""
-        self._whole = NOWHERE
+        self._whole_list = NOWHERE
         """The last list of all namespaces."""
         self._lists: dict[str, Position] = {}
         """The last list of a namespace alone, where that is newer."""
@@ -119,7 +119,7 @@ class MergedCollection(Generic[Item]):
         """The same in their order: time, namespace, uid."""
         self._reading: list[float] = []
         """When each list that is being read began."""
-        self._deleted_at: dict[int, float] = {}
+        self._deleted_while_reading: dict[int, float] = {}
         """By key: when an object was deleted, since the oldest of these lists began."""
         self.changed_after = 0
         """While subscribers are called: a revision at which the object had not changed yet."""
@@ -134,7 +134,7 @@ class MergedCollection(Generic[Item]):
     @property
     def whole_list_started(self) -> float:
         """When the last list of all namespaces began. 0.0 if there was none since the watch began."""
-        return self._whole.list_started if self._whole.revision >= self._watched_from else 0.0
+        return self._whole_list.list_started if self._whole_list.revision >= self._watched_from else 0.0
 
     def position(self, namespace: str = CLUSTER) -> Position:
         with self.lock:
@@ -195,16 +195,16 @@ class MergedCollection(Generic[Item]):
             self._revision = seen.version
             if deleted:
                 if self._reading:
-                    self._deleted_at[seen.key] = monotonic()
+                    self._deleted_while_reading[seen.key] = monotonic()
                 if seen.item is not None:
                     self._remember_deleted(seen.item)
             if seen.version <= self._listed(seen.namespace).revision:
                 return
             self._changes_after(self._listed(seen.namespace), seen.version - 1)
             if deleted:
-                self._drop(seen.namespace, seen.key)
+                self._remove(seen.namespace, seen.key)
             else:
-                self._hold(seen)
+                self._keep(seen)
 
     @contextmanager
     def reading(self) -> Iterator[float]:
@@ -218,7 +218,9 @@ class MergedCollection(Generic[Item]):
             with self.lock:
                 self._reading.remove(started)
                 oldest = min(self._reading, default=float("inf"))
-                self._deleted_at = {key: at for key, at in self._deleted_at.items() if at >= oldest}
+                self._deleted_while_reading = {
+                    key: at for key, at in self._deleted_while_reading.items() if at >= oldest
+                }
 
     def merge(self, namespace: str, listed: Position, versions: Iterable[ObjectVersion[Item]]) -> None:
         """Merge a list of one namespace, inside `reading`. An object whose version is held already needs no item."""
@@ -234,11 +236,11 @@ class MergedCollection(Generic[Item]):
             for key in [key for key, at in known.items() if key not in shown and at <= listed.revision]:
                 if (item := self._items.get(namespace, {}).get(key)) is not None:
                     self._remember_deleted(item)
-                self._drop(namespace, key)
+                self._remove(namespace, key)
                 missed += listed.revision <= self._revision
             for key, seen in shown.items():
-                if key not in self._deleted_at and seen.version > known.get(key, 0):
-                    self._hold(seen)
+                if key not in self._deleted_while_reading and seen.version > known.get(key, 0):
+                    self._keep(seen)
                     missed += seen.version <= self._revision
             if missed and before.revision >= self._watched_from:
                 self.missed += missed
@@ -249,21 +251,21 @@ class MergedCollection(Generic[Item]):
         with self.lock:
             for namespace in self._versions.keys() - namespaces:
                 self.merge(namespace, listed, ())
-            self._whole = self._whole.newest(listed)
+            self._whole_list = self._whole_list.newest(listed)
             newer = {name: each for name, each in self._lists.items() if each.revision > listed.revision}
             self._lists = newer
             self._versions = {name: each for name, each in self._versions.items() if each}
             self._items = {name: each for name, each in self._items.items() if each}
 
     def _listed(self, namespace: str) -> Position:
-        return self._lists.get(namespace, self._whole)
+        return self._lists.get(namespace, self._whole_list)
 
     def _changes_after(self, listed: Position, watched: int) -> None:
         # What a new watch has not shown may have changed at any time since the list before.
         is_watched = listed.revision >= self._watched_from
         self.changed_after = max(listed.revision, watched if is_watched else 0)
 
-    def _hold(self, seen: ObjectVersion[Item]) -> None:
+    def _keep(self, seen: ObjectVersion[Item]) -> None:
         self._versions.setdefault(seen.namespace, {})[seen.key] = seen.version
         items = self._items.setdefault(seen.namespace, {})
         before = items.pop(seen.key, None)
@@ -271,7 +273,7 @@ class MergedCollection(Generic[Item]):
             items[seen.key] = seen.item
         self._notify(before, seen.item)
 
-    def _drop(self, namespace: str, key: int) -> None:
+    def _remove(self, namespace: str, key: int) -> None:
         self._versions.get(namespace, {}).pop(key, None)
         self._notify(self._items.get(namespace, {}).pop(key, None), None)
 

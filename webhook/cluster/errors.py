@@ -124,7 +124,7 @@ _FAILURES: tuple[tuple[type[BaseException], str], ...] = (
 """What became of a call: the first row that is among the causes."""
 
 
-def in_words(failure: BaseException) -> str:
+def failure_text(failure: BaseException) -> str:
     """Return what a server did that gave no answer, as the rest of a sentence.
 
     The texts of urllib3 and of the socket below it name hosts, ports and classes of Python: they are never shown.

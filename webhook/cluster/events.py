@@ -37,7 +37,7 @@ MAX_COUNT = 2**31 - 1
 """The largest count. Anybody who may write Events can create one with our name and any count."""
 LONGEST_PROBLEM = 200
 """Characters of an error in the log. An error of the API server may repeat the stored Event, which others may have written."""
-LONGEST_BEGINNING = 236
+MAX_NAME_PREFIX = 236
 """Characters of an object's name in the name of its Event. With the 17 that follow they make 253, the limit of a name."""
 CALL_SECONDS = 5.0
 ATTEMPTS = 20
@@ -78,16 +78,16 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The name of the Event: the name of the object, and 64 bits of a hash of object, reason and cause."""
         identity = f"{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.cause}"
-        beginning = self.regarding.name[:LONGEST_BEGINNING].rstrip(".-")
+        beginning = self.regarding.name[:MAX_NAME_PREFIX].rstrip(".-")
         return f"{beginning}.{sha256(identity.encode()).hexdigest()[:16]}"
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _StoredEvent(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     count: int = 0
 
 
-_STORED = msgspec.json.Decoder(_Stored)
+_STORED_EVENT = msgspec.json.Decoder(_StoredEvent)
 
 
 class EventWriter:
@@ -115,11 +115,11 @@ class EventWriter:
         for _ in range(ATTEMPTS):
             with contextlib.suppress(errors.Conflict, errors.AlreadyExists):
                 try:
-                    stored = _STORED.decode(self._api.patch(path, b"{}", timeout=CALL_SECONDS))
+                    stored = _STORED_EVENT.decode(self._api.patch(path, b"{}", timeout=CALL_SECONDS))
                 except errors.NotFound:
                     self._api.post(events, self._event(event_record, namespace), timeout=CALL_SECONDS)
                 else:
-                    self._api.patch(path, _repeated(event_record, stored), timeout=CALL_SECONDS)
+                    self._api.patch(path, _count_patch(event_record, stored), timeout=CALL_SECONDS)
                 return
             sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
         raise errors.Conflict(f"{ATTEMPTS} times another replica wrote first")
@@ -143,7 +143,7 @@ class EventWriter:
         )
 
 
-def _repeated(event_record: EventRecord, stored: _Stored) -> bytes:
+def _count_patch(event_record: EventRecord, stored: _StoredEvent) -> bytes:
     """Return a patch that fails if another replica has raised the count in between."""
     return msgspec.json.encode(
         {

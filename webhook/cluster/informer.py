@@ -27,7 +27,7 @@ import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.api import (
-    IDENTITIES_PAGE,
+    IDENTITIES_PAGE_SIZE,
     JSON,
     METADATA,
     METADATA_LIST,
@@ -35,7 +35,7 @@ from webhook.cluster.api import (
     Identified,
     Identity,
     api_path,
-    decoded,
+    decode_bounded,
 )
 from webhook.cluster.collection import (
     CLUSTER,
@@ -51,10 +51,10 @@ from webhook.threads import thread
 
 log = logging.getLogger("gpu_admission.cluster")
 
-AWAY_SECONDS = 1.0
+UNANSWERED_SECONDS = 1.0
 """The longest pause while the API server does not answer. A starting API server rejects calls for a moment, so pauses then grow
 beyond this by a tenth of the time since the last call without an answer."""
-SINGLE_READS, ONE_IN = 32, 20
+SINGLE_READS, SINGLE_READS_ONE_IN = 32, 20
 """Bodies are read one by one up to this number, or up to one in so many objects of the namespace. Otherwise the whole namespace
 is listed: a page of 500 takes as long as some 20 single reads."""
 LISTS_OF_A_PAGE = 4
@@ -119,17 +119,17 @@ class Pauses:
 
     def __init__(self, least: float, most: float) -> None:
         self._least, self._most = least, most
-        self._away = -inf
+        self._unanswered_at = -inf
         self.reset()
 
     def reset(self) -> None:
         self._following = self._least
 
-    def unanswered(self) -> None:
-        self._away = monotonic()
+    def note_unanswered(self) -> None:
+        self._unanswered_at = monotonic()
 
     def next(self) -> float:
-        longest = min(self._most, AWAY_SECONDS + (monotonic() - self._away) / 10)
+        longest = min(self._most, UNANSWERED_SECONDS + (monotonic() - self._unanswered_at) / 10)
         pause = min(self._following, longest)
         self._following = pause * 2
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
@@ -183,7 +183,7 @@ class Informer(MergedCollection[Item]):
 
     def is_longer(self, namespaces: int) -> bool:
         """Whether one list for each of this number of namespaces takes longer than one list of everything, both of metadata."""
-        return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE)
+        return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE_SIZE)
 
     def refresh(self, namespace: str = CLUSTER, *, since: float = inf) -> None:
         """List one namespace, or everything, unless its last list began at `since` or later.
@@ -198,7 +198,7 @@ class Informer(MergedCollection[Item]):
 
     def _refresh(self, namespace: str) -> None:
         with self.reading() as started:
-            revision, listed = self._compared(namespace)
+            revision, listed = self._listed_identities(namespace)
             by_namespace = dict[str, list[ObjectVersion[Item] | Identity]](
                 {namespace: []} if namespace else {}
             )
@@ -248,12 +248,12 @@ class Informer(MergedCollection[Item]):
                 is_begun = False
                 self.failures += 1
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
-                self._failed(error, pauses)
+                self._note_failure(error, pauses)
             except Exception:  # a bug must not end the watch; a new list shows what it missed
                 log.exception("%s: watch failed", self.resource.plural)
                 is_begun = False
                 self.failures += 1
-            if monotonic() - started > AWAY_SECONDS:
+            if monotonic() - started > UNANSWERED_SECONDS:
                 pauses.reset()  # it worked for a while
             stopping.wait(pauses.next())
 
@@ -276,14 +276,14 @@ class Informer(MergedCollection[Item]):
         pauses = Pauses(self._timings.pause_least, self._timings.pause_most)
         while not stopping.is_set():
             try:
-                awaited = self._missed_and_awaited()
+                awaited = self._awaited_and_missed()
                 if not everything or not self.is_longer(len(awaited)):
                     for namespace in awaited:
                         self.refresh(namespace, since=EVER_LISTED)
                 if everything:
                     self.refresh()
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
-                self._failed(error, pauses)
+                self._note_failure(error, pauses)
                 stopping.wait(pauses.next())
             if not everything:
                 return  # the list of everything has it, too
@@ -292,26 +292,26 @@ class Informer(MergedCollection[Item]):
                 if not self._is_listing:
                     return
 
-    def _missed_and_awaited(self) -> list[str]:
+    def _awaited_and_missed(self) -> list[str]:
         awaited = (name for name in self.awaited() if self.was_listed(name))
         return sorted((name for name in awaited if self.position(name) == NOWHERE), key=self.size)
 
-    def _failed(self, error: Exception, pauses: Pauses) -> None:
+    def _note_failure(self, error: Exception, pauses: Pauses) -> None:
         self.failures += 1
         if isinstance(error, errors.Unreachable):
-            pauses.unanswered()
+            pauses.note_unanswered()
         else:
             self.is_missing = isinstance(error, errors.NotFound)
         log.warning("%s: %s", self.resource.plural, error)
 
-    def _compared(self, namespace: str) -> tuple[int, Sequence[ObjectVersion[Item] | Identity]]:
+    def _listed_identities(self, namespace: str) -> tuple[int, Sequence[ObjectVersion[Item] | Identity]]:
         """List metadata, and return only the identity of an object that is not held in its version.
 
         The first list, and a list of few objects, has the bodies.
         """
         resource = self.resource
-        is_short = resource.metadata_only or resource.in_full or resource.field_selector
-        if is_short or not self.was_listed(namespace):
+        needs_bodies = resource.metadata_only or resource.in_full or resource.field_selector
+        if needs_bodies or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
         listed = self._api.identities(resource.path(namespace))
         compared: list[ObjectVersion[Item] | Identity] = []
@@ -326,7 +326,7 @@ class Informer(MergedCollection[Item]):
         """Return the namespace at this revision or a later one, with the bodies of the objects that are not held."""
         versions = [each for each in listed if isinstance(each, ObjectVersion)]
         unread = [each.name for each in listed if isinstance(each, Identity)]
-        if len(unread) > max(SINGLE_READS, len(listed) // ONE_IN):
+        if len(unread) > max(SINGLE_READS, len(listed) // SINGLE_READS_ONE_IN):
             return self._listed_in_full(namespace)
         path = self.resource.path(namespace)
         for name in unread:
@@ -363,7 +363,7 @@ class Informer(MergedCollection[Item]):
             self._last_message = monotonic()
             for line in _lines(response):
                 self._last_message = monotonic()
-                self._apply(decoded(_EVENT.decode, line))
+                self._apply(decode_bounded(_EVENT.decode, line))
                 if stopping.is_set():
                     return
 

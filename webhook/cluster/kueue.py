@@ -14,11 +14,11 @@ from webhook.cluster.objects import TRUE, Condition
 
 GROUP = KUEUE.rstrip("/")
 VERSIONS = ("v1beta2", "v1beta1")
-_TIMED_OUT = "PodsReadyTimeout"
+_PODS_READY_TIMEOUT = "PodsReadyTimeout"
 """Reason of condition Evicted. Such a Workload has its place by the time of the eviction."""
 MAX_COHORTS = 16
 """Cohorts above each other that are followed: Kueue refuses a cycle only later."""
-RUNS = "None"
+NOT_STOPPED = "None"
 """spec.stopPolicy of a queue that admits."""
 
 
@@ -26,7 +26,7 @@ class _View(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the parts of Kueue's objects. Other fields are not read."""
 
 
-class _Check(_View, frozen=True):
+class _AdmissionCheck(_View, frozen=True):
     name: str
     state: str
     message: str = ""
@@ -63,10 +63,10 @@ class _WorkloadStatus(_View, frozen=True):
     cluster_name: str = ""
     reclaimable_pods: tuple[_Reclaimable, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    admission_checks: tuple[_Check, ...] = ()
+    admission_checks: tuple[_AdmissionCheck, ...] = ()
 
 
-class Workload(_View, frozen=True):
+class KueueWorkload(_View, frozen=True):
     """A Workload of Kueue. It has an ownerReference to each object that it queues."""
 
     metadata: Metadata
@@ -117,7 +117,7 @@ class Workload(_View, frozen=True):
     def order(self) -> tuple[int, str, str]:
         """The sort key in its LocalQueue."""
         evicted = self.condition("Evicted")
-        is_late = self.is_true("Evicted") and evicted is not None and evicted.reason == _TIMED_OUT
+        is_late = self.is_true("Evicted") and evicted is not None and evicted.reason == _PODS_READY_TIMEOUT
         since = evicted.last_transition_time if evicted and is_late else self.metadata.creation_timestamp
         return -(self.spec.priority or 0), since or "", self.metadata.uid or ""
 
@@ -157,7 +157,7 @@ class _QueueSpec(_View, frozen=True):
     """`cohort_name` and `parent_name` are `cohort` and `parent` in v1beta1."""
 
     cluster_queue: str = ""
-    stop_policy: str = RUNS
+    stop_policy: str = NOT_STOPPED
     resource_groups: tuple[_ResourceGroup, ...] = ()
     cohort_name: str = ""
     cohort: str = ""
@@ -165,7 +165,7 @@ class _QueueSpec(_View, frozen=True):
     parent: str = ""
 
     @property
-    def above(self) -> str:
+    def parent_cohort(self) -> str:
         """The cohort of a ClusterQueue or Cohort, "" without one."""
         return self.cohort_name or self.cohort or self.parent_name or self.parent
 
@@ -194,15 +194,15 @@ class Queue(_View, frozen=True):
         return next(found, _Amount(resource))
 
     def nominal(self, flavor: str, resource: str) -> Fraction:
-        return amount_of(self.amount(flavor, resource).nominal_quota)
+        return quantity_of(self.amount(flavor, resource).nominal_quota)
 
-    def shared(self, flavor: str, resource: str) -> Fraction:
+    def lendable(self, flavor: str, resource: str) -> Fraction:
         """Return how much of this its cohort may use."""
         nominal, limit = self.nominal(flavor, resource), self.amount(flavor, resource).lending_limit
-        return nominal if limit is None else min(nominal, amount_of(limit))
+        return nominal if limit is None else min(nominal, quantity_of(limit))
 
 
-decode_workload = msgspec.json.Decoder(Workload).decode
+decode_workload = msgspec.json.Decoder(KueueWorkload).decode
 decode_flavor = msgspec.json.Decoder(Flavor).decode
 decode_queue = msgspec.json.Decoder(Queue).decode
 
@@ -215,27 +215,27 @@ def most_admitted(
     That is what `potentialAvailable` in `pkg/cache/scheduler/resource_node.go` of Kueue 0.17 computes, or more: limits of Cohorts
     that are below others are left out. A Cohort may have no object.
     """
-    above = {each.metadata.name or "": each.spec.above for each in cohorts}
+    parent_cohort = {each.metadata.name or "": each.spec.parent_cohort for each in cohorts}
 
     def root(name: str) -> str:
         for _ in range(MAX_COHORTS):
-            name = above.get(name) or name
+            name = parent_cohort.get(name) or name
         return name
 
-    own_root = root(queue.spec.above)
-    members = [(each.spec.above, each) for each in queues if each != queue]
+    own_root = root(queue.spec.parent_cohort)
+    members = [(each.spec.parent_cohort, each) for each in queues if each != queue]
     members += [(each.metadata.name or "", each) for each in cohorts]
     others = [each for name, each in members if own_root and root(name) == own_root]
     most = {}
     for flavor, own in queue.amounts:
         if mapping.resource(own.name) is not None:
-            borrowed = sum((each.shared(flavor, own.name) for each in others), Fraction(0))
+            borrowed = sum((each.lendable(flavor, own.name) for each in others), Fraction(0))
             if own.borrowing_limit is not None:
-                borrowed = min(borrowed, amount_of(own.borrowing_limit))
-            most[flavor, own.name] = amount_of(own.nominal_quota) + borrowed
+                borrowed = min(borrowed, quantity_of(own.borrowing_limit))
+            most[flavor, own.name] = quantity_of(own.nominal_quota) + borrowed
     return most
 
 
-def amount_of(text: str | int) -> Fraction:
+def quantity_of(text: str | int) -> Fraction:
     """Return a quantity. Raises QuantityError."""
     return Fraction(parse_quantity(text).nano, NANO)

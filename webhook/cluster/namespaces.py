@@ -31,7 +31,7 @@ from webhook.cluster.api import (
     ApiClient,
     Page,
     api_path,
-    decoded,
+    decode_bounded,
 )
 from webhook.cluster.collection import CLUSTER, update_by_key
 from webhook.cluster.informer import Informer, Resource
@@ -43,8 +43,8 @@ LIMIT_RANGES = Resource("/api/v1", "limitranges")
 LIMIT_RANGES_SECONDS = 1.0
 """Longest read in a review, shorter than REVIEW_READ_SECONDS: without an answer, the rule only adds less."""
 
-MAX_BUDGETS = 50
-MAX_BUDGETS_BYTES = 1024 * 1024
+MAX_PDBS = 50
+MAX_PDBS_BYTES = 1024 * 1024
 """Of the PodDisruptionBudgets of a namespace: 20 KB of each, which usually has 2. A tenant can store 1.5 MB in one."""
 
 T = TypeVar("T")
@@ -158,15 +158,15 @@ class StoredBudget(msgspec.Struct, frozen=True):
 
 
 decode_budget = msgspec.json.Decoder(StoredBudget).decode
-_BUDGETS = msgspec.json.Decoder(Page[StoredBudget])
+_PDBS = msgspec.json.Decoder(Page[StoredBudget])
 
 
-def read_budgets(
+def read_pdb_selectors(
     api: ApiClient, namespace: str, seconds: float | None = None
 ) -> tuple[LabelSelector, ...] | None:
     """Return the selectors of the PodDisruptionBudgets; None if they are more than is read. Raises `errors.ApiError`."""
     path = api_path("/apis/policy/v1", "namespaces", namespace, "poddisruptionbudgets")
-    items = bounded_items(api, path, _BUDGETS.decode, seconds or READ_SECONDS)
+    items = bounded_items(api, path, _PDBS.decode, seconds or READ_SECONDS)
     if items is None:
         return None
     return tuple(each.spec.selector for each in items if each.spec.selector is not None)
@@ -176,20 +176,20 @@ def bounded_items(
     api: ApiClient, path: str, decode: Callable[[bytes], Page[T]], seconds: float
 ) -> list[T] | None:
     """Return the objects of a collection; None if they are more than is read. Raises `errors.ApiError`."""
-    with api.stream(path, query={"limit": str(MAX_BUDGETS)}, read_seconds=seconds) as answer:
-        document = answer.read(MAX_BUDGETS_BYTES + 1)
-    if len(document) > MAX_BUDGETS_BYTES:
+    with api.stream(path, query={"limit": str(MAX_PDBS)}, read_seconds=seconds) as answer:
+        document = answer.read(MAX_PDBS_BYTES + 1)
+    if len(document) > MAX_PDBS_BYTES:
         return None
     try:
-        page = decoded(decode, document)
+        page = decode_bounded(decode, document)
     except msgspec.MsgspecError:
         return None
     return None if page.metadata.continue_token else page.items or []
 
 
-def budgets_by(api: ApiClient, namespace: str, deadline: float) -> tuple[LabelSelector, ...] | None:
+def pdb_selectors_by(api: ApiClient, namespace: str, deadline: float) -> tuple[LabelSelector, ...] | None:
     """Return the same, None also if they cannot be read by a `monotonic` deadline."""
     if (seconds := min(deadline - monotonic(), REVIEW_READ_SECONDS)) > 0:
         with suppress(errors.ApiError):
-            return read_budgets(api, namespace, seconds)
+            return read_pdb_selectors(api, namespace, seconds)
     return None

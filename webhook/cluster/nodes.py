@@ -23,12 +23,12 @@ from webhook.cluster.informer import Resource
 from webhook.cluster.objects import ObjectMeta, PartialObject, decode_metadata, fields_of
 
 NODES = Resource("/api/v1", "nodes", metadata_only=True)
-WHOLE_NODES = Resource("/api/v1", "nodes")
+NODES_IN_FULL = Resource("/api/v1", "nodes")
 
-_HARD = frozenset({"NoSchedule", "NoExecute"})
-OF_CONDITIONS = "node.kubernetes.io/"
-"""How the keys of taints begin that repeat a node's conditions and its cordon (k8s.io/api core/v1 well_known_taints.go)."""
-_GOING = (
+_HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+CONDITION_PREFIX = "node.kubernetes.io/"
+"""How the keys of taints begin that repeat a condition or the cordon of a node (k8s.io/api core/v1 well_known_taints.go)."""
+_REMOVAL_PREFIXES = (
     # cluster-autoscaler (utils/taints) and Karpenter (karpenter.sh/disruption before v1)
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidateOfClusterAutoscaler",
@@ -37,10 +37,10 @@ _GOING = (
     "aws-node-termination-handler/",
     "cloud.google.com/impending-node-termination",
 )
-"""How the keys of taints begin that nodes have which will be removed."""
-_PREFIXES = (
-    *_GOING,
-    OF_CONDITIONS,
+"""How the keys of taints begin that announce the removal of a node."""
+_TRANSIENT_PREFIXES = (
+    *_REMOVAL_PREFIXES,
+    CONDITION_PREFIX,
     "node.cloudprovider.kubernetes.io/",
     # Conditions that must hold before pods run (kubernetes-sigs/node-readiness-controller)
     "readiness.k8s.io/",
@@ -58,7 +58,7 @@ _PREFIXES = (
     "amd-dcm",
     "amd-gpu-unhealthy",
 )
-_SUFFIXES = (
+_TRANSIENT_SUFFIXES = (
     # Agents of networks and storage: node.cilium.io, ebs.csi.aws.com and efs.csi.aws.com write agent-not-ready, Istio
     # cni.istio.io/not-ready, Gardener node.gardener.cloud/critical-components-not-ready
     "not-ready",
@@ -66,10 +66,10 @@ _SUFFIXES = (
     "driver-upgrade",
 )
 
-KARPENTER = "karpenter.sh"
+KARPENTER_GROUP = "karpenter.sh"
 KARPENTER_VERSIONS = ("v1", "v1beta1")
 
-OPEN = (
+OPEN_LABELS = (
     "karpenter.",
     "eks.amazonaws.com/",
     "kubernetes.azure.com/",
@@ -87,30 +87,34 @@ POOL_LABEL = "karpenter.sh/nodepool"
 """The name of its pool, on every node that Karpenter makes."""
 
 
-def is_hard(taint: Toleration) -> bool:
+def is_hard_taint(taint: Toleration) -> bool:
     """Whether a taint keeps pods away that do not tolerate it."""
-    return taint.effect in _HARD
+    return taint.effect in _HARD_EFFECTS
 
 
-def is_going(taint: Toleration) -> bool:
+def is_removal_taint(taint: Toleration) -> bool:
     """Whether a taint says that the node will be removed."""
-    return (taint.key or "").startswith(_GOING)
+    return (taint.key or "").startswith(_REMOVAL_PREFIXES)
 
 
-def is_lasting(taint: Toleration, startup_taints: Collection[Toleration] = ()) -> bool:
+def is_permanent_taint(taint: Toleration, startup_taints: Collection[Toleration] = ()) -> bool:
     """Whether a taint keeps pods away for as long as the node exists.
 
     startup_taints: of all node pools. As Karpenter does, they are compared by key and effect.
     """
     key = taint.key or ""
     is_of_pool = any((each.key, each.effect) == (taint.key, taint.effect) for each in startup_taints)
-    return is_hard(taint) and not (is_of_pool or key.startswith(_PREFIXES) or key.endswith(_SUFFIXES))
+    return is_hard_taint(taint) and not (
+        is_of_pool or key.startswith(_TRANSIENT_PREFIXES) or key.endswith(_TRANSIENT_SUFFIXES)
+    )
 
 
 def hard_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
     """Return the taints that keep pods away, without the time at which they came."""
     hard = (
-        Toleration(key=each.key, value=each.value, effect=each.effect) for each in taints if is_hard(each)
+        Toleration(key=each.key, value=each.value, effect=each.effect)
+        for each in taints
+        if is_hard_taint(each)
     )
     return tuple(sorted(hard, key=describe_toleration))
 
@@ -163,7 +167,7 @@ class StoredNode(PartialObject, frozen=True):
         has = {name: readable(amount) for name, amount in extended.items() if amount != "0"}
         amounts = tuple(sorted((name, amount.value) for name, amount in has.items() if amount))
         hard = hard_taints(self.spec.taints)
-        lasting = tuple(filter(is_lasting, hard))
+        lasting = tuple(filter(is_permanent_taint, hard))
         is_usable = self.is_ready and len(lasting) == len(hard)
         return NodeState(
             not self.spec.unschedulable,
@@ -244,9 +248,9 @@ _TAINTS = msgspec.json.Decoder(tuple[Toleration, ...] | None)
 
 def node_pools(api: ApiClient) -> Iterator[NodeOffer]:
     """Yield Karpenter's pools; none where it is not installed. Raises `errors.ApiError`."""
-    version = api.served_version(KARPENTER, KARPENTER_VERSIONS)
+    version = api.served_version(KARPENTER_GROUP, KARPENTER_VERSIONS)
     if version is not None:
-        resource = Resource(f"/apis/{KARPENTER}/{version}", "nodepools")
+        resource = Resource(f"/apis/{KARPENTER_GROUP}/{version}", "nodepools")
         yield from api.list(resource.path(), _node_pool).items
 
 
@@ -263,4 +267,4 @@ def _node_pool(document: msgspec.Raw) -> NodeOffer:
     taints, startup = (
         _TAINTS.decode(spec.get(field, b"null")) or () for field in ("taints", "startupTaints")
     )
-    return NodeOffer(labels, OPEN, name, startup, taints=taints)
+    return NodeOffer(labels, OPEN_LABELS, name, startup, taints=taints)

@@ -14,13 +14,13 @@ WEBHOOK_CONFIGURATION = "zz-gpu-admission"
 """The name of both webhook configurations. API servers call mutating webhooks in the order of these names, so ours is last."""
 WEBHOOK_CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 CERTIFICATE_SECRET = "gpu-admission-certificates"  # noqa: S105 - its name
-AUTHORITY_SECRET = "gpu-admission-ca"  # noqa: S105 - its name
+CA_SECRET = "gpu-admission-ca"  # noqa: S105 - its name
 """In the same namespace as the other Secret. Only controllers may read it."""
-CATALOGUES = "gpu-admission-catalogues"
+CATALOGUES_CONFIG_MAP = "gpu-admission-catalogues"
 """The ConfigMap in which controllers publish catalogues."""
-BUDGETS = "gpu-admission-budgets"
+BUDGETS_CONFIG_MAP = "gpu-admission-budgets"
 """The ConfigMap in which controllers note what is spent of the budgets of deleted GPUQuotas."""
-CAPACITY = "gpu-admission-capacity"
+CAPACITY_CONFIG_MAP = "gpu-admission-capacity"
 """The ConfigMap in which controllers publish what nodes have and what is free, for tenants."""
 DEVICES = "gpu-admission-devices"
 """The ConfigMap in which controllers publish the kinds of DRA devices."""
@@ -29,9 +29,9 @@ WEBHOOK = "gpu-admission-webhook"
 CONTROLLER = "gpu-admission-controller"
 """Deployment, ServiceAccount and Lease of `controller`."""
 LABELS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/part-of": "gpu-admission"}
-EXPORTED = {**LABELS, "app.kubernetes.io/component": "admission-policies"}
+EXPORTED_LABELS = {**LABELS, "app.kubernetes.io/component": "admission-policies"}
 """On every object of `export`, so that all of them can be listed, pruned and deleted at once."""
-EXPORTED_RULE = "gpu-admission.dev/rule"
+EXPORTED_RULE_LABEL = "gpu-admission.dev/rule"
 """The label of such an object with the id of its rule."""
 
 

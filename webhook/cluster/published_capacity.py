@@ -28,17 +28,17 @@ from webhook.cluster.capacity import (
     published_keys,
     share_by_class,
 )
-from webhook.cluster.nodes import is_lasting
+from webhook.cluster.nodes import is_permanent_taint
 from webhook.cluster.objects import decode_config_map
 
 REFRESH_SECONDS = 60.0
 """What does not change is published again after this time, so that `observed` says whether a controller still counts."""
-OLD = timedelta(seconds=3 * REFRESH_SECONDS)
+OLD_AFTER = timedelta(seconds=3 * REFRESH_SECONDS)
 KEY = "capacity"
 """Of the ConfigMap's data."""
 
-MAX_KINDS = 16
-"""Kinds of nodes that are published of a class. The ConfigMap has 1 MiB, and a kind some 500 bytes."""
+MAX_ALIKE = 16
+"""Groups of alike nodes that are published of a class. The ConfigMap has 1 MiB, and a group some 500 bytes."""
 
 
 class ResourceCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -63,7 +63,7 @@ class AlikeNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     @property
     def state(self) -> NodeState:
         has = {name: int(amount.allocatable) for name, amount in self.most.items() if amount.allocatable}
-        lasting = tuple(filter(is_lasting, self.taints))
+        lasting = tuple(filter(is_permanent_taint, self.taints))
         is_usable = self.is_ready and len(lasting) == len(self.taints)
         return NodeState(
             self.is_schedulable,
@@ -93,7 +93,7 @@ class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     share: HostShare | None = None
 
     @property
-    def has_all_kinds(self) -> bool:
+    def has_all_nodes(self) -> bool:
         return sum(alike.nodes for alike in self.alike) == self.nodes
 
     @property
@@ -116,12 +116,12 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
 
     def is_old(self, now: datetime) -> bool:
         """Whether no controller has counted for so long that the figures may be wrong."""
-        return now - self.observed > OLD
+        return now - self.observed > OLD_AFTER
 
     def nodes(self, catalogue: Catalogue) -> tuple[GPUNode, ...]:
         """Return a node without a name for each kind of nodes, which has as much as the one with the most."""
         return tuple(
-            _stand_in(kind, published, alike, catalogue)
+            _node_standing_for(kind, published, alike, catalogue)
             for kind, published in self.classes.items()
             for alike in published.alike
         )
@@ -132,7 +132,7 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
         Of a class of which not all kinds are published, no node is known to mount images.
         """
         labelled = (
-            (alike.labels, replace(alike.state, mounts_images=alike.mounts_images and each.has_all_kinds))
+            (alike.labels, replace(alike.state, mounts_images=alike.mounts_images and each.has_all_nodes))
             for each in self.classes.values()
             for alike in each.alike
         )
@@ -181,13 +181,13 @@ def published_classes(
                 name: ResourceCapacity(allocatable=has, free=free or NOTHING)
                 for name, (has, free) in capacity.resources.items()
             },
-            alike=_kinds(members[kind], classes),
+            alike=_alike_nodes(members[kind], classes),
             share=shares.get(kind),
         )
     return published
 
 
-def _kinds(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNodes, ...]:
+def _alike_nodes(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNodes, ...]:
     groups = defaultdict[tuple[Labels, tuple[Toleration, ...], bool, bool], list[GPUNode]](list)
     for node in nodes:
         # A value of a label of classes that names no class may name a node, or a tenant.
@@ -205,20 +205,20 @@ def _kinds(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNodes, .
             is_ready=is_ready,
             is_schedulable=is_schedulable,
             mounts_images=all(node.mounts_images for node in alike),
-            most=_largest_amounts(alike),
+            most=_most_of_each(alike),
         )
         for (labels, taints, is_ready, is_schedulable), alike in groups.items()
     )
-    return tuple(sorted(kinds, key=_order)[:MAX_KINDS])
+    return tuple(sorted(kinds, key=_fewest_taints_first)[:MAX_ALIKE])
 
 
-def _order(alike: AlikeNodes) -> tuple[object, ...]:
+def _fewest_taints_first(alike: AlikeNodes) -> tuple[object, ...]:
     takes_none = not (alike.is_ready and alike.is_schedulable)
     free = sum((each.free for each in alike.most.values()), NOTHING)
     return len(alike.taints), takes_none, -free, -alike.nodes, alike.labels, str(alike.taints)
 
 
-def _largest_amounts(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
+def _most_of_each(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
     return {
         name: ResourceCapacity(
             allocatable=max(node.allocatable.get(name, NOTHING) for node in alike),
@@ -228,7 +228,9 @@ def _largest_amounts(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
     }
 
 
-def _stand_in(kind: str, published: PublishedClass, alike: AlikeNodes, catalogue: Catalogue) -> GPUNode:
+def _node_standing_for(
+    kind: str, published: PublishedClass, alike: AlikeNodes, catalogue: Catalogue
+) -> GPUNode:
     classes = catalogue.classes.resolve(kind) if kind else ()
     return GPUNode(
         name="",

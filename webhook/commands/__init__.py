@@ -80,9 +80,9 @@ def _errors_in_lines() -> Iterator[None]:
         if not type(error).__module__.startswith("webhook."):
             raise
         # Imported now, because the image of fetch-model has neither rich nor a client of the API server.
-        from webhook.commands.endings import end_by  # noqa: PLC0415
+        from webhook.commands.endings import exit_if_expected  # noqa: PLC0415
 
-        end_by(error)
+        exit_if_expected(error)
         raise
 
 

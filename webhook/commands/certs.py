@@ -33,7 +33,7 @@ secret_option = click.option(
     "secret_name",
     default=f"{objects.NAMESPACE}/{objects.CERTIFICATE_SECRET}",
     metavar="[NAMESPACE/]NAME",
-    help=f"What servers read of the certificate; its authority is in {objects.AUTHORITY_SECRET} beside it.",
+    help=f"What servers read of the certificate; its authority is in {objects.CA_SECRET} beside it.",
     callback=lambda _context, _parameter, text: SecretName.of(text, objects.NAMESPACE),
 )
 
@@ -53,9 +53,9 @@ def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
     It says which configurations carry the authority, too.
     """
     with cluster.client() as api:
-        secret, seen = ClusterSecret(api, secret_name.of_authority), ClusterConfigurations(api).read()
+        secret, seen = ClusterSecret(api, secret_name.ca_secret), ClusterConfigurations(api).read()
         try:
-            state = _state(secret.name, secret.read())
+            state = _state_or_fail(secret.name, secret.read())
         except DamagedError as error:
             fail(f"the Secret {secret.name} is damaged: {error}", FAILED)
     shown = document(secret_name, state, seen, now())
@@ -79,7 +79,7 @@ def rotate(
     """Request a new certificate from the controllers."""
     renewal = Renewal.CA if ca else Renewal.LEAF
     with cluster.client() as api:
-        secret = ClusterSecret(api, secret_name.of_authority)
+        secret = ClusterSecret(api, secret_name.ca_secret)
         try:
             before = _request(secret, renewal)
             echo(f"requested a new {'certificate authority' if ca else 'certificate'}")
@@ -91,7 +91,7 @@ def rotate(
         fail(why, FAILED)
 
 
-def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
+def _state_or_fail(name: SecretName, stored: StoredSecret | None) -> RotationState:
     if stored is None:
         fail(f"there is no Secret {name}", FAILED)
     return decode(stored.content)
@@ -101,7 +101,7 @@ def _request(secret: ClusterSecret, renewal: Renewal) -> RotationState:
     """Write the request into the Secret, and return the state before. RacedError: the Secret kept changing."""
     for _ in range(ATTEMPTS):
         stored = secret.read()
-        state = _state(secret.name, stored)
+        state = _state_or_fail(secret.name, stored)
         if stored is None or state.requested is renewal:
             return state
         with contextlib.suppress(RacedError):
@@ -114,7 +114,7 @@ def _wait(secret: ClusterSecret, renewal: Renewal, before: RotationState, second
     deadline = time.monotonic() + seconds
     printed = ""
     while time.monotonic() < deadline:
-        state = _state(secret.name, secret.read())
+        state = _state_or_fail(secret.name, secret.read())
         phase = "waiting for a controller" if state.requested is renewal else state.phase.name.lower()
         if phase != printed:
             echo(phase)
@@ -140,8 +140,10 @@ def document(
             "since": objects.timestamp(state.since) if state.since else None,
             "requested": state.requested.value if state.requested else None,
         },
-        "certificate": _certificate(leaf, now, role="leaf") if leaf else None,
-        "authorities": [_certificate(each, now, role=_role(state, each)) for each in state.authorities],
+        "certificate": _certificate_document(leaf, now, role="leaf") if leaf else None,
+        "authorities": [
+            _certificate_document(each, now, role=_role(state, each)) for each in state.authorities
+        ],
         "configurations": [
             {
                 "kind": kind,
@@ -166,10 +168,10 @@ def print_state(screen: Screen, shown: dict[str, Any]) -> None:
         _print_certificate(screen, certificate)
     screen.line()
     for each in shown["configurations"]:
-        screen.line(f"{each['kind']:<30} {objects.WEBHOOK_CONFIGURATION}  {_carried(each)}")
+        screen.line(f"{each['kind']:<30} {objects.WEBHOOK_CONFIGURATION}  {_carried_text(each)}")
 
 
-def _certificate(certificate: x509.Certificate, now: datetime, *, role: str) -> dict[str, Any]:
+def _certificate_document(certificate: x509.Certificate, now: datetime, *, role: str) -> dict[str, Any]:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return {
         "role": role,
@@ -205,7 +207,7 @@ def _print_certificate(screen: Screen, certificate: dict[str, Any]) -> None:
     screen.table(rows.items())
 
 
-def _carried(configuration: dict[str, Any]) -> str:
+def _carried_text(configuration: dict[str, Any]) -> str:
     if not configuration["exists"]:
         return "missing"
     if configuration["carriesBundle"]:

@@ -30,7 +30,7 @@ from webhook.commands.output import (
     echo,
     echo_document,
     fail,
-    lacking,
+    missing_rights_text,
     print_value,
     progress,
 )
@@ -47,7 +47,7 @@ from webhook.tools.check.reports import LEVELS, json_document, junit_report, sar
 from webhook.tools.check.run import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.run_context import CheckedCluster, devices_in, wrong_paths
 from webhook.tools.check.run_quotas import is_quota
-from webhook.tools.check.sources import read_stdin, sentences
+from webhook.tools.check.sources import read_stdin, render_sentences
 
 STYLES = {
     ManifestVerdict.DENIED: "bold red",
@@ -141,7 +141,7 @@ def check(
     """
     if not (filenames or files):
         raise click.UsageError("Missing option '-f' / '--filename', or a file")
-    taken = _taken(chosen)
+    taken = _parse_choices(chosen)
     if chosen and output != "text":
         raise click.UsageError(f"--fix cannot be used with -o {output}")
     if yes and not chosen:
@@ -152,11 +152,11 @@ def check(
         recursive=recursive,
         namespace=namespace or (cluster.namespace() if cluster.is_named else "default"),
         ignore=ignore,
-        is_whole=output == "yaml",
+        with_crd_specs=output == "yaml",
         stdin=cache(read_stdin),
     )
     with progress("checking manifests"), cluster.client() if cluster.is_named else nullcontext() as api:
-        checking = partial(_checked, reading, CheckedCluster(api, config) if api else None, config, now)
+        checking = partial(_check, reading, CheckedCluster(api, config) if api else None, config, now)
         results, manifests = checking()
         try:
             fixes = fixing.fix((results, manifests), checking, taken) if chosen else None
@@ -173,7 +173,7 @@ def check(
         sys.exit(FAILED)
 
 
-def _checked(
+def _check(
     reading: Callable[..., Manifests],
     cluster: CheckedCluster | None,
     config: Path | None,
@@ -195,12 +195,12 @@ def _checked(
     manifests.warnings += wrong_paths(manifests.manifests, configuration, cluster)
     if cluster:
         missing = cluster.missing_rights
-        manifests.notes += [lacking(missing, "evaluated")] if missing else []
+        manifests.notes += [missing_rights_text(missing, "evaluated")] if missing else []
         manifests.notes += cluster.notes()
     return results, manifests
 
 
-def _taken(texts: Sequence[str]) -> dict[int, int]:
+def _parse_choices(texts: Sequence[str]) -> dict[int, int]:
     """Return the choice that the user takes for each finding, by its number. An empty text takes none."""
     taken: dict[int, int] = {}
     for text in filter(None, texts):
@@ -217,7 +217,7 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
     With `yes`, stdout is for the documents of stdin, changed or not, and the diff goes to stderr, too.
     Return False if there are fixes that were not written.
     """
-    stream = next((each.manifest for each in fixes.results if each.manifest.is_stream), None) if yes else None
+    stream = next((each.manifest for each in fixes.results if each.manifest.is_stdin), None) if yes else None
     screen, remarks = Screen(stderr=stream is not None), Screen(stderr=True)
     for file, text in fixes.texts.items():
         before, after = fixes.originals[file].splitlines(), text.splitlines()
@@ -225,11 +225,11 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
     for repair in fixes.repaired:
         # Of the file as the user knows it, which edits before this one have moved.
-        place = _place(fixes.manifests[repair.position], repair.violation.finding.path)
+        place = _location(fixes.manifests[repair.position], repair.violation.finding.path)
         taken = (repair.chosen or repair.violation.finding.fix,)
         finding = msgspec.structs.replace(repair.violation.finding, remedy="", choices=taken)
         remarks.paragraph(f"fix: {place}: {finding.brief(VALUE_LENGTH)}", style="green")
-    _print_left(remarks, fixes, written=yes)
+    _print_unfixed(remarks, fixes, written=yes)
     _print_input(fixes.checked_manifests)
     remarks.paragraph(_summary_of_fixes(fixes), hanging=0, style="bold")
     texts = dict(fixes.texts)
@@ -243,23 +243,23 @@ def _write_fixes(fixes: Fixes, *, yes: bool) -> bool:
         return False
     if not yes and not click.confirm(f"Write {files}?", err=True):
         return False
-    _write(texts, fixes)
+    _write_files(texts, fixes)
     remarks.paragraph(f"{files} written", hanging=0)
     return True
 
 
-def _print_left(remarks: Screen, fixes: Fixes, *, written: bool) -> None:
-    for repair, why in fixes.left():
+def _print_unfixed(remarks: Screen, fixes: Fixes, *, written: bool) -> None:
+    for repair, why in fixes.unfixed():
         finding = repair.violation.finding
         manifest = repair.manifest if written else fixes.manifests[repair.position]
-        line = f"left: {_place(manifest, finding.path)}: {why}: {finding.sentence()}"
+        line = f"left: {_location(manifest, finding.path)}: {why}: {finding.sentence()}"
         remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
-        if number := fixes.open.get(repair.key):
+        if number := fixes.open_choices.get(repair.key):
             for index, edits in enumerate(finding.choices, 1):
                 remarks.line(f"  --fix={number}:{index}  {truncate(in_words((edits,)))}")
 
 
-def _write(texts: Mapping[str, str], fixes: Fixes) -> None:
+def _write_files(texts: Mapping[str, str], fixes: Fixes) -> None:
     written: set[tuple[Source, str]] = set()
     for file, text in texts.items():
         source = fixes.sources[file]
@@ -272,7 +272,7 @@ def _write(texts: Mapping[str, str], fixes: Fixes) -> None:
 
 
 def _summary_of_fixes(fixes: Fixes) -> str:
-    left = [each for each, _ in fixes.left() if each.violation.outcome is Outcome.DENIED]
+    left = [each for each, _ in fixes.unfixed() if each.violation.outcome is Outcome.DENIED]
     repaired = (
         f"{counted(len(fixes.repaired), 'finding')} can be fixed in {counted(len(fixes.texts), 'file')}"
     )
@@ -290,7 +290,7 @@ def print_lines(results: Sequence[ManifestResult], manifests: Manifests) -> None
             screen.line(f"{place}: {level}: {subject}{problem.message}", style)
     for result in results:
         for outcome, path, sentence in result.remarks():
-            place = _place(result.manifest, path)
+            place = _location(result.manifest, path)
             screen.line(f"{place}: {LEVELS[outcome]}: {sentence}", OUTCOME_STYLES[outcome])
     _print_notes(manifests)
     for unrendered in manifests.to_render:
@@ -314,9 +314,9 @@ def print_text(results: Sequence[ManifestResult], manifests: Manifests) -> None:
 
 def _print_object(screen: Screen, result: ManifestResult) -> None:
     manifest, verdict = result.manifest, result.verdict
-    screen.line(f"{verdict.value:<{COLUMN}}{_place(manifest)}  {manifest.title}", STYLES[verdict])
+    screen.line(f"{verdict.value:<{COLUMN}}{_location(manifest)}  {manifest.title}", STYLES[verdict])
     for outcome, path, sentence in result.remarks():
-        line = f"{_place(manifest, path)}: {PREFIXES[outcome]}{sentence}"
+        line = f"{_location(manifest, path)}: {PREFIXES[outcome]}{sentence}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[outcome])
     if verdict is ManifestVerdict.DENIED and not manifest.is_pod:
         screen.paragraph(_what_becomes_of(result), indent=COLUMN)
@@ -382,7 +382,7 @@ def _print_input(manifests: Manifests) -> None:
         screen.paragraph(f"error: {problem}", style="red")
     for warning in manifests.warnings:
         screen.paragraph(f"warning: {warning}", style="yellow")
-    for sentence in sentences(manifests.to_render):
+    for sentence in render_sentences(manifests.to_render):
         screen.paragraph(f"note: {sentence}")
     _print_notes(manifests)
 
@@ -401,12 +401,12 @@ def print_diff(results: Sequence[ManifestResult], manifests: Manifests) -> None:
             continue
         of_pod = result.manifest.is_pod
         remark = "as admitted" if of_pod else "as its pods would be; the object itself is not changed"
-        name = f"{_place(result.manifest)} {result.manifest.title}"
+        name = f"{_location(result.manifest)} {result.manifest.title}"
         before = dump_document(result.submitted()).splitlines()
         after = dump_document(result.admitted()).splitlines()
         for line in unified_diff(before, after, name, f"{name} ({remark})", lineterm=""):
             screen.line(line, DIFF_STYLES.get(line[:1], ""))
-    _print_others(results, manifests)
+    _print_not_printed(results, manifests)
 
 
 def print_yaml(results: Sequence[ManifestResult], manifests: Manifests) -> None:
@@ -417,22 +417,22 @@ def print_yaml(results: Sequence[ManifestResult], manifests: Manifests) -> None:
         if result.verdict is ManifestVerdict.CHANGED and not result.manifest.is_pod:
             echo("# The pod template is shown as its pods would be; the object itself is not changed.")
         echo(dump_document(result.admitted()), nl=False)
-    _print_others(results, manifests)
+    _print_not_printed(results, manifests)
 
 
-def _print_others(results: Sequence[ManifestResult], manifests: Manifests) -> None:
+def _print_not_printed(results: Sequence[ManifestResult], manifests: Manifests) -> None:
     screen = Screen(stderr=True)
     for result in results:
         manifest, verdict = result.manifest, result.verdict
         if verdict in NOT_PRINTED:
-            screen.line(f"{verdict.value}: {_place(manifest)} {manifest.title}", STYLES[verdict])
+            screen.line(f"{verdict.value}: {_location(manifest)} {manifest.title}", STYLES[verdict])
             for outcome, path, sentence in result.remarks():
                 if outcome in {Outcome.DENIED, None}:
-                    screen.paragraph(f"{_place(manifest, path)}: {sentence}", indent=2)
+                    screen.paragraph(f"{_location(manifest, path)}: {sentence}", indent=2)
     _print_input(manifests)
 
 
-def _place(manifest: Manifest, path: str = "") -> str:
+def _location(manifest: Manifest, path: str = "") -> str:
     return f"{manifest.file}:{manifest.line_of(path_parts(path))}"
 
 

@@ -47,11 +47,11 @@ def classes(
     else:
         with cluster.client() as api:
             listing = read_classes(api, namespace or cluster.namespace(), now, config=config)
-    is_whole = everything or cluster is None
-    print_as(output, listing, lambda screen: show(screen, listing, is_whole))
+    shows_all = everything or cluster is None
+    print_as(output, listing, lambda screen: show(screen, listing, shows_all))
 
 
-def show(screen: Screen, listing: ClassListing, is_whole: bool) -> None:
+def show(screen: Screen, listing: ClassListing, shows_all: bool) -> None:
     screen.line(f"namespace {listing.namespace}", "bold")
     if listing.policy:
         screen.paragraph(f"policy {listing.policy}", indent=2)
@@ -59,16 +59,16 @@ def show(screen: Screen, listing: ClassListing, is_whole: bool) -> None:
     has_nodes = any(gpu_class.capacity is not None for gpu_class in listing.classes)
     columns = f" {'NODES':>6} {'GPUS':>6} {'FREE':>6}" if has_nodes else ""
     screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED{columns}", "bold")
-    shown = listing.classes if is_whole else listing.at_hand
+    shown = listing.classes if shows_all else listing.relevant
     for each in shown:
         start = f"{each.name:<20} {each.family:<20} {each.memory_gib:>4}  {ALLOWED[each.allowed]:<{COLUMN}}"
         style = "" if each.has_nodes or not has_nodes else "dim"
-        screen.line((start + _amounts(each.capacity)).rstrip(), style)
+        screen.line((start + _amounts_text(each.capacity)).rstrip(), style)
         for note in _notes(each):
             screen.paragraph(note, indent=2, style="dim")
     for name, capacity in listing.unclassified.items():
         what = f"family {name}" if name else "of no known class"
-        screen.line(f"{what:<46}  {'':<{COLUMN}}{_amounts(capacity)}")
+        screen.line(f"{what:<46}  {'':<{COLUMN}}{_amounts_text(capacity)}")
     if rest := len(listing.classes) - len(shown):
         why = "without nodes" if has_nodes else "that neither quota, policy nor document names"
         screen.paragraph(f"and {counted(rest, 'class', 'classes')} {why}; --all lists them", style="dim")
@@ -77,16 +77,16 @@ def show(screen: Screen, listing: ClassListing, is_whole: bool) -> None:
         screen.line()
     for because in reasons:
         screen.paragraph(because)
-    screen.limits_of_view(listing.omitted, listing.nodes_from)
+    screen.print_omissions(listing.omitted, listing.nodes_from)
 
 
-def _amounts(capacity: ClassCapacity | None) -> str:
+def _amounts_text(capacity: ClassCapacity | None) -> str:
     if capacity is None:
         return ""
     return f" {capacity.nodes:>6} {format_amount(capacity.gpus):>6} {amount_or_unknown(capacity.free):>6}"
 
 
-def _share(share: HostShare) -> str:
+def _share_text(share: HostShare) -> str:
     stated = ((share.cpu, "CPUs"), (share.memory, "of memory"))
     return " and ".join(f"{amount} {what}" for amount, what in stated if amount is not None)
 
@@ -94,9 +94,9 @@ def _share(share: HostShare) -> str:
 def _notes(listed: ListedClass) -> list[str]:
     notes = [f"MIG {', '.join(listed.mig_profiles)}"] if listed.mig_profiles else []
     if listed.per_gpu is not None:
-        notes.append(f"perGPU {_share(listed.per_gpu)}")
+        notes.append(f"perGPU {_share_text(listed.per_gpu)}")
     elif listed.allocatable_per_gpu is not None:
-        notes.append(f"perGPU not set; nodes have {_share(listed.allocatable_per_gpu)}")
+        notes.append(f"perGPU not set; nodes have {_share_text(listed.allocatable_per_gpu)}")
     if listed.can_be_made and not listed.has_nodes:
         notes.append("nodes are made when pods need them")
     if listed.capacity is None:

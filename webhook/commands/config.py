@@ -33,9 +33,16 @@ from webhook.commands.options import (
     now_option,
     output_option,
 )
-from webhook.commands.output import Screen, as_yaml, end_with, print_as
-from webhook.configuration.cluster_source import read_chosen, read_path_problems
-from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, TEAM, LocatedProblem
+from webhook.commands.output import Screen, as_yaml, fail_with, print_as
+from webhook.configuration.cluster_source import read_documents_in_force, read_path_problems
+from webhook.configuration.documents import (
+    CLASS,
+    CLUSTER_QUOTA,
+    POLICY,
+    QUOTA,
+    RESOURCE_MAPPING,
+    LocatedProblem,
+)
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
 from webhook.tools.check.run_context import default_labels
 
@@ -68,20 +75,20 @@ def config(
             configuration = load_directory(directory)
         else:
             with cluster.client() as api:
-                chosen = read_chosen(api, NAMESPACE)
+                chosen = read_documents_in_force(api, NAMESPACE)
                 path_problems = tuple(read_path_problems(api, chosen.configuration))
                 paths = {name: api_path("/api/v1", "namespaces", name) for name in namespaces}
                 labels = {name: decode_metadata(api.get(path)).sorted_labels for name, path in paths.items()}
             configuration, problems = chosen.configuration, chosen.problems
     except ConfigurationError as error:
         print_as(output, _without_configuration(error.problems), lambda _screen: None)
-        end_with(error.problems, "; the configuration is not valid")
+        fail_with(error.problems, "; the configuration is not valid")
     content = report(configuration, labels, now, (*problems, *path_problems))
-    print_as(output, content, lambda screen: _print(screen, content))
+    print_as(output, content, lambda screen: _print_report(screen, content))
     if path_problems:
-        end_with([*problems, *path_problems], "; pods at these paths of workload kinds are not seen")
+        fail_with([*problems, *path_problems], "; pods at these paths of workload kinds are not seen")
     if problems:
-        end_with(problems, "; the stored documents are not in force; the last valid ones are shown")
+        fail_with(problems, "; the stored documents are not in force; the last valid ones are shown")
 
 
 # ---- plain data, from which the text is printed
@@ -102,8 +109,8 @@ def report(
     built_in, places = load_directory(None).classes, configuration.places
     return {
         "version": configuration.version,
-        "policies": list(_policies(configuration, now)),
-        "namespaces": [_namespace(configuration, name, found, now) for name, found in labels.items()],
+        "policies": list(_policy_entries(configuration, now)),
+        "namespaces": [_namespace_entry(configuration, name, found, now) for name, found in labels.items()],
         "classes": [
             {"name": name, "from": place, "replacesBuiltIn": built_in.get(name) is not None}
             for (kind, name), place in places.items()
@@ -135,7 +142,10 @@ def _without_configuration(problems: Iterable[LocatedProblem]) -> dict[str, Any]
 
 def _quota_warnings(configuration: Configuration) -> Iterator[str]:
     teams = [TeamMatch(name, team.namespaces) for name, team in configuration.teams.items()]
-    specs: dict[str, Mapping[str, LimitsSpec]] = {QUOTA: configuration.quotas, TEAM: configuration.teams}
+    specs: dict[str, Mapping[str, LimitsSpec]] = {
+        QUOTA: configuration.quotas,
+        CLUSTER_QUOTA: configuration.teams,
+    }
     for kind, of_kind in specs.items():
         for name, spec in sorted(of_kind.items()):
             for path, warning in limits_warnings(name, spec, teams):
@@ -147,19 +157,23 @@ def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:
     return {field.encode_name: msgspec.to_builtins(getattr(spec, field.name)) for field in fields}
 
 
-def _policies(configuration: Configuration, now: datetime) -> Iterator[dict[str, Any]]:
+def _policy_entries(configuration: Configuration, now: datetime) -> Iterator[dict[str, Any]]:
     shadowed_by = None
     for policy in configuration.policies.policies:
         place = configuration.places[POLICY, policy.name]
-        yield {**_policy(configuration, policy, now), "from": place, "neverReachedBecauseOf": shadowed_by}
+        yield {
+            **_policy_entry(configuration, policy, now),
+            "from": place,
+            "neverReachedBecauseOf": shadowed_by,
+        }
         if policy.spec.match.is_everything:
             shadowed_by = shadowed_by or policy.name
     if shadowed_by is None:
-        built_in = _policy(configuration, BUILT_IN_POLICY, now)
+        built_in = _policy_entry(configuration, BUILT_IN_POLICY, now)
         yield {**built_in, "from": BUILT_IN, "neverReachedBecauseOf": None}
 
 
-def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict[str, Any]:
+def _policy_entry(configuration: Configuration, policy: Policy, now: datetime) -> dict[str, Any]:
     spec = policy.spec
     return {
         "name": policy.name,
@@ -171,12 +185,12 @@ def _policy(configuration: Configuration, policy: Policy, now: datetime) -> dict
         "paused": end_of_pause(spec.paused_until, now) is not None,
         "templates": spec.templates.value,
         "help": spec.help,
-        "exemptions": [_exemption(exemption, now) for exemption in spec.exemptions],
-        "rules": [_rule(configuration.policies.bound(rule, policy)) for rule in RULES],
+        "exemptions": [_exemption_entry(exemption, now) for exemption in spec.exemptions],
+        "rules": [_rule_entry(configuration.policies.bound(rule, policy)) for rule in RULES],
     }
 
 
-def _exemption(exemption: Exemption, now: datetime) -> dict[str, Any]:
+def _exemption_entry(exemption: Exemption, now: datetime) -> dict[str, Any]:
     return {
         "namespaces": exemption.namespaces,
         "namespaceSelector": exemption.namespace_selector and str(exemption.namespace_selector),
@@ -187,7 +201,7 @@ def _exemption(exemption: Exemption, now: datetime) -> dict[str, Any]:
     }
 
 
-def _rule(bound: BoundRule) -> dict[str, Any]:
+def _rule_entry(bound: BoundRule) -> dict[str, Any]:
     defaults = msgspec.to_builtins(bound.rule.options())
     options = msgspec.to_builtins(bound.options)
     mode = options.pop("mode")
@@ -195,18 +209,22 @@ def _rule(bound: BoundRule) -> dict[str, Any]:
     return {"id": bound.rule.id, "mode": mode, "from": bound.source, "options": options, "changed": changed}
 
 
-def _namespace(configuration: Configuration, namespace: str, labels: Labels, now: datetime) -> dict[str, Any]:
+def _namespace_entry(
+    configuration: Configuration, namespace: str, labels: Labels, now: datetime
+) -> dict[str, Any]:
     effective = configuration.policies.for_namespace(namespace, labels)
     bound_rules = {bound.rule.id: bound for bound in effective.bound_rules}
     return {
         "namespace": namespace,
         "policy": effective.name,
         "why": effective.why,
-        "rules": [_mode(effective, bound_rules.get(rule.id), rule.id, now) for rule in RULES],
+        "rules": [_mode_entry(effective, bound_rules.get(rule.id), rule.id, now) for rule in RULES],
     }
 
 
-def _mode(effective: EffectivePolicy, bound: BoundRule | None, rule_id: str, now: datetime) -> dict[str, Any]:
+def _mode_entry(
+    effective: EffectivePolicy, bound: BoundRule | None, rule_id: str, now: datetime
+) -> dict[str, Any]:
     if bound is None:
         return {"id": rule_id, "mode": Mode.DISABLED.value, "because": None}
     exemption, paused = effective.exemption(rule_id, now), effective.paused_until_at(now)
@@ -216,7 +234,7 @@ def _mode(effective: EffectivePolicy, bound: BoundRule | None, rule_id: str, now
     return {"id": rule_id, "mode": effective.mode(bound, now).value, "because": because}
 
 
-def _print(screen: Screen, content: dict[str, Any]) -> None:
+def _print_report(screen: Screen, content: dict[str, Any]) -> None:
     for policy in content["policies"]:
         _print_policy(screen, policy)
         screen.line()

@@ -61,7 +61,7 @@ def _dns_names(_context: click.Context, _option: click.Parameter, names: tuple[s
     return names
 
 
-def _duration(
+def _duration_option(
     flag: str, field: str, text: str, unit: dt.timedelta = dt.timedelta(seconds=1), least: float = 0.0
 ) -> Callable[..., Any]:
     """Return an option for a field of RotationSettings, in units of that length."""
@@ -131,23 +131,23 @@ def _duration(
     callback=_dns_names,
     help="DNS name in the certificate (repeatable). Default: those of the Service gpu-admission in the Secret's namespace.",
 )
-@_duration(
+@_duration_option(
     "--ca-days",
-    "authority_lifetime",
+    "ca_lifetime",
     "Lifetime of a certificate authority; renewed after two thirds of it.",
     _DAY,
     2.0,
 )
 # Certificates are valid from an hour before, which is part of their lifetime.
-@_duration(
+@_duration_option(
     "--leaf-days", "leaf_lifetime", "Lifetime of a certificate; renewed after two thirds of it.", _DAY, 1.0
 )
-@_duration(
+@_duration_option(
     "--propagation-seconds",
     "propagation",
     "Time for every API server to load a new authority before it issues certificates.",
 )
-@_duration(
+@_duration_option(
     "--retirement-seconds",
     "retirement",
     "Time for every server to load its certificate before the old authority is dropped.",
@@ -228,7 +228,7 @@ def controller(
         write_usage=audit.write if audit else None,
         measuring=measuring,
     )
-    manager = _reached(lambda: make(configuration=source.configuration), stopping)
+    manager = _make_when_reached(lambda: make(configuration=source.configuration), stopping)
     if manager is None:
         return
     try:
@@ -236,9 +236,9 @@ def controller(
     except StartupError as error:
         fail(error, FAILED)
     start_monitoring(
-        listener, REGISTRY, {"/healthz": manager.unhealthy, "/readyz": manager.informers.unready}
+        listener, REGISTRY, {"/healthz": manager.why_unhealthy, "/readyz": manager.informers.why_unready}
     )
-    manager.add("reconfigure", functools.partial(_follow, source, reloaded, manager))
+    manager.add("reconfigure", functools.partial(_follow_configuration, source, reloaded, manager))
     if canary_namespace:
         canary = Canary(api, canary_namespace, REGISTRY)
         # It reads no informer, so they need not be synced: it is sent as soon as this process leads.
@@ -249,7 +249,7 @@ def controller(
     log.info("stopped")
 
 
-def _reached(make: Callable[[], Manager], stopping: threading.Event) -> Manager | None:
+def _make_when_reached(make: Callable[[], Manager], stopping: threading.Event) -> Manager | None:
     """Return the manager once the API server answers; None if `stopping` is set first."""
     while not stopping.is_set():
         try:
@@ -260,7 +260,7 @@ def _reached(make: Callable[[], Manager], stopping: threading.Event) -> Manager 
     return None
 
 
-def _follow(
+def _follow_configuration(
     source: ConfigurationSource, reloaded: threading.Event, manager: Manager, stopping: threading.Event
 ) -> None:
     """Count under every new configuration that takes effect."""

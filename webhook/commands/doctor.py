@@ -63,7 +63,7 @@ def print_text(screen: Screen, results: Sequence[CheckResult]) -> None:
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda each: each.severity is not DoctorSeverity.ERROR)
     for remedy, fixed in groupby(findings, key=lambda each: each.remedy):
-        for each, further in _alike(fixed):
+        for each, further in _merge_alike(fixed):
             more = f" (and {further} more)" if further else ""
             text = f"{each.severity.value:<7}  {each.object}{more} {each.message} [{each.id}]"
             screen.paragraph(text, hanging=INDENT, style=STYLES[each.severity])
@@ -82,7 +82,7 @@ def print_text(screen: Screen, results: Sequence[CheckResult]) -> None:
     screen.line(summary(results), "green" if is_healthy(results) else "")
 
 
-def _alike(findings: Iterable[DoctorFinding]) -> Iterator[tuple[DoctorFinding, int]]:
+def _merge_alike(findings: Iterable[DoctorFinding]) -> Iterator[tuple[DoctorFinding, int]]:
     """Yield each finding with 0; of many that only differ in the object the first, with the number of the others."""
     for _, alike in groupby(findings, key=lambda each: (each.id, each.message)):
         first, *further = alike

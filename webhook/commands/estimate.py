@@ -29,16 +29,18 @@ def _option(
     return click.option(name, type=Parsed(metavar, parse), help=meaning, **more)
 
 
-def _count(name: str, what: str, meaning: str, default: str) -> Callable[[F], F]:
+def _count_option(name: str, what: str, meaning: str, default: str) -> Callable[[F], F]:
     """Return an option for a whole number; `what` names it in errors."""
     return _option(name, "NUMBER", partial(shapes.parse_count, what=what), meaning, default=default)
 
 
-def _names(values: type[Enum]) -> str:
+def _choices_text(values: type[Enum]) -> str:
     return "|".join(each.value for each in values).upper()
 
 
-def _attention(context: click.Context, parameter: click.Parameter, value: str | None) -> Attention | None:
+def _attention_of_config(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> Attention | None:
     if value is None:
         return None
     try:
@@ -59,26 +61,26 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
     "--config-json",
     "attention_of_config",
     metavar="FILE",
-    callback=_attention,
+    callback=_attention_of_config,
     help="The model's config.json: its KV cache.",
 )
 @_option(
     "--precision",
-    _names(Precision),
+    _choices_text(Precision),
     shapes.parse_precision,
     "Data type of the weights.",
     show_default="bf16, or the family's",
 )
 @_option(
     "--phase",
-    _names(ModelPhase),
+    _choices_text(ModelPhase),
     shapes.parse_phase,
     "Training keeps activations.",
     default=ModelPhase.SERVING.value,
 )
-@_count("--batch", "batch size", "Concurrent sequences.", default="1")
-@_count("--sequence", "sequence length", "Tokens.", default="512")
-@_count("--gpus", "number of GPUs", "GPUs of the pod.", default="1")
+@_count_option("--batch", "batch size", "Concurrent sequences.", default="1")
+@_count_option("--sequence", "sequence length", "Tokens.", default="512")
+@_count_option("--gpus", "number of GPUs", "GPUs of the pod.", default="1")
 @click.option("--checkpointing", is_flag=True, help="Gradient checkpointing while training.")
 @output_option()
 def estimate(
@@ -109,14 +111,14 @@ def estimate(
         content = {"shape": shape, "bytes": estimated, "placement": fit, "advice": fit.advice}
         print_value(output, content)
     else:
-        report = [*_memory(shape, estimated, fit), "", *_classes(fit, gpu_classes), ""]
+        report = [*_memory_lines(shape, estimated, fit), "", *_class_lines(fit, gpu_classes), ""]
         basis = "A rule of thumb: too much for long sequences without --family or --config-json."
         if attention is not None:
             basis = f"KV cache of {attention}; a tenth of each GPU is left free."
         echo("\n".join([*report, basis, "Optimizer states and gradients are left out."]))
 
 
-def _memory(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[str]:
+def _memory_lines(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[str]:
     yield f"{shape.params:,} parameters in {shape.precision.value}, {shape.phase.value}"
     parts = {"weights": estimated.weights, "KV cache": estimated.kv_cache}
     if shape.phase is ModelPhase.TRAINING:
@@ -129,7 +131,7 @@ def _memory(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iterator[s
         yield f"  {'per GPU':12}{estimates.gib(fit.per_gpu):>16}   on {fit.gpus} GPUs"
 
 
-def _classes(fit: ClassFit, gpu_classes: GPUClasses) -> Iterator[str]:
+def _class_lines(fit: ClassFit, gpu_classes: GPUClasses) -> Iterator[str]:
     slices = {each.class_name: each.profile for each in fit.slices}
     if not fit.fits:
         # "8 × 40 GiB" stays on one line: textwrap does not break at a no-break space.

@@ -25,7 +25,7 @@ from webhook.commands.options import (
     now_option,
     optional_cluster_options,
 )
-from webhook.commands.output import FAILED, echo, end_with, fail
+from webhook.commands.output import FAILED, echo, fail, fail_with
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.exported import denied_agents
@@ -131,19 +131,19 @@ def export(
     rejects what --static would write.
     """
     files_of = target or checked
-    for is_wrong, said in (
+    for is_wrong, message in (
         (config and cluster and cluster.is_named, "--config needs no cluster: omit either it or --kubeconfig and --context"),
         (target and checked, "--check compares with what --static would write: omit one of them"),
         ((accounts or group) and not files_of, "--release-account and --break-glass-group belong to --static and --check"),
         (accounts and not group, "--release-account names who may change what the guard protects: add --break-glass-group"),
     ):  # fmt: skip
         if is_wrong:
-            raise click.UsageError(said)
+            raise click.UsageError(message)
     if as_queues:
         _print_queues(config, cluster, install_namespace, now)
         return
     guard = static.guard_objects(accounts, group, install_namespace) if group else []
-    selector = _without(LabelSelector(), (*EXCLUDED, install_namespace, *excluded))
+    selector = _excluding(LabelSelector(), (*EXCLUDED, install_namespace, *excluded))
     with cluster.client() if config is None and cluster is not None else nullcontext() as api:
         version = STATIC_SINCE if api is None else _version(api)
         if files_of and version < STATIC_SINCE:
@@ -154,17 +154,17 @@ def export(
         else:
             names = InstallationNames(namespace=install_namespace)
             installed = InstalledCluster(api, names, config=None, now=now)
-            configuration, selector = _of_cluster(installed, selector, excluded)
+            configuration, selector = _cluster_configuration(installed, selector, excluded)
         mutations = "v1" if version >= MUTATIONS_SINCE else "v1beta1"
         options = ExportOptions(now=now, mutations=mutations, selector=selector)
         exported = export_policies(configuration, options)
         objects = [*guard, *exported.objects]
         files = static.static_files(objects, exported.version)
         if target:
-            _compile(api, objects)
-            _write(target, files)
+            _compile_on_server(api, objects)
+            _write_files(target, files)
         elif checked:
-            _check(api, checked, files)
+            _check_files(api, checked, files)
         else:
             echo(as_text(exported), nl=False)
     if not checked:
@@ -195,21 +195,21 @@ def _version(api: ApiClient) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", decode_version(api.get("/version")).git_version)[:2]))
 
 
-def _compile(api: ApiClient | None, objects: Sequence[Object]) -> None:
+def _compile_on_server(api: ApiClient | None, objects: Sequence[Object]) -> None:
     """Have the API server compile the objects, which are stored nowhere; the command ends if it refuses one."""
     try:
         if api is None:
             echo("warning: not compiled: --config and --standalone ask no API server", err=True)
         elif refused := list(static.refusals(api, objects)):
-            end_with(refused, "; nothing is written")
+            fail_with(refused, "; nothing is written")
     except errors.Forbidden as error:
         echo(f"warning: not compiled: {error}", err=True)
 
 
-def _write(directory: Path, files: Mapping[str, str]) -> None:
+def _write_files(directory: Path, files: Mapping[str, str]) -> None:
     try:
         written = static.write(directory, files)
-        kept = list(static.lacking(directory / static.ADMISSION))
+        kept = list(static.missing_plugins(directory / static.ADMISSION))
     except OSError as error:
         fail(f"cannot write {directory}: {error}")
     if kept:
@@ -217,10 +217,10 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
     echo(f"written: {', '.join(written)}; {directory / static.README} says where API servers read them")
 
 
-def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> None:
+def _check_files(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> None:
     """Say what the directory and the API server have; the command ends if that differs from the files."""
     try:
-        found, folders = list(static.differences(directory, files)), static.hashes(directory)
+        found, folders = list(static.differences(directory, files)), static.folder_hashes(directory)
     except OSError as error:
         fail(f"cannot read {directory}: {error}")
     unknown = "--config and --standalone ask no API server"
@@ -241,7 +241,7 @@ def _check(api: ApiClient | None, directory: Path, files: Mapping[str, str]) -> 
         echo(f"warning: what API servers have loaded is not known: {unknown}", err=True)
 
 
-def _of_cluster(
+def _cluster_configuration(
     installed: InstalledCluster, selector: LabelSelector, excluded: tuple[str, ...]
 ) -> tuple[Configuration, LabelSelector]:
     """Return the configuration in force and the webhook's namespaceSelector without `excluded`, or the one that is given.
@@ -252,7 +252,7 @@ def _of_cluster(
         echo(f"warning: not in force, so not exported: {problem}", err=True)
     try:
         if of_webhook := pod_selector(installed):
-            selector = _without(msgspec.convert(of_webhook, LabelSelector), excluded)
+            selector = _excluding(msgspec.convert(of_webhook, LabelSelector), excluded)
         names = (policy.name for policy in installed.configuration.policies.policies)
         for found in denied_agents(installed, dict.fromkeys(names, selector)):
             echo(f"warning: {found.object}: {found.message}; {found.remedy}", err=True)
@@ -261,7 +261,7 @@ def _of_cluster(
     return installed.configuration, selector
 
 
-def _without(selector: LabelSelector, excluded: tuple[str, ...]) -> LabelSelector:
+def _excluding(selector: LabelSelector, excluded: tuple[str, ...]) -> LabelSelector:
     """Return the selector that also excludes these namespaces."""
     names = Requirement("kubernetes.io/metadata.name", "NotIn", tuple(dict.fromkeys(excluded)))
     return replace(selector, match_expressions=(*selector.match_expressions, *([names] if excluded else ())))

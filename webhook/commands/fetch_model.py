@@ -14,7 +14,7 @@ from policies.models.warming.model_uri import FETCHED, parse_model_uri, shown
 from policies.pods.annotations import BadAnnotation
 from policies.pods.quantity import QuantityError, parse_quantity
 from webhook.tools.fetch import fetching
-from webhook.tools.fetch.report import BAD_REQUEST, FetchReport
+from webhook.tools.fetch.report import EXIT_BAD_REQUEST, FetchReport
 
 
 class _Reporting(click.Command):
@@ -25,17 +25,17 @@ class _Reporting(click.Command):
         try:
             return super().make_context(info_name, args, *rest, **extra)
         except click.UsageError as error:
-            FetchReport(shown(uri)).fail(error.format_message(), BAD_REQUEST)
+            FetchReport(shown(uri)).fail(error.format_message(), EXIT_BAD_REQUEST)
 
 
-def _size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+def _parse_size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
     try:
         return parse_quantity(text).value if text else None
     except QuantityError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def _endpoints(
+def _parse_endpoints(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     endpoints = dict(value.partition("=")[::2] for value in values)
@@ -44,7 +44,7 @@ def _endpoints(
     return endpoints
 
 
-def _directory(_context: click.Context, _parameter: click.Parameter, path: Path) -> Path:
+def _check_directory(_context: click.Context, _parameter: click.Parameter, path: Path) -> Path:
     if not path.is_absolute() or not path.name:
         raise click.BadParameter("must be an absolute directory other than /")
     return path
@@ -56,7 +56,7 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
 
 @click.command("fetch-model", cls=_Reporting)
 @click.argument("uri")
-@click.argument("directory", type=_path, callback=_directory)
+@click.argument("directory", type=_path, callback=_check_directory)
 @click.option(
     "--endpoint", metavar="URL", help="Server for s3, gs, hf or models. Default: the server of the provider."
 )
@@ -65,7 +65,7 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
     "endpoints",
     multiple=True,
     metavar="SCHEME=URL",
-    callback=_endpoints,
+    callback=_parse_endpoints,
     help="Server for models of an MLflow registry that are in s3 or gs.",
 )
 @click.option(
@@ -74,7 +74,7 @@ _number = partial(click.option, type=click.IntRange(min=1), show_envvar=True)
     default=Path("/source"),
     help="Mount path of the PersistentVolumeClaim of pvc://.",
 )
-@click.option("--size-limit", metavar="QUANTITY", callback=_size, help="Maximum size of the model.")
+@click.option("--size-limit", metavar="QUANTITY", callback=_parse_size, help="Maximum size of the model.")
 @_number("--parallel", envvar="MODEL_PARALLEL", default=4, help="Files fetched concurrently.")
 @_number(
     "--attempts",
@@ -107,9 +107,9 @@ def fetch_model(uri: str, directory: Path, lock_wait: int, **options: Any) -> No
     """  # noqa: D301 - click does not rewrap a paragraph after this mark
     model = parse_model_uri(uri)
     if isinstance(model, BadAnnotation):  # the parser is that of the annotation
-        FetchReport(model.value).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)
+        FetchReport(model.value).fail(f"{model.message}; {model.remedy}", EXIT_BAD_REQUEST)
     if model.scheme not in FETCHED:
-        FetchReport(model.shown).fail("is mounted by the kubelet, not fetched", BAD_REQUEST)
+        FetchReport(model.shown).fail("is mounted by the kubelet, not fetched", EXIT_BAD_REQUEST)
     endpoint, endpoints = options.pop("endpoint"), options.pop("endpoints")
     endpoints |= {model.scheme: endpoint} if endpoint else {}
     fetching.fetch_model(model, directory, lock_wait, fetching.FetchOptions(endpoints=endpoints, **options))

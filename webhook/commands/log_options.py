@@ -79,7 +79,7 @@ class TextLines(logging.Formatter):
     """`2026-11-22T07:40:00.123Z INFO gpu_admission.controller: started`; further lines, as of a traceback, are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time, *lines = _parts(record)
+        time, *lines = _record_parts(record)
         text = "\n".join(filter(None, lines)).replace("\n", "\n  ")
         return f"{time} {record.levelname} {record.name}: {text}"
 
@@ -88,12 +88,12 @@ class JsonLines(logging.Formatter):
     """One object a line: `time`, `level`, `logger`, `message` and, of an exception, `exception` with its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time, message, trace = _parts(record)
+        time, message, trace = _record_parts(record)
         line = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
         return msgspec.json.encode(line | ({"exception": trace} if trace else {})).decode()
 
 
-def _parts(record: logging.LogRecord) -> tuple[str, str, str]:
+def _record_parts(record: logging.LogRecord) -> tuple[str, str, str]:
     """Return the time as in the audit log, the message, and the traceback or "", each short and printable."""
     time = timestamp(datetime.fromtimestamp(record.created, UTC), "milliseconds")
     trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
@@ -105,10 +105,10 @@ def _parts(record: logging.LogRecord) -> tuple[str, str, str]:
     return time, printable_lines(message), printable_lines(trace)
 
 
-SECONDS = 60.0
+WINDOW_SECONDS = 60.0
 MAX_SOURCES = 1_000
 """Sources with a subject at one time; further subjects share a line. It bounds the lines of a minute."""
-GATHERED = "gpu_admission.denials"
+DENIALS_LOGGER = "gpu_admission.denials"
 """The logger of `DenialReports`, which limits its lines by owner itself."""
 
 
@@ -133,14 +133,14 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         """By source, the oldest first."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._write_ended(monotonic() - SECONDS)
-        source = _source(record)
+        self._write_ended(monotonic() - WINDOW_SECONDS)
+        source = _source_of(record)
         if len(self._windows) >= MAX_SOURCES and source not in self._windows:
             source = source[:-1]
         if window := self._windows.get(source):
             window.left_out, window.last = window.left_out + 1, record
         else:
-            if record.levelno > logging.DEBUG and record.name != GATHERED:
+            if record.levelno > logging.DEBUG and record.name != DENIALS_LOGGER:
                 self._windows[source] = _Window(monotonic())
             super().emit(record)
 
@@ -157,7 +157,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
                 super().emit(window.last)
 
 
-def _source(record: logging.LogRecord) -> tuple[object, ...]:
+def _source_of(record: logging.LogRecord) -> tuple[object, ...]:
     """Return the place in the code, the kind and place of an exception, and last the namespace or kind that the line is about."""
     raised = list(walk_tb(record.exc_info[2]))[-1:] if record.exc_info else ()
     error = tuple((record.exc_info and record.exc_info[0], frame.f_code, line) for frame, line in raised)

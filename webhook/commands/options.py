@@ -151,7 +151,7 @@ def output_option(*more: str) -> Callable[[F], F]:
     return click.option("-o", "--output", type=click.Choice(formats), default="text", help="Output format.")
 
 
-READABLE = "all that you may read, else the context's"
+READABLE_NAMESPACES = "all that you may read, else the context's"
 
 
 def namespace_option(help_text: str, *, several: bool = False, **more: Any) -> Callable[[F], F]:
@@ -171,7 +171,7 @@ def namespace_option(help_text: str, *, several: bool = False, **more: Any) -> C
 
 
 def namespace_options(
-    left_out: str = READABLE, *names_of_all: str, several: bool = False
+    left_out: str = READABLE_NAMESPACES, *names_of_all: str, several: bool = False
 ) -> Callable[[Command], Command]:
     """Return `-n` and `-A`; the command gets `all_namespaces`, too.
 

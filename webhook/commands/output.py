@@ -92,17 +92,17 @@ class Screen:
         if number > 0:
             self.line(f"{'':{indent}}and {counted(number, noun) if noun else number} more{hint}")
 
-    def limits_of_view(self, missing_rights: Sequence[str], nodes_from: str = "") -> None:
+    def print_omissions(self, missing_rights: Sequence[str], nodes_from: str = "") -> None:
         """Print where nodes are from, if the caller may not list them, and what is left out for lack of rights."""
         if nodes_from:
             self.line()
             self.paragraph(nodes_from, style="dim")
         if missing_rights:
             self.line()
-            self.paragraph(lacking(missing_rights), style="yellow")
+            self.paragraph(missing_rights_text(missing_rights), style="yellow")
 
 
-def lacking(rights: Sequence[str], done: str = "shown") -> str:
+def missing_rights_text(rights: Sequence[str], done: str = "shown") -> str:
     """Return what is left out, in one line; with --verbose all that the caller may not do."""
     context = click.get_current_context(silent=True)
     if len(rights) > 1 and not (
@@ -149,7 +149,7 @@ def print_value(output: str, value: Any, *, indent: int = 2) -> None:
     click.echo(printable_json(msgspec.json.format(text, indent=indent) if indent else text))
 
 
-_shown: list[Status] = []
+_open_statuses: list[Status] = []
 """What shows a progress now, if one does."""
 
 
@@ -161,25 +161,25 @@ def progress(doing: str) -> Iterator[Callable[[str], object]]:
     """
 
     def say(subject: str) -> None:
-        for status in _shown:
+        for status in _open_statuses:
             status.update(f"{doing}{subject}")
 
     console = Console(stderr=True, highlight=False)
-    if _shown or not console.is_terminal:
+    if _open_statuses or not console.is_terminal:
         say("")
         yield say
         return
-    _shown.append(console.status(doing))
+    _open_statuses.append(console.status(doing))
     try:
-        with _shown[0]:
+        with _open_statuses[0]:
             yield say
     finally:
-        _shown.clear()
+        _open_statuses.clear()
 
 
 def end_progress() -> None:
-    while _shown:
-        _shown.pop().stop()
+    while _open_statuses:
+        _open_statuses.pop().stop()
 
 
 def print_as(output: str, value: Any, show: Callable[[Screen], object]) -> None:
@@ -200,7 +200,7 @@ def fail(error: object, status: int = BAD_INPUT) -> NoReturn:
     sys.exit(status)
 
 
-def end_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
+def fail_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
     """Print the problems, then their number with the consequence if one is stated, and end the command."""
     print_errors(problems)
     if consequence:

@@ -18,7 +18,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import FAILED, Screen, end_with, fail, print_as, print_errors
+from webhook.commands.output import FAILED, Screen, fail, fail_with, print_as, print_errors
 from webhook.configuration.cluster_source import RESOURCES, Record, decode_record, path_of
 from webhook.configuration.documents import GROUP, PAUSE, POLICY
 from webhook.tools.export.static import FILE, MOUNTED_AT
@@ -57,17 +57,17 @@ def pause(
         raise click.BadParameter("must say why the policy is paused", param_hint="--reason")
     now = datetime.now(UTC).replace(microsecond=0)
     with cluster.client() as api:
-        policies, chosen = _policies(api, names)
+        policies, chosen = _all_and_chosen(api, names)
         if not policies:
             message = "the built-in defaults are in force; apply a policy whose rules audit instead"
             fail(f"the cluster has no {POLICY} to pause: {message}")
         until, who = timestamp(now + duration), _user_name(api)
         change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
-        done = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
+        paused = change_policies(api, chosen, {"metadata": {"annotations": change}, "spec": {PAUSE: until}})
     common = {"pausedUntil": until, "by": who, "reason": reason}
-    shown = [{**before_change(policy), **common} for policy in done]
-    print_as(output, shown, lambda screen: _print_pause(screen, done, policies, until, who))
-    sys.exit(0 if len(done) == len(chosen) else FAILED)
+    shown = [{**before_change(policy), **common} for policy in paused]
+    print_as(output, shown, lambda screen: _print_pause(screen, paused, policies, until, who))
+    sys.exit(0 if len(paused) == len(chosen) else FAILED)
 
 
 @click.command()
@@ -83,14 +83,14 @@ def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> No
     """
     removed = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
     with cluster.client() as api:
-        _, chosen = _policies(api, names)
+        _, chosen = _all_and_chosen(api, names)
         chosen = [policy for policy in chosen if paused_until(policy) is not None]
-        done = change_policies(api, chosen, {"metadata": {"annotations": removed}, "spec": {PAUSE: None}})
-    print_as(output, list(map(before_change, done)), lambda screen: _print_resumed(screen, done, chosen))
-    sys.exit(0 if len(done) == len(chosen) else FAILED)
+        resumed = change_policies(api, chosen, {"metadata": {"annotations": removed}, "spec": {PAUSE: None}})
+    print_as(output, list(map(before_change, resumed)), lambda screen: _print_resume(screen, resumed, chosen))
+    sys.exit(0 if len(resumed) == len(chosen) else FAILED)
 
 
-def _policies(api: ApiClient, names: tuple[str, ...]) -> tuple[list[Record], list[Record]]:
+def _all_and_chosen(api: ApiClient, names: tuple[str, ...]) -> tuple[list[Record], list[Record]]:
     """Return all GPUPolicies of the cluster, and the named ones, or all. If one is not there, the command ends."""
     try:
         policies = api.list(RESOURCES[POLICY].path(), partial(decode_record, POLICY)).items
@@ -100,7 +100,7 @@ def _policies(api: ApiClient, names: tuple[str, ...]) -> tuple[list[Record], lis
     message = f"must be one of {', '.join(known)}"
     unknown = [f'{POLICY} not found: "{name}": {message}' for name in names if name not in known]
     if known and unknown:
-        end_with(unknown)
+        fail_with(unknown)
     return list(known.values()), [known[name] for name in dict.fromkeys(names or known) if name in known]
 
 
@@ -130,30 +130,30 @@ def _user_name(api: ApiClient) -> str:
 
 def change_policies(api: ApiClient, chosen: list[Record], change: dict[str, Any]) -> list[Record]:
     """Patch the policies. Return the patched ones; print the errors of the others."""
-    done = []
+    changed = []
     for policy in chosen:
         try:
             api.patch(path_of(policy.document), msgspec.json.encode(change))
-            done.append(policy)
+            changed.append(policy)
         except errors.ApiError as error:
             print_errors([f"policy {policy.document.name}: {error}"])
-    return done
+    return changed
 
 
-def _print_resumed(screen: Screen, done: list[Record], chosen: list[Record]) -> None:
-    for policy in done:
+def _print_resume(screen: Screen, resumed: list[Record], chosen: list[Record]) -> None:
+    for policy in resumed:
         screen.line(f"policy {policy.document.name} resumed; it was paused until {paused_until(policy)}")
     if not chosen:
         screen.line("no policy is paused")
 
 
-def _print_pause(screen: Screen, done: list[Record], policies: list[Record], until: str, who: str) -> None:
-    names = [policy.document.name for policy in done]
-    for policy, name in zip(done, names, strict=True):
+def _print_pause(screen: Screen, paused: list[Record], policies: list[Record], until: str, who: str) -> None:
+    names = [policy.document.name for policy in paused]
+    for policy, name in zip(paused, names, strict=True):
         before = f" (it was until {paused_until(policy)})" if paused_until(policy) else ""
         where = ", ".join(_namespaces(policy))
         screen.line(f"policy {name}, which governs {where}, is paused until {until}{before}, by {who}")
-    if not done:
+    if not paused:
         return
     screen.paragraph("Denials and changes are only logged. The pause ends by itself, or with:")
     screen.line(f"  gpu-admission resume {' '.join(names)}")
@@ -161,7 +161,7 @@ def _print_pause(screen: Screen, done: list[Record], policies: list[Record], unt
         "Files of API servers, if there are some (export --static), stay in force: export them again now, and after the pause. "
         f"Or move {MOUNTED_AT}/validating/{FILE} away on each control plane node."
     )
-    if len(done) == len(policies) and not any(EVERYTHING in _namespaces(policy) for policy in done):
+    if len(paused) == len(policies) and not any(EVERYTHING in _namespaces(policy) for policy in paused):
         screen.paragraph(
             "Namespaces that no policy matches are governed by the built-in defaults, which cannot be paused."
         )

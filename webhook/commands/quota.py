@@ -33,12 +33,12 @@ from webhook.quota.documents import (
 )
 from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.kueue import QueueState, read_queues
-from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import HolderOfQuota, holders_of_quota
+from webhook.tools.status.quotas import CountedObject, read_counted_objects
 from webhook.tools.status.reading import read_summaries
 from webhook.tools.status.report import quota_totals
 from webhook.tools.status.summaries import QuotaRow, QuotaSummary, TeamSummary, idle_gpus
 from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 NAMESPACE_COLUMN = 20
 CELLS = (("USED", 7), ("WAITING", 9), ("PENDING", 9), ("RESERVED", 9), ("HARD", 8))
@@ -57,7 +57,7 @@ class QuotaReport(NamedTuple):
 
     record: QuotaRecord
     summary: QuotaSummary
-    objects: list[HolderOfQuota] | None
+    objects: list[CountedObject] | None
 
 
 class QuotaReports(NamedTuple):
@@ -75,7 +75,9 @@ class QuotaReports(NamedTuple):
 
 
 @click.command()
-@options.namespace_options(f"{options.READABLE}; of one, also the pods and claims that hold its quota")
+@options.namespace_options(
+    f"{options.READABLE_NAMESPACES}; of one, also the pods and claims that hold its quota"
+)
 @options.verbose_option
 @click.option("--problems", is_flag=True, help="Show every quota with a problem, and no other.")
 @options.install_namespace_option
@@ -100,15 +102,15 @@ def quota(
     """
     home, names, now = cluster.namespace(), InstallationNames(namespace=install_namespace), datetime.now(UTC)
     with cluster.client() as api:
-        reader = Permitted(api)
+        reader = TolerantReader(api)
         configuration = reader.configuration(config)
         try:
-            reports = _read(reader, configuration, namespace or "", names, now)
+            reports = _read_reports(reader, configuration, namespace or "", names, now)
         except errors.Forbidden:
             if namespace or all_namespaces:
                 raise
             namespace = home
-            reports = _read(reader, configuration, namespace, names, now)
+            reports = _read_reports(reader, configuration, namespace, names, now)
     if not reports.reports and not reports.teams:
         fail(f"there is no GPUQuota{f' in namespace {namespace}' if namespace else ''}")
     shown = [report for report in reports.reports if report.summary.has_problem or not problems]
@@ -120,8 +122,12 @@ def quota(
         print_table(Screen(), reports, [each.summary for each in shown], now, problems=problems)
 
 
-def _read(
-    reader: Permitted, configuration: Configuration, namespace: str, names: InstallationNames, now: datetime
+def _read_reports(
+    reader: TolerantReader,
+    configuration: Configuration,
+    namespace: str,
+    names: InstallationNames,
+    now: datetime,
 ) -> QuotaReports:
     try:
         records = reader.api.list(QUOTAS.path(namespace), decode_quota).items
@@ -136,7 +142,7 @@ def _read(
         objects = None
         if namespace and record.spec is not None:
             counts_as = record.spec.unclassified_pods
-            held = partial(holders_of_quota, reader, configuration, namespace, counts_as, nodes)
+            held = partial(read_counted_objects, reader, configuration, namespace, counts_as, nodes)
             objects = reader.attempt_list("pods and claims", namespace, held)
         reports.append(QuotaReport(record, summary, objects))
     teams = () if namespace else read_teams(reader) or ()
@@ -156,7 +162,7 @@ def print_table(
     width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:lines_shown])])
     measured = [each for each in quotas if each.idle is not None]
     columns = [*CELLS, IDLE_CELL] if measured else CELLS
-    line = partial(_line, width, [column for _, column in columns])
+    line = partial(_table_line, width, [column for _, column in columns])
     screen.line(line("NAMESPACE", "STATUS", [name for name, _ in columns], "FULL"), "bold")
     for each in quotas[:lines_shown]:
         spent = [row.name for row in each.budget.spent(now)] if each.budget else []
@@ -171,11 +177,11 @@ def print_table(
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
     screen.line(line(f"all {len(reports.reports)}", "", cells), "bold")
     if teams := [team for team in reports.teams if team.has_problem or not problems]:
-        _teams(screen, teams)
-    screen.limits_of_view(reports.omitted)
+        _print_teams(screen, teams)
+    screen.print_omissions(reports.omitted)
 
 
-def _teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
+def _print_teams(screen: Screen, teams: Sequence[TeamSummary]) -> None:
     screen.heading(
         f"{'teams':<{NAME_COLUMN + 2}} {quota_text.LEGEND:<{quota_text.BAR}} used + reserved of hard"
     )
@@ -190,7 +196,7 @@ def _cells(row: QuotaRow | None, waiting: Fraction) -> tuple[str, ...]:
     return tuple(amount_or_unknown(amount) for amount in amounts)
 
 
-def _line(
+def _table_line(
     width: int, columns: Sequence[int], name: str, state: str, cells: Sequence[str], full: str = ""
 ) -> str:
     """Return a line of the table. Cells beyond the columns are left out."""
@@ -200,7 +206,7 @@ def _line(
 
 
 def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
-    _without_quota(screen, reports.teams)
+    _print_team_limits(screen, reports.teams)
     for record, summary, objects in reports.reports:
         if record.spec is None:
             screen.line(record.namespace, "bold")
@@ -216,7 +222,7 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
         )
         for row in summary.rows:
             _print_row(screen, row)
-        quota_text.print_team_share(screen, record.status.team, indent=2)
+        quota_text.print_team_view(screen, record.status.team, indent=2)
         if record.is_pending:
             warn("spec was changed, and no controller has put it in force yet")
         for condition in record.status.conditions:
@@ -224,21 +230,21 @@ def print_text(screen: Screen, reports: QuotaReports, now: datetime) -> None:
             if is_wrong and condition.type not in {BUDGET_SPENT, BUDGET_LOW}:  # print_budget says them
                 warn(f"{_CAPITAL.sub(' ', condition.type).lower()}: {condition.message}")
         if summary.waiting is not None:
-            _waiting(screen, summary.waiting, now)
+            _print_waiting(screen, summary.waiting, now)
         _print_kept(screen, record.status.kept)
         quota_text.print_budget(screen, summary.budget, now, indent=2, column=NAME_COLUMN)
-        _idle(screen, summary, now)
+        _print_idle(screen, summary, now)
         if objects is not None:
-            _objects(screen, objects, {*record.hard, GPUS}, now)
+            _print_objects(screen, objects, {*record.hard, GPUS}, now)
     quota_text.print_queues(screen, reports.queues, now)
-    screen.limits_of_view(reports.omitted)
+    screen.print_omissions(reports.omitted)
 
 
-def _without_quota(screen: Screen, teams: Sequence[TeamSummary]) -> None:
+def _print_team_limits(screen: Screen, teams: Sequence[TeamSummary]) -> None:
     """Print the team of a namespace without a GPUQuota, if it has one."""
     for team in teams:
         screen.paragraph(f"there is no GPUQuota; {quota_text.team_limits(team)}")
-        _teams(screen, [team])
+        _print_teams(screen, [team])
 
 
 def _print_row(screen: Screen, row: QuotaRow) -> None:
@@ -248,7 +254,7 @@ def _print_row(screen: Screen, row: QuotaRow) -> None:
     )
 
 
-def _waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
+def _print_waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
     screen.line(f"  {quota_text.waiting_text(waiting, now)}:", "yellow")
     for each in waiting.next:
         needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message
@@ -263,7 +269,7 @@ def _print_kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
         screen.paragraph(text, indent=2)
 
 
-def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
+def _print_idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
     """Print who holds idle GPUs, or why that is not measured."""
     if quota.idle is not None and quota.idle.measured:
         screen.paragraph(f"idle GPUs are not measured: {quota.idle.measured}", indent=2, style="yellow")
@@ -271,21 +277,23 @@ def _idle(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
         screen.paragraph(quota_text.idle_text(idle_owner, now), indent=2, style="yellow")
 
 
-def _objects(screen: Screen, objects: Sequence[HolderOfQuota], keys: Container[str], now: datetime) -> None:
+def _print_objects(
+    screen: Screen, objects: Sequence[CountedObject], keys: Container[str], now: datetime
+) -> None:
     """Print what each object holds of the limited dimensions, or its resources if its GPUs are unknown."""
     pending = [held for held in objects if held.pending_since]
     placed = [held for held in objects if held.pending_since is None]
     if pending:
         screen.line(f"  held by {counted(len(pending), 'pending pod')}, the longest first:")
     for held in sorted(pending, key=lambda each: str(each.pending_since)):
-        _object(screen, held, keys, now)
+        _print_object(screen, held, keys, now)
     if placed or not pending:
         screen.line(f"  held by {counted(len(placed), 'object')}{':' if placed else ''}")
     for each in placed:
-        _object(screen, each, keys, now)
+        _print_object(screen, each, keys, now)
 
 
-def _object(screen: Screen, held: HolderOfQuota, keys: Container[str], now: datetime) -> None:
+def _print_object(screen: Screen, held: CountedObject, keys: Container[str], now: datetime) -> None:
     place = f" on {held.node}" if held.node else ""
     shown = (key for key in held.demand if key in keys or GPUS not in held.demand)
     amounts = (f"{key} {format_amount(held.demand[key])}" for key in sorted(shown, key=key_order))
@@ -306,7 +314,7 @@ def document(reports: QuotaReports) -> dict[str, Any]:
     namespace, Kueue's LocalQueues (name, clusterQueue, pending, admitted, isStopped, reserved of GPUs by flavor).
     """
     return {
-        "quotas": [_document(report) for report in reports.reports],
+        "quotas": [_quota_document(report) for report in reports.reports],
         "teams": reports.teams,
         "queues": reports.queues,
         "figuresUntil": reports.until,
@@ -314,7 +322,7 @@ def document(reports: QuotaReports) -> dict[str, Any]:
     }
 
 
-def _document(report: QuotaReport) -> dict[str, Any]:
+def _quota_document(report: QuotaReport) -> dict[str, Any]:
     record, objects = report.record, report.objects
     document: dict[str, Any] = {"namespace": record.namespace, "problem": record.problem}
     status = record.status

@@ -8,7 +8,7 @@ from policies.finding import truncate
 from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
 from policies.quota.ledger.team import team_title
 from webhook.commands.output import Screen, amount_or_unknown, counted, since
-from webhook.quota.documents import ShareStatus, WaitingPods
+from webhook.quota.documents import TeamView, WaitingPods
 from webhook.tools.status.kueue import QueueState
 from webhook.tools.status.summaries import (
     BudgetSummary,
@@ -18,7 +18,7 @@ from webhook.tools.status.summaries import (
     QuotaSummary,
     TeamSummary,
 )
-from webhook.tools.status.team_text import MAX_NAMES, is_short, team_notes, team_share
+from webhook.tools.status.team_text import MAX_NAMES, is_exhausted, team_notes, team_view_text
 
 BAR = 24
 USED, PENDING, RESERVED, FREE = "█", "▄", "▒", "·"
@@ -53,13 +53,15 @@ def bar(
     """Return a bar of `cells` characters. The smallest use is visible, and only a full quota looks full."""
     if hard <= NOTHING:
         return (USED if used else RESERVED if reserved else FREE) * cells
-    full = _filled(used, hard, cells)
-    held = max(_filled(used + reserved, hard, cells) - full, int(reserved > NOTHING and full < cells))
-    waiting = full if pending >= used else min(_filled(pending, hard, cells), full - 1) if pending else 0
+    full = _filled_cells(used, hard, cells)
+    held = max(_filled_cells(used + reserved, hard, cells) - full, int(reserved > NOTHING and full < cells))
+    waiting = (
+        full if pending >= used else min(_filled_cells(pending, hard, cells), full - 1) if pending else 0
+    )
     return (USED * (full - waiting) + PENDING * waiting + RESERVED * held).ljust(cells, FREE)
 
 
-def _filled(amount: Fraction, hard: Fraction, cells: int) -> int:
+def _filled_cells(amount: Fraction, hard: Fraction, cells: int) -> int:
     if amount >= hard:
         return cells
     return min(max(int(amount / hard * cells), int(amount > NOTHING)), cells - 1)
@@ -105,10 +107,10 @@ def since_text(moment: str, now: datetime) -> str:
     return since(datetime.fromisoformat(moment) if moment else None, now)
 
 
-def print_team_share(screen: Screen, team: ShareStatus | None, indent: int) -> None:
+def print_team_view(screen: Screen, team: TeamView | None, indent: int) -> None:
     """Print what a namespace sees of its team, if it has one."""
     if team is not None:
-        screen.paragraph(team_share(team), indent=indent, style="yellow" if is_short(team) else "dim")
+        screen.paragraph(team_view_text(team), indent=indent, style="yellow" if is_exhausted(team) else "dim")
 
 
 def team_limits(team: TeamSummary) -> str:
@@ -145,12 +147,12 @@ def print_teams(
             screen.paragraph(team.message, indent=below, style=style)
         for each in team.rows:
             row(each)
-        if text := "; ".join(filter(None, (_held(team), *team_notes(team)))):
+        if text := "; ".join(filter(None, (_largest_text(team), *team_notes(team)))):
             screen.paragraph(text, indent=below, style="dim")
     screen.rest(len(ordered) - MAX_TEAMS, "team", indent=indent)
 
 
-def _held(team: TeamSummary) -> str:
+def _largest_text(team: TeamSummary) -> str:
     shown = (f"{member.name} {member.amount}" for member in team.largest[:MAX_NAMES])
     more = team.namespaces - MAX_NAMES if len(team.largest) > MAX_NAMES else 0
     largest = ", ".join(shown)

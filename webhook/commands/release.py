@@ -26,9 +26,9 @@ from webhook.commands.options import ClusterChoice, cluster_options, namespace_o
 from webhook.commands.output import FAILED, Screen, counted, print_as, progress
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
-SECONDS = 30.0
+TRY_SECONDS = 30.0
 """How long the removal of a gate is tried again: a replica of the webhook may not know yet that its policy is paused."""
-PAUSE = 1.0
+PAUSE_SECONDS = 1.0
 THREADS = 16
 PAUSE_FIRST = "pause the policies first: gpu-admission pause --for 1h --reason 'release the pods that wait'"
 
@@ -65,17 +65,17 @@ def release(
     path = api_path("/api/v1", "namespaces", namespace, "pods") if namespace else "/api/v1/pods"
     with cluster.client() as api:
         for kind in WEBHOOK_CONFIGURATION_KINDS if uninstall else ():
-            _delete(api, webhook_configuration_path(kind))
+            _delete_if_there(api, webhook_configuration_path(kind))
         waiting = [pod for pod in api.list(path, decode_stored).items if GATE in pod.gates]
-        until = monotonic() + SECONDS
+        until = monotonic() + TRY_SECONDS
         with progress("removing the scheduling gates"), ThreadPoolExecutor(THREADS) as threads:
-            results = list(threads.map(partial(_release_by, until, api), waiting))
+            results = list(threads.map(partial(_release_until, until, api), waiting))
     shown = [{"pod": pod.title, "result": result.value, "message": text} for pod, result, text in results]
-    print_as(output, shown, lambda screen: _print(screen, results))
+    print_as(output, shown, lambda screen: _print_results(screen, results))
     sys.exit(0 if all(result is _Result.RELEASED for _, result, _ in results) else FAILED)
 
 
-def _delete(api: ApiClient, path: str) -> None:
+def _delete_if_there(api: ApiClient, path: str) -> None:
     """Delete the object, unless it is gone."""
     try:
         api.delete(path, version=decode_metadata(api.get(path)).resource_version)
@@ -83,11 +83,11 @@ def _delete(api: ApiClient, path: str) -> None:
         return
 
 
-def _release_by(until: float, api: ApiClient, pod: StoredPod) -> tuple[StoredPod, _Result, str]:
+def _release_until(until: float, api: ApiClient, pod: StoredPod) -> tuple[StoredPod, _Result, str]:
     """Try until then to remove the gate, while the webhook puts it back."""
     result, text = _release(api, pod)
     while result is _Result.PUT_BACK and monotonic() < until:
-        sleep(PAUSE)
+        sleep(PAUSE_SECONDS)
         result, text = _release(api, pod)
     return pod, result, text
 
@@ -110,7 +110,7 @@ def _release(api: ApiClient, pod: StoredPod) -> tuple[_Result, str]:
     return (_Result.RELEASED, "") if GATE not in changed.gates else (_Result.PUT_BACK, PAUSE_FIRST)
 
 
-def _print(screen: Screen, results: list[tuple[StoredPod, _Result, str]]) -> None:
+def _print_results(screen: Screen, results: list[tuple[StoredPod, _Result, str]]) -> None:
     released = sum(result is _Result.RELEASED for _, result, _ in results)
     for pod, result, text in results:
         if result is not _Result.RELEASED:

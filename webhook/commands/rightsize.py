@@ -80,4 +80,4 @@ def print_text(screen: Screen, report: SizeReport, prices: Prices | None) -> Non
         screen.line()
     for note in report.notes(currency):
         screen.paragraph(note)
-    screen.limits_of_view(report.omitted)
+    screen.print_omissions(report.omitted)

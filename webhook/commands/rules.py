@@ -36,7 +36,7 @@ TYPE_NAMES: dict[Any, str] = {
     type(None): "null",
 }
 
-OF_NO_RULE = {
+NON_RULES = {
     LIMITS: "lists and texts of an object are no longer than a review can read; no policy changes that",
     LIMIT_RANGE: "a LimitRange of the namespace gives the pod GPUs, or rejects it; those who may write it can change that",
     RESOURCE_QUOTA: "a key of a ResourceQuota limits no GPU, or counts pods that wait in line",
@@ -44,7 +44,7 @@ OF_NO_RULE = {
     CONFIGURATION: "an object of gpu-admission.dev is valid and in force",
 }
 """What else stands in brackets behind a message, and what it is about."""
-NAMES = (*RULES_BY_ID, *OF_NO_RULE, *(reason.name for reason in RULES_BY_REASON))
+NAMES = (*RULES_BY_ID, *NON_RULES, *(reason.name for reason in RULES_BY_REASON))
 
 
 @click.command()
@@ -62,26 +62,28 @@ def rules(name: str | None, output: str) -> None:
         rule = RULES_BY_ID[name]
         print_as(output, document(rule), lambda screen: _print_rule(screen, rule))
         return
-    if name in OF_NO_RULE:
-        text = f"{OF_NO_RULE[name][0].upper()}{OF_NO_RULE[name][1:]}. It belongs to no rule: it has no mode and no options."
+    if name in NON_RULES:
+        text = f"{NON_RULES[name][0].upper()}{NON_RULES[name][1:]}. It belongs to no rule: it has no mode and no options."
         print_as(
-            output, {"id": name, "summary": OF_NO_RULE[name]}, lambda screen: _print_other(screen, name, text)
+            output,
+            {"id": name, "summary": NON_RULES[name]},
+            lambda screen: _print_bracket(screen, name, text),
         )
         return
     if name is not None and reason is None:
-        raise click.UsageError(_unknown(name))
+        raise click.UsageError(_unknown_message(name))
     chosen = tuple(RULES_BY_ID[each] for each in RULES_BY_REASON[reason]) if reason else RULES
     about = {"reason": reason.name, "meaning": reason.meaning} if reason else {}
     listed = {**about, "rules": [document(rule) for rule in chosen]}
     print_as(output, listed, lambda screen: _print_rules(screen, chosen, reason))
 
 
-def _print_other(screen: Screen, name: str, text: str) -> None:
+def _print_bracket(screen: Screen, name: str, text: str) -> None:
     screen.line(name, "bold")
     screen.paragraph(text, hanging=0)
 
 
-def _unknown(name: str) -> str:
+def _unknown_message(name: str) -> str:
     """Return that there is no such rule or reason, and the names that are like it, in whatever case."""
     known = {each.lower(): each for each in NAMES}
     close = [known[match] for match in get_close_matches(name.lower(), known, n=MAX_MATCHES)]

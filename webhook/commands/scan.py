@@ -57,7 +57,7 @@ def scan(
         scanning = Scan(
             api, now=now, config=config, namespace=namespace or "", is_enforced=enforce, progress=shown
         )
-        report = scanning.report(with_trial=propose is not None)
+        report = scanning.report(verify_proposal=propose is not None)
         if prometheus is not None:
             chosen = (namespace,) if namespace else ()
             sizes = read_sizes(api, prometheus, now, namespaces=chosen, config=config)

@@ -42,41 +42,41 @@ SHOWN_EFFECTS = (Effect.DENIED, Effect.CHANGED, Effect.WARNED)
 
 
 def print_text(screen: Screen, report: ScanReport, directory: Path | None) -> None:
-    _overview(screen, report)
+    _print_overview(screen, report)
     for effect in TITLES:
-        _problems(screen, effect, [problem for problem in report.problems if problem.effect is effect])
+        _print_problems(screen, effect, [problem for problem in report.problems if problem.effect is effect])
         if effect is Effect.DENIED:
-            _changes(screen, report.changes)
-    _namespaces(screen, report)
-    _classes(screen, report)
-    _remarks(screen, "Unknown to rules or quotas", report.unread)
-    _remarks(screen, "GPU nodes", report.nodes)
-    _remarks(screen, "LimitRanges that give GPUs", report.limit_ranges)
-    _sizes(screen, report.right_size)
-    _proposal(screen, report.proposal, directory)
-    screen.limits_of_view(report.omitted)
+            _print_changes(screen, report.changes)
+    _print_namespaces(screen, report)
+    _print_classes(screen, report)
+    _print_remarks(screen, "Unknown to rules or quotas", report.unread)
+    _print_remarks(screen, "GPU nodes", report.nodes)
+    _print_remarks(screen, "LimitRanges that give GPUs", report.limit_ranges)
+    _print_sizes(screen, report.right_size)
+    _print_proposal(screen, report.proposal, directory)
+    screen.print_omissions(report.omitted)
     if report.left_out:
         more = counted(report.left_out, "more finding or change", "more findings and changes")
         screen.paragraph(f"not shown: {more}", style="yellow")
 
 
-def _overview(screen: Screen, report: ScanReport) -> None:
+def _print_overview(screen: Screen, report: ScanReport) -> None:
     enforced = ", every rule enforced" if report.is_enforced else ""
     screen.paragraph(
         f"{counted(report.pods, 'pod')} ({report.gpu_pods} with GPUs) and {counted(report.workloads, 'workload')}, "
         f"evaluated by {report.source}{enforced}"
     )
     screen.line()
-    _row(screen, "", [effect.value for effect in Effect], "dim")
-    _effects(screen, "pods", report.pod_effects)
-    _effects(screen, "workloads", report.workload_effects)
+    _print_row(screen, "", [effect.value for effect in Effect], "dim")
+    _print_effects(screen, "pods", report.pod_effects)
+    _print_effects(screen, "workloads", report.workload_effects)
     if report.rules:
         screen.heading("Pods by rule")
         for rule, effects in report.rules.items():
-            _effects(screen, rule, effects)
+            _print_effects(screen, rule, effects)
 
 
-def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) -> None:
+def _print_problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) -> None:
     if not problems:
         return
     screen.heading(TITLES[effect])
@@ -95,7 +95,7 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
         screen.line(f"  and {len(sentences) - MAX_SENTENCES} other findings: {MORE_HINT}")
 
 
-def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
+def _print_changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
     if not changes:
         return
     screen.heading("Would be changed")
@@ -111,16 +111,16 @@ def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
         screen.line(f"  and {len(pods_by_change) - MAX_SENTENCES} other changes: {MORE_HINT}")
 
 
-def _namespaces(screen: Screen, report: ScanReport) -> None:
+def _print_namespaces(screen: Screen, report: ScanReport) -> None:
     namespaces = [each for each in report.namespaces if each.gpus or each.gpu_pods or each.effects]
     if not namespaces:
         return
     screen.heading("Namespaces")
-    _row(screen, "", ["GPUs", "GPU pods", "pods", *(effect.value for effect in SHOWN_EFFECTS)], "dim")
+    _print_row(screen, "", ["GPUs", "GPU pods", "pods", *(effect.value for effect in SHOWN_EFFECTS)], "dim")
     for use in namespaces[:MAX_NAMESPACES]:
         numbers = [format_amount(use.gpus), use.gpu_pods, use.pods]
         numbers += [use.effects.get(effect, 0) for effect in SHOWN_EFFECTS]
-        _row(screen, use.namespace, numbers, "")
+        _print_row(screen, use.namespace, numbers, "")
         held = (*use.classes.items(), *use.resources.items())
         if held:
             amounts = ", ".join(f"{name} {format_amount(amount)}" for name, amount in held)
@@ -128,16 +128,16 @@ def _namespaces(screen: Screen, report: ScanReport) -> None:
     screen.rest(len(namespaces) - MAX_NAMESPACES, hint=f": {MORE_HINT}")
 
 
-def _classes(screen: Screen, report: ScanReport) -> None:
+def _print_classes(screen: Screen, report: ScanReport) -> None:
     if not report.classes:
         return
     screen.heading("GPU nodes by class")
-    _row(screen, "", ["nodes", "GPUs"], "dim")
+    _print_row(screen, "", ["nodes", "GPUs"], "dim")
     for name, capacity in report.classes.items():
-        _row(screen, name or "of no known class", [capacity.nodes, format_amount(capacity.gpus)], "")
+        _print_row(screen, name or "of no known class", [capacity.nodes, format_amount(capacity.gpus)], "")
 
 
-def _remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
+def _print_remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
     if remarks:
         screen.heading(title)
     for remark in remarks:
@@ -146,7 +146,7 @@ def _remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
             screen.paragraph(f"fix: {remark.remedy}", indent=4)
 
 
-def _sizes(screen: Screen, sizes: SizeReport | None) -> None:
+def _print_sizes(screen: Screen, sizes: SizeReport | None) -> None:
     if sizes is None:
         return
     screen.heading("Right size")
@@ -157,7 +157,7 @@ def _sizes(screen: Screen, sizes: SizeReport | None) -> None:
         screen.paragraph(note, indent=2)
 
 
-def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> None:
+def _print_proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> None:
     if not proposal.files and directory is None:
         return
     screen.heading("To begin with")
@@ -187,11 +187,11 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
     paragraph(f"written to {directory}: {', '.join(proposal.files)}; {tried}", style=style)
 
 
-def _effects(screen: Screen, name: str, effects: Effects) -> None:
-    _row(screen, name, [effects.get(effect, 0) for effect in Effect], "")
+def _print_effects(screen: Screen, name: str, effects: Effects) -> None:
+    _print_row(screen, name, [effects.get(effect, 0) for effect in Effect], "")
 
 
-def _row(screen: Screen, name: str, cells: Sequence[object], style: str) -> None:
+def _print_row(screen: Screen, name: str, cells: Sequence[object], style: str) -> None:
     """Print a line of numbers, zeros as dots; a long name has a line of its own."""
     texts = "".join(f"{'·' if cell == 0 else cell!s:>{NUMBER_COLUMN}}" for cell in cells)
     if len(name) > NAME_COLUMN:

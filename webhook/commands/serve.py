@@ -20,7 +20,7 @@ from webhook.cluster.access import AccessError, load_access, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventQueue, EventWriter
 from webhook.cluster.leader import Heartbeat
-from webhook.cluster.namespaces import LimitRanges, Namespaces, budgets_by
+from webhook.cluster.namespaces import LimitRanges, Namespaces, pdb_selectors_by
 from webhook.cluster.objects import CONTROLLER, WEBHOOK, service_account
 from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.options import ClusterChoice, config_option, optional_cluster_options
@@ -135,8 +135,12 @@ def serve(
 
     Quotas, node labels and, without --config, documents come from the cluster; with --standalone quotas are kept in memory.
     """
-    secret = _secret(certificate_secret, cluster, tls_cert or tls_key or self_signed)
-    pair = (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
+    secret = _secret_certificate(certificate_secret, cluster, tls_cert or tls_key or self_signed)
+    pair = (
+        (secret.certificate, secret.key)
+        if secret
+        else _certificate_files(tls_cert, tls_key, self_signed, names)
+    )
     try:
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
     except StartupError as error:
@@ -156,7 +160,7 @@ def build(
     """Start all threads, and return the application. Call it in the worker process, because threads do not survive a fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # they double the output, and no alert reads them
     metrics = Metrics(REGISTRY)
-    api = _api(cluster) if cluster else None
+    api = _client(cluster) if cluster else None
     try:
         source = source_of(config, api)
     except ConfigurationError as error:
@@ -168,10 +172,10 @@ def build(
         metrics.watch_certificate(lambda: serving.state)
     else:
         secret.start(api)
-        metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
+        metrics.watch_certificate(lambda: secret.state, lambda: secret.ca_not_after)
     cluster_state = _cluster_state(source, api)
     cache = cache_in_force(lambda: source.configuration, fetcher_image)
-    denials, audit = _denials(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
+    denials, audit = _denial_reports(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
     recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
     admission = Admission(cache, recorder, cluster_state)
     if serving.client_ca is not None:
@@ -196,7 +200,7 @@ def build(
     return Application(app, only_computes, PROBES)
 
 
-def _api(cluster: ClusterChoice) -> ApiClient:
+def _client(cluster: ClusterChoice) -> ApiClient:
     try:
         return ApiClient(load_access(*cluster))
     except AccessError as error:
@@ -206,7 +210,7 @@ def _api(cluster: ClusterChoice) -> ApiClient:
 
 def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> ClusterState:
     """Start the watches of the cluster, if there is one, and return what reviews read of it."""
-    quota = _quota(source, api)
+    quota = _quota_enforcer(source, api)
     if api is None:
         return ClusterState(quota=quota, check_document=DocumentReviews(source, lambda: None, tuple).findings)
     namespaces, claims = Namespaces(api), ClaimWatch(api)
@@ -225,7 +229,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
             claims=partial(requested_by, find),
             is_made_for_pod=partial(is_made_for_pod, find),
             owner_deadline=owners.lookup(deadline),
-            budgets=partial(budgets_by, api, deadline=deadline),
+            budgets=partial(pdb_selectors_by, api, deadline=deadline),
             referred=partial(read_object, api, deadline=deadline),
             limits_of=partial(limit_ranges.limits_of, deadline=deadline),
         )
@@ -245,7 +249,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
     )
 
 
-def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
+def _quota_enforcer(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     metrics = QuotaMetrics(REGISTRY)
     if api is None:
         memory = MemoryStore(lambda: source.configuration)
@@ -260,7 +264,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     return QuotaEnforcer(batcher, has_controller=Heartbeat(api, installation).is_alive)
 
 
-def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
+def _denial_reports(api: ApiClient | None, metrics: Metrics) -> DenialReports:
     events = EventQueue(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
     denials = DenialReports(events)
     if events:
@@ -281,7 +285,7 @@ def _readiness(
 
     A rejected configuration or client CA is shown, and does not change readiness: all replicas keep the previous one.
     """
-    certificate, unready = (secret.state, secret.unready()) if secret else (serving.state, [])
+    certificate, unready_reasons = (secret.state, secret.unready_reasons()) if secret else (serving.state, [])
     draining, client_ca = is_draining(), serving.client_ca
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
@@ -297,12 +301,12 @@ def _readiness(
             "notAfter": authorities.not_after.isoformat(),
             "lastError": authorities.last_error,
         }
-    if unready:
-        detail["unready"] = unready
-    return not (draining or expired or unready or source.must_wait), detail
+    if unready_reasons:
+        detail["unready"] = unready_reasons
+    return not (draining or expired or unready_reasons or source.must_wait), detail
 
 
-def _secret(
+def _secret_certificate(
     certificate_secret: str | None, cluster: ClusterChoice | None, other: Path | None
 ) -> SecretCertificate | None:
     if certificate_secret is None:
@@ -315,7 +319,7 @@ def _secret(
     return SecretCertificate(SecretName.of(certificate_secret, own_namespace()))
 
 
-def _certificate(
+def _certificate_files(
     cert: Path | None, key: Path | None, self_signed: Path | None, names: tuple[str, ...]
 ) -> tuple[Path, Path]:
     if self_signed is not None and (cert or key):

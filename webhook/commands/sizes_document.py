@@ -15,41 +15,41 @@ def sizes_document(report: SizeReport, prices: Prices | None = None) -> dict[str
         "byHour": report.by_hour,
         **({"currency": prices.currency, "saved": money(report.saved_cents)} if prices else {}),
         "savedGPUHours": float(report.saved_gpu_hours),
-        "workloads": [_workload(workload) for workload in report.workloads],
+        "workloads": [_workload_document(workload) for workload in report.workloads],
         "fitting": report.fitting,
         "notJudged": report.unjudged,
         "omitted": report.omitted,
     }
 
 
-def _workload(workload: SizedWorkload) -> dict[str, Any]:
+def _workload_document(workload: SizedWorkload) -> dict[str, Any]:
     return {
         "namespace": workload.namespace,
         "owner": workload.owner,
         "pods": workload.pods,
-        **_size(workload.size),
-        "peakMemoryGiB": _number(workload.peaks.memory_gib),
-        "peakUse": _number(workload.peaks.use),
-        "gpuHours": _number(workload.gpu_hours),
+        **_size_document(workload.size),
+        "peakMemoryGiB": _json_number(workload.peaks.memory_gib),
+        "peakUse": _json_number(workload.peaks.use),
+        "gpuHours": _json_number(workload.gpu_hours),
         "idle": workload.peaks.are_idle,
-        "suggestions": [_suggestion(suggestion) for suggestion in workload.suggestions],
+        "suggestions": [_suggestion_document(suggestion) for suggestion in workload.suggestions],
     }
 
 
-def _suggestion(suggestion: Suggestion) -> dict[str, Any]:
+def _suggestion_document(suggestion: Suggestion) -> dict[str, Any]:
     return {
-        **_size(suggestion.size),
+        **_size_document(suggestion.size),
         "because": suggestion.because,
         "remark": suggestion.remark,
-        "gpuHours": _number(suggestion.gpu_hours),
-        "savedGPUHours": _number(suggestion.saved_gpu_hours),
+        "gpuHours": _json_number(suggestion.gpu_hours),
+        "savedGPUHours": _json_number(suggestion.saved_gpu_hours),
         **({} if suggestion.saved_cents is None else {"saved": money(suggestion.saved_cents)}),
     }
 
 
-def _size(size: Size) -> dict[str, Any]:
+def _size_document(size: Size) -> dict[str, Any]:
     return {"class": size.gpu_class, "resource": size.resource, "gpus": size.gpus}
 
 
-def _number(value: Fraction) -> float:
+def _json_number(value: Fraction) -> float:
     return round(float(value), 3)

@@ -16,7 +16,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import InstallationNames
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
-from webhook.commands.output import STRUCTURED, Screen, counted, echo, end_with, fail, print_value
+from webhook.commands.output import STRUCTURED, Screen, counted, echo, fail, fail_with, print_value
 from webhook.commands.status_text import show
 from webhook.tools.gpu_hours import Counts
 from webhook.tools.status.denials import LoggedPods, pods_in_logs
@@ -70,7 +70,7 @@ def status(
     """
     home = "" if all_namespaces else cluster.namespace()
     names = InstallationNames(namespace=install_namespace)
-    logged = cache(lambda: _logged(logs, namespaces, datetime.now(UTC)))  # read once, also with --watch
+    logged = cache(lambda: _read_logs(logs, namespaces, datetime.now(UTC)))  # read once, also with --watch
 
     def read(api: ApiClient, before: ClusterStatus | None) -> ClusterStatus:
         return read_status(
@@ -86,7 +86,7 @@ def status(
 
     with cluster.client() as api:
         if not watch:
-            _print(read(api, None), output, problems=problems)
+            _print_status(read(api, None), output, problems=problems)
             return
         statuses = readings(status_reader(partial(read, api)), interval)
         with suppress(KeyboardInterrupt):
@@ -94,10 +94,10 @@ def status(
                 redraw(statuses, problems=problems)
             else:
                 for change in changes(statuses):
-                    _print(change, output, indent=0, problems=problems)
+                    _print_status(change, output, indent=0, problems=problems)
 
 
-def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:
+def _print_status(status: ClusterStatus, output: str, *, indent: int = 2, problems: bool) -> None:
     """Print a status. `indent` is 0 if more follow: JSON then takes one line, YAML a document, text ends with an empty line."""
     if output in STRUCTURED:
         print_value(output, only_problems(status) if problems else status, indent=indent)
@@ -107,7 +107,7 @@ def _print(status: ClusterStatus, output: str, *, indent: int = 2, problems: boo
         echo()
 
 
-def _logged(logs: Sequence[str], namespaces: Sequence[str], moment: datetime) -> LoggedPods | None:
+def _read_logs(logs: Sequence[str], namespaces: Sequence[str], moment: datetime) -> LoggedPods | None:
     """Return the pods of audit logs; None without logs. End the command if a log cannot be read."""
     lines = Counts()
     try:
@@ -115,7 +115,7 @@ def _logged(logs: Sequence[str], namespaces: Sequence[str], moment: datetime) ->
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     if lines.problems:
-        end_with(lines.problems)
+        fail_with(lines.problems)
     if lines.unreadable:
         echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
     return pods

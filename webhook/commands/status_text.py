@@ -16,7 +16,7 @@ from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus, only_problems, quota_totals
 from webhook.tools.status.summaries import AuditedPods, QuotaHolder, QuotaRow, QuotaSummary
 
-NAME = 24
+NAME_COLUMN = 24
 NARROW = 72
 """Columns below which bars are short, so that amounts stay in the line."""
 MAX_QUOTAS = 20
@@ -26,8 +26,8 @@ MAX_PENDING = MAX_IDLE = 5
 MAX_FINDINGS = 10
 DAYS_FROM_HOURS = 48
 """A longer time is shown in days."""
-HEALTH = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
-SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
+HEALTH_STYLES = {Health.OK: "green", Health.FAILED: "red", Health.UNKNOWN: "yellow"}
+SEVERITY_STYLES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 
 
 def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> None:
@@ -39,35 +39,35 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
         if part.for_administrators:
             continue
         text = f"{part.name:<12} {part.health.value:<8} {part.text}"
-        screen.paragraph(text, indent=2, hanging=22, style=HEALTH[part.health])
+        screen.paragraph(text, indent=2, hanging=22, style=HEALTH_STYLES[part.health])
     if status.policies or (status.policies is not None and not problems):
-        _policies(screen, status, status.policies)
+        _print_policies(screen, status, status.policies)
     if not problems:
-        _totals(screen, status)
+        _print_totals(screen, status)
     if status.quotas or not problems:
-        _quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
+        _print_quotas(screen, status, len(status.quotas) if problems else MAX_QUOTAS)
     if status.teams:
-        _heading(screen, "teams", f" {quota_text.LEGEND:<{_bar(screen)}} used + reserved of hard")
-        quota_text.print_teams(screen, status.teams, partial(_row, screen), indent=2)
-    _waiting(screen, status)
-    _kueue(screen, status)
-    _pending(screen, status)
-    _idle(screen, status)
-    _classes(screen, status)
-    _denials(screen, status)
+        _print_heading(screen, "teams", f" {quota_text.LEGEND:<{_bar_cells(screen)}} used + reserved of hard")
+        quota_text.print_teams(screen, status.teams, partial(_print_row, screen), indent=2)
+    _print_waiting(screen, status)
+    _print_kueue(screen, status)
+    _print_pending(screen, status)
+    _print_idle(screen, status)
+    _print_classes(screen, status)
+    _print_denials(screen, status)
     if status.audited is not None:
-        _audited(screen, status.audited)
-    _findings(screen, status)
+        _print_audited(screen, status.audited)
+    _print_findings(screen, status)
     if problems and not (
         status.quotas or status.teams or status.policies or status.classes or status.denials
     ):
         parts = (each for each in status.installation.parts if not each.for_administrators)
         if not any(parts) and not status.installation.findings:
             screen.line("nothing is wrong with what you may read")
-    screen.limits_of_view(list(_omitted(status)), status.nodes_from)
+    screen.print_omissions(list(_omitted_sentences(status)), status.nodes_from)
 
 
-def _omitted(status: ClusterStatus) -> Iterator[str]:
+def _omitted_sentences(status: ClusterStatus) -> Iterator[str]:
     installation = status.installation
     if parts := [part.name for part in installation.parts if part.for_administrators]:
         yield f"read the installation ({', '.join(parts)})"
@@ -76,24 +76,27 @@ def _omitted(status: ClusterStatus) -> Iterator[str]:
     yield from status.omitted
 
 
-def _heading(screen: Screen, title: str, columns: str = "") -> None:
-    screen.heading(f"{title:<{NAME + 2}}{columns}".rstrip())
+def _print_heading(screen: Screen, title: str, columns: str = "") -> None:
+    screen.heading(f"{title:<{NAME_COLUMN + 2}}{columns}".rstrip())
 
 
-def _policies(screen: Screen, status: ClusterStatus, policies: Sequence[PolicyStatus]) -> None:
-    _heading(screen, "policies", f" configuration {status.configuration}")
+def _print_policies(screen: Screen, status: ClusterStatus, policies: Sequence[PolicyStatus]) -> None:
+    _print_heading(screen, "policies", f" configuration {status.configuration}")
     if not policies:
         screen.line("  the built-in defaults are in force")
     for policy in policies:
         style = "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
         screen.paragraph(
-            f"{policy.name:<{NAME}} {_policy(policy, status.at)}", indent=2, hanging=NAME + 1, style=style
+            f"{policy.name:<{NAME_COLUMN}} {_policy_text(policy, status.at)}",
+            indent=2,
+            hanging=NAME_COLUMN + 1,
+            style=style,
         )
         for exemption in policy.exemptions:
-            screen.paragraph(f"exempt: {exemption}", indent=NAME + 3)
+            screen.paragraph(f"exempt: {exemption}", indent=NAME_COLUMN + 3)
 
 
-def _policy(policy: PolicyStatus, now: datetime) -> str:
+def _policy_text(policy: PolicyStatus, now: datetime) -> str:
     since = f" since {utc(policy.since, now)}" if policy.since else ""
     # The message has a line for each problem.
     why = policy.message.removeprefix("it is not in force").lstrip(":; \n").replace("\n", " ")
@@ -105,22 +108,24 @@ def _policy(policy: PolicyStatus, now: datetime) -> str:
     return f"{state}; priority {policy.priority}, matches {policy.where}{by_mode}"
 
 
-def _totals(screen: Screen, status: ClusterStatus) -> None:
+def _print_totals(screen: Screen, status: ClusterStatus) -> None:
     totals = status.totals
     if totals.nodes is None and totals.quotas <= 1:  # the sum of one quota is that quota
         return
-    _heading(screen, "GPUs")
+    _print_heading(screen, "GPUs")
     if totals.quotas:
         name = f"of {counted(totals.quotas, 'quota')}"
-        screen.line(f"  {name:<{NAME}} {quota_text.bar_and_amounts(totals.row, _bar(screen))}")
+        screen.line(f"  {name:<{NAME_COLUMN}} {quota_text.bar_and_amounts(totals.row, _bar_cells(screen))}")
     if totals.nodes is not None:
         free = amount_or_unknown(totals.free)
-        used = quota_text.bar(totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar(screen))
-        screen.line(f"  {'of nodes':<{NAME}} {used} {free} free of {format_amount(totals.nodes)}")
+        used = quota_text.bar(
+            totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar_cells(screen)
+        )
+        screen.line(f"  {'of nodes':<{NAME_COLUMN}} {used} {free} free of {format_amount(totals.nodes)}")
 
 
-def _quotas(screen: Screen, status: ClusterStatus, lines_shown: int) -> None:
-    _heading(screen, "quotas", f" {quota_text.LEGEND:<{_bar(screen)}} used + reserved of hard")
+def _print_quotas(screen: Screen, status: ClusterStatus, lines_shown: int) -> None:
+    _print_heading(screen, "quotas", f" {quota_text.LEGEND:<{_bar_cells(screen)}} used + reserved of hard")
     if status.figures_until is not None:
         screen.paragraph(stale_figures(status.figures_until, status.at), indent=2, style="red")
     if not status.quotas and status.quotas_are_known:
@@ -136,22 +141,22 @@ def _quotas(screen: Screen, status: ClusterStatus, lines_shown: int) -> None:
         if quota.message:
             screen.paragraph(quota.message, indent=4, style=quota_text.STATES[quota.state])
         for row in quota.rows:
-            _row(screen, row)
-        quota_text.print_team_share(screen, quota.team, indent=4)
+            _print_row(screen, row)
+        quota_text.print_team_view(screen, quota.team, indent=4)
         quota_text.print_budget(
-            screen, quota.budget, status.at, indent=4, column=NAME - 2, cells=_bar(screen)
+            screen, quota.budget, status.at, indent=4, column=NAME_COLUMN - 2, cells=_bar_cells(screen)
         )
-        _holders(screen, quota, status.at)
+        _print_holders(screen, quota, status.at)
     if rest := quotas[lines_shown:]:
         screen.paragraph(quota_text.omitted_line(rest), indent=2)
-        _row(screen, quota_totals(rest).row)
+        _print_row(screen, quota_totals(rest).row)
 
 
-def _waiting(screen: Screen, status: ClusterStatus) -> None:
+def _print_waiting(screen: Screen, status: ClusterStatus) -> None:
     quotas = status.waiting
     if not quotas:
         return
-    _heading(screen, "waiting in line for quota")
+    _print_heading(screen, "waiting in line for quota")
     order = "the longest first; gpu-admission quota -n NAMESPACE lists a line"
     screen.paragraph(order, indent=2, style="dim")
     for quota in quotas[:MAX_PENDING]:
@@ -163,13 +168,13 @@ def _waiting(screen: Screen, status: ClusterStatus) -> None:
     screen.rest(len(quotas) - MAX_PENDING, "namespace")
 
 
-def _kueue(screen: Screen, status: ClusterStatus) -> None:
+def _print_kueue(screen: Screen, status: ClusterStatus) -> None:
     if status.queues:
-        _heading(screen, "queues of Kueue")
+        _print_heading(screen, "queues of Kueue")
         quota_text.print_queues(screen, status.queues, status.at, of_namespaces=True)
 
 
-def _pending(screen: Screen, status: ClusterStatus) -> None:
+def _print_pending(screen: Screen, status: ClusterStatus) -> None:
     owners = status.pending
     if not owners:
         return
@@ -180,7 +185,7 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
         else sum((each.gpus or NOTHING for each in owners), NOTHING)
     )
     gpus = f"{amount_or_unknown(total)} used {unit(GPUS, total or NOTHING)}"
-    _heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
+    _print_heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
     order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
     screen.paragraph(order, indent=2, style="dim")
     for owner in owners[:MAX_PENDING]:
@@ -191,15 +196,15 @@ def _pending(screen: Screen, status: ClusterStatus) -> None:
     screen.rest(len(owners) - MAX_PENDING, "owner")
 
 
-def _idle(screen: Screen, status: ClusterStatus) -> None:
+def _print_idle(screen: Screen, status: ClusterStatus) -> None:
     owners = status.idle
     if status.not_measured:
-        _heading(screen, "idle GPUs")
+        _print_heading(screen, "idle GPUs")
         screen.paragraph(f"not measured: {status.not_measured}", indent=2, style="yellow")
     elif owners:
         gpus = status.idle_gpus or NOTHING
         lost = format_gpu_hours(sum((owner.lost(status.at) for owner in owners), NOTHING))
-        _heading(screen, f"{format_amount(gpus)} {unit(GPUS, gpus)} of quotas idle, {lost} lost")
+        _print_heading(screen, f"{format_amount(gpus)} {unit(GPUS, gpus)} of quotas idle, {lost} lost")
         order = "the most lost first; gpu-admission ends none of them: ask who runs them"
         screen.paragraph(order, indent=2, style="dim")
     for owner in owners[:MAX_IDLE]:
@@ -207,46 +212,48 @@ def _idle(screen: Screen, status: ClusterStatus) -> None:
     screen.rest(len(owners) - MAX_IDLE, "owner")
 
 
-def _bar(screen: Screen) -> int:
+def _bar_cells(screen: Screen) -> int:
     return quota_text.BAR if screen.width >= NARROW else quota_text.BAR // 4
 
 
-def _row(screen: Screen, row: QuotaRow) -> None:
-    amounts = quota_text.bar_and_amounts(row, _bar(screen))
-    screen.line(f"    {truncate(row.key, NAME - 2):<{NAME - 2}} {amounts}", quota_text.row_style(row))
+def _print_row(screen: Screen, row: QuotaRow) -> None:
+    amounts = quota_text.bar_and_amounts(row, _bar_cells(screen))
+    screen.line(
+        f"    {truncate(row.key, NAME_COLUMN - 2):<{NAME_COLUMN - 2}} {amounts}", quota_text.row_style(row)
+    )
 
 
-def _holders(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
+def _print_holders(screen: Screen, quota: QuotaSummary, now: datetime) -> None:
     if not quota.holders:
         return
-    holders = [_held_by(holder, now) for holder in quota.holders]
+    holders = [_holder_text(holder, now) for holder in quota.holders]
     screen.paragraph(f"held by {first_names(holders, MAX_HOLDERS)}", indent=4, style="dim")
 
 
-def _held_by(holder: QuotaHolder, now: datetime) -> str:
+def _holder_text(holder: QuotaHolder, now: datetime) -> str:
     idle = f" (idle{since(holder.idle_since, now)})" if holder.idle_since else ""
     return f"{holder.name} {holder.amount}{idle}"
 
 
-def _classes(screen: Screen, status: ClusterStatus) -> None:
+def _print_classes(screen: Screen, status: ClusterStatus) -> None:
     rows = [gpu_class for gpu_class in status.classes if gpu_class.capacity is not None]
     if not rows:
         return
-    _heading(screen, "classes", f"{'memory':>9} {'nodes':>7} {'GPUs':>7} {'free':>7}")
+    _print_heading(screen, "classes", f"{'memory':>9} {'nodes':>7} {'GPUs':>7} {'free':>7}")
     for row in rows:
         memory = f"{row.memory_gib} GiB" if row.memory_gib else ""
         name, capacity = row.name or "unknown class", row.capacity or NO_CAPACITY
         free = amount_or_unknown(capacity.free)
         gpus = format_amount(capacity.gpus)
-        screen.line(f"  {name:<{NAME}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
+        screen.line(f"  {name:<{NAME_COLUMN}}{memory:>9} {capacity.nodes:>7} {gpus:>7} {free:>7}")
         if capacity.nodes_away:
             screen.line(f"    {counted(capacity.nodes_away, 'node')} not Ready or cordoned", "yellow")
 
 
-def _denials(screen: Screen, status: ClusterStatus) -> None:
+def _print_denials(screen: Screen, status: ClusterStatus) -> None:
     if not status.denials:
         return
-    _heading(screen, f"denied{since(status.denied_since, status.at)}")
+    _print_heading(screen, f"denied{since(status.denied_since, status.at)}")
     more = "gpu-admission why KIND/NAME -n NAMESPACE says more"
     screen.paragraph(f"from {status.denials_from}; {more}", indent=2, hanging=0, style="dim")
     for denial in status.denials[:MAX_DENIALS]:
@@ -257,25 +264,25 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
     screen.rest(len(status.denials) - MAX_DENIALS, "owner", "")
 
 
-def _audited(screen: Screen, audited: AuditedPods) -> None:
+def _print_audited(screen: Screen, audited: AuditedPods) -> None:
     """Print what would be denied, were every rule enforced: the number of the audit phase."""
     hours = round((audited.until - audited.since) / timedelta(hours=1))
     time = counted(hours // 24, "day") if hours >= DAYS_FROM_HOURS else counted(max(hours, 1), "hour")
     rules = ", ".join(f"{rule} ({pods})" for rule, pods in audited.by_rule.items())
     by_rule = f", by rule {rules}" if rules else ""
-    _heading(screen, "only audited")
+    _print_heading(screen, "only audited")
     text = f"in {time} {audited.denied or 'none'} of {counted(audited.pods, 'pod')} would have been denied{by_rule}"
     screen.paragraph(text, indent=2, hanging=0, style="yellow" if audited.denied else "")
 
 
-def _findings(screen: Screen, status: ClusterStatus) -> None:
+def _print_findings(screen: Screen, status: ClusterStatus) -> None:
     installation = status.installation
     if installation.findings or installation.not_checked:
-        _heading(screen, "doctor")
+        _print_heading(screen, "doctor")
     findings = sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR)
     for finding in findings[:MAX_FINDINGS]:
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
-        screen.line(truncate(f"  {text}", screen.width), SEVERITIES[finding.severity])
+        screen.line(truncate(f"  {text}", screen.width), SEVERITY_STYLES[finding.severity])
     screen.rest(len(findings) - MAX_FINDINGS, "finding", ": gpu-admission doctor has all")
     if missing := len(installation.not_checked):
         are = "is" if missing == 1 else "are"

@@ -24,8 +24,8 @@ from webhook.commands.output import (
     Screen,
     counted,
     echo_document,
-    end_with,
     fail,
+    fail_with,
     print_errors,
     print_value,
     progress,
@@ -39,13 +39,13 @@ from webhook.tools.recorded_use import read_use, use_of
 WIDEST_NAME = 56
 MAX_SHOWN = 40
 """Groups in the text; owners may be thousands."""
-FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+FORMULA_STARTS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """Characters, and their full-width forms, with which a cell begins that a spreadsheet would evaluate."""
 MAX_GAPS = 5
 TAKE_OVER_SECONDS = 60.0
 """A gap of this length is normal: a leader was killed, and another one has not taken over yet."""
 MICROHOURS = 10**6
-USE = ("gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
+USE_COLUMNS = ("gpuHoursUsed", "gpuHoursIdle", "gpuHoursUnknown")
 """Columns of `Row.use`."""
 
 
@@ -74,9 +74,9 @@ class Columns(NamedTuple):
 @click.argument("files", nargs=-1, metavar="[FILE|-]...")
 @click.option(
     "--by",
-    type=click.Choice([each.value for each in gpu_hours.By]),
+    type=click.Choice([each.value for each in gpu_hours.GroupBy]),
     multiple=True,
-    default=(gpu_hours.By.NAMESPACE.value,),
+    default=(gpu_hours.GroupBy.NAMESPACE.value,),
     help="How GPU-hours are grouped; several times: by each combination.",
 )
 @click.option(
@@ -111,12 +111,12 @@ def usage(
         raise click.UsageError("--prometheus-url requires --since: from then on, use is read")
     by = tuple(dict.fromkeys(by))
     priced = read_prices(prices) if prices else None
-    use = _use(prometheus, since, until) if prometheus and since else None
-    summed = gpu_hours.Usage([gpu_hours.By(each) for each in by], since=since, until=until, use=use)
-    lines = _read(files or (gpu_hours.STDIN,), summed)
+    use = _use_reader(prometheus, since, until) if prometheus and since else None
+    summed = gpu_hours.Usage([gpu_hours.GroupBy(each) for each in by], since=since, until=until, use=use)
+    lines = _read_logs(files or (gpu_hours.STDIN,), summed)
     groups = summed.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
-        end_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
+        fail_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
     cents = in_cents([priced.cost(each.by_class) if priced else NOTHING for each in groups])
     rows = [
         Row(each.group, each.hours, each.use, each.objects, cost, gpu_hours.Interval(each.first, each.last))
@@ -128,10 +128,12 @@ def usage(
     elif output == "csv":
         echo_document(_csv(by, rows, columns, summed.coverage))
     elif summed.usage_lines:
-        _print(Screen(), by, rows, columns)
+        _print_table(Screen(), by, rows, columns)
     screen = Screen(stderr=True)
     for note in (
-        (*_default_prices(priced, groups), *_notes(lines, summed)) if output not in STRUCTURED else ()
+        (*_default_prices(priced, groups), *_note_sentences(lines, summed))
+        if output not in STRUCTURED
+        else ()
     ):
         screen.paragraph(note, hanging=0)
     _exit_if_incomplete(lines, summed)
@@ -145,7 +147,7 @@ def _exit_if_incomplete(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> None
         sys.exit(FAILED)
 
 
-def _read(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
+def _read_logs(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
     lines = gpu_hours.Counts()
     try:
         # Only lines of the controller (`counted`, `counting`) and of /validate count.
@@ -158,7 +160,7 @@ def _read(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts:
     return lines
 
 
-def _use(
+def _use_reader(
     prometheus: Prometheus, since: datetime, until: datetime | None
 ) -> Callable[[gpu_hours.AuditLine], float | None]:
     """Return a function: audit line → measured utilization of its object. Raises PrometheusError."""
@@ -191,17 +193,17 @@ def _document(
             {
                 **dict(zip(by, row.names, strict=True)),
                 **_since_until(row.held),
-                **_figures(row, columns),
+                **_figures_document(row, columns),
                 "objects": row.objects,
             }
             for row in rows
         ],
-        **_figures(_sum("total", rows), columns),
+        **_figures_document(_sum_row("total", rows), columns),
         **({"currency": columns.prices.currency} if columns.prices else {}),
         "lines": lines.lines,
         "unreadableLines": lines.unreadable + usage.unreadable,
         "openEnded": usage.open_ended,
-        "onlyAdmitted": usage.only_admitted,
+        "onlyAdmitted": usage.admitted_without_usage,
         "usageLines": usage.usage_lines,
         "fileProblems": lines.problems,
         "log": _since_until(usage.coverage.log) or None,
@@ -210,11 +212,11 @@ def _document(
     }
 
 
-def _figures(row: Row, columns: Columns) -> dict[str, object]:
+def _figures_document(row: Row, columns: Columns) -> dict[str, object]:
     return {
         "gpuHours": float(row.hours),
         "gpuHoursExact": str(row.hours),
-        **(dict(zip(USE, row.use, strict=True)) if columns.has_use else {}),
+        **(dict(zip(USE_COLUMNS, row.use, strict=True)) if columns.has_use else {}),
         **({"amount": money(row.cents)} if columns.prices else {}),
     }
 
@@ -229,37 +231,37 @@ def _csv(by: Sequence[str], rows: Sequence[Row], columns: Columns, coverage: gpu
     """Return a table by RFC 4180, a row for each group: no sum, so that a spreadsheet may add up the columns."""
     prices, text = columns.prices, io.StringIO()
     writer = csv.writer(text)
-    use, costs = USE if columns.has_use else (), ("amount", "currency") if prices else ()
+    use, costs = USE_COLUMNS if columns.has_use else (), ("amount", "currency") if prices else ()
     log = "/".join(_since_until(coverage.log).values())
     gaps = " ".join("/".join(_since_until(gap).values()) for gap in coverage.gaps)
     writer.writerow([*by, "since", "until", "gpuHours", *use, "objects", *costs, "log", "gaps"])
     for row in rows:
         hours = (row.hours, *map(Fraction, row.use if columns.has_use else ()))
         costs = (money(row.cents), prices.currency) if prices else ()
-        cells = [*map(_cell, row.names), *_since_until(row.held).values(), *map(_decimal, hours)]
+        cells = [*map(_csv_cell, row.names), *_since_until(row.held).values(), *map(_decimal_text, hours)]
         writer.writerow([*cells, row.objects, *costs, log, gaps])
     return text.getvalue()
 
 
-def _cell(name: str) -> str:
+def _csv_cell(name: str) -> str:
     """Return a name that no spreadsheet takes for a formula: users, and owners in a log, have names that somebody chose.
 
     Some locales separate cells by semicolons, so a semicolon could start a cell with a formula.
     """
     text = printable(name).replace(";", ",")
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
-def _decimal(hours: Fraction) -> str:
+def _decimal_text(hours: Fraction) -> str:
     whole, parts = divmod(int(hours * MICROHOURS + Fraction(1, 2)), MICROHOURS)
     return f"{whole}.{parts:06}"
 
 
-def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Columns) -> None:
+def _print_table(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Columns) -> None:
     shown, rest = list(rows[:MAX_SHOWN]), rows[MAX_SHOWN:]
     if rest:
-        shown.append(_sum(f"… and {len(rest)} more (-o json has all)", rest))
-    shown.append(_sum("total", rows))
+        shown.append(_sum_row(f"… and {len(rest)} more (-o json has all)", rest))
+    shown.append(_sum_row("total", rows))
     groups = [[each.upper() for each in by], *(row.names for row in shown)]
     # The name of a sum, which is one text, may stand over all columns.
     widths = [
@@ -284,11 +286,11 @@ def _print(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns: Colu
         screen.line(line(row.names, *cells(hours, str(row.objects), money(row.cents))))
 
 
-def _sum(name: str, rows: Sequence[Row]) -> Row:
+def _sum_row(name: str, rows: Sequence[Row]) -> Row:
     return Row(
         (name,),
         sum((row.hours for row in rows), NOTHING),
-        tuple(sum(row.use[at] for row in rows) for at in range(len(USE))),
+        tuple(sum(row.use[at] for row in rows) for at in range(len(USE_COLUMNS))),
         sum(row.objects for row in rows),
         sum(row.cents for row in rows),
     )
@@ -303,15 +305,15 @@ def _default_prices(prices: Prices | None, groups: Sequence[gpu_hours.GroupUsage
         yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(unnamed)}."
 
 
-def _notes(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator[str]:
+def _note_sentences(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator[str]:
     if usage.open_ended:
         pods = counted(usage.open_ended, "pod or claim", "pods and claims")
         yield (
             f"{pods} without a line that says when it ended: each counts as long as the controller that wrote its last line "
             "has further lines."
         )
-    if usage.only_admitted:
-        pods = counted(usage.only_admitted, "pod or claim was", "pods and claims were")
+    if usage.admitted_without_usage:
+        pods = counted(usage.admitted_without_usage, "pod or claim was", "pods and claims were")
         why = "never stored, or no controller led meanwhile"
         yield f"{pods} admitted, but in no line of the controller, and not counted: {why}."
     if unreadable := lines.unreadable + usage.unreadable:
@@ -321,12 +323,12 @@ def _notes(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator[str]:
         yield "The log begins at {} and ends at {}.".format(*_since_until(coverage.log).values())
     if coverage.gap_seconds > TAKE_OVER_SECONDS:
         yield (
-            f"No controller wrote for {coverage.gap_seconds / 3600:.1f} h: {_times(coverage.gaps)}. What began and ended then is "
-            "not in the total, and what ended then counts to its last line: how many GPU-hours are missing is not known."
+            f"No controller wrote for {coverage.gap_seconds / 3600:.1f} h: {_gaps_text(coverage.gaps)}. What began and ended "
+            "then is not in the total, and what ended then counts to its last line: how many GPU-hours are missing is not known."
         )
 
 
-def _times(intervals: Sequence[gpu_hours.Interval]) -> str:
+def _gaps_text(intervals: Sequence[gpu_hours.Interval]) -> str:
     longest = sorted(intervals, key=lambda interval: interval.since - interval.until)[:MAX_GAPS]
     shown = ", ".join(" to ".join(_since_until(each).values()) for each in sorted(longest))
     return shown + (f" and {len(intervals) - MAX_GAPS} more" if len(intervals) > MAX_GAPS else "")

@@ -6,15 +6,15 @@ import click
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.objects import CAPACITY, CONTROLLER, WEBHOOK, decode_metadata, decode_version
+from webhook.cluster.objects import CAPACITY_CONFIG_MAP, CONTROLLER, WEBHOOK, decode_metadata, decode_version
 from webhook.commands import options
 from webhook.commands.options import ClusterChoice
 from webhook.commands.output import Screen, print_as
 from webhook.version import VERSION, commit
 
 LABEL = "app.kubernetes.io/version"
-PARTS = {
-    "manifests": ("/api/v1", "configmaps", CAPACITY),
+LABELLED_OBJECTS = {
+    "manifests": ("/api/v1", "configmaps", CAPACITY_CONFIG_MAP),
     "webhook": ("/apis/apps/v1", "deployments", WEBHOOK),
     "controller": ("/apis/apps/v1", "deployments", CONTROLLER),
 }
@@ -35,14 +35,14 @@ def version(*, client: bool, install_namespace: str, output: str, cluster: Clust
     try:
         if not client:
             with cluster.client() as api:
-                shown |= _of_cluster(api, install_namespace)
+                shown |= _installed_versions(api, install_namespace)
     finally:
         # Without a cluster, too, what is known stands before the error.
-        print_as(output, shown, lambda screen: _print(screen, shown, install_namespace))
+        print_as(output, shown, lambda screen: _print_versions(screen, shown, install_namespace))
 
 
-def _of_cluster(api: ApiClient, install_namespace: str) -> dict[str, Any]:
-    labels = {name: _label(api, install_namespace, *what) for name, what in PARTS.items()}
+def _installed_versions(api: ApiClient, install_namespace: str) -> dict[str, Any]:
+    labels = {name: _version_label(api, install_namespace, *what) for name, what in LABELLED_OBJECTS.items()}
     installation = {name: label for name, label in labels.items() if label}
     return {
         "kubernetes": decode_version(api.get("/version")).git_version,
@@ -51,7 +51,7 @@ def _of_cluster(api: ApiClient, install_namespace: str) -> dict[str, Any]:
     }
 
 
-def _label(api: ApiClient, namespace: str, group: str, plural: str, name: str) -> str:
+def _version_label(api: ApiClient, namespace: str, group: str, plural: str, name: str) -> str:
     """Return the label of the object; "" without it, or where the object may not be read."""
     try:
         metadata = decode_metadata(api.get(api_path(group, "namespaces", namespace, plural, name)))
@@ -60,7 +60,7 @@ def _label(api: ApiClient, namespace: str, group: str, plural: str, name: str) -
     return dict(metadata.sorted_labels).get(LABEL, "")
 
 
-def _print(screen: Screen, shown: dict[str, Any], namespace: str) -> None:
+def _print_versions(screen: Screen, shown: dict[str, Any], namespace: str) -> None:
     screen.line(f"client        {VERSION}, commit {shown['client']['commit']}")
     if "installation" not in shown:
         return

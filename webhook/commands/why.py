@@ -18,12 +18,12 @@ from webhook.commands.output import BAD_INPUT, FAILED, Screen, amount_or_unknown
 from webhook.commands.quota_text import budget_facts, idle_text
 from webhook.tools.status.freshness import stale_figures
 from webhook.tools.status.kueue import KueueState
-from webhook.tools.status.team_text import team_share
+from webhook.tools.status.team_text import team_view_text
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaFit, Source
 from webhook.tools.why.fit import format_requests
-from webhook.tools.why.problems import Problem, Problems, read_problems
+from webhook.tools.why.problems import OwnerProblem, OwnerProblems, read_problems
 
 SUCCESSFUL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
 """Answers that let the command exit with 0."""
@@ -82,7 +82,7 @@ def why(
             problems = read_problems(api, where, datetime.now(UTC))
         print_as(output, problems, lambda screen: show_problems(screen, problems))
         sys.exit(FAILED if problems.problems else BAD_INPUT if problems.omitted else 0)
-    kind, name = _parsed(subject)
+    kind, name = _parse_subject(subject)
     with cluster.client() as api:
         try:
             explained = explain(api, kind, name, where, datetime.now(UTC), config=config)
@@ -94,7 +94,7 @@ def why(
     sys.exit(0 if explained.answer in SUCCESSFUL else FAILED)
 
 
-def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
+def _parse_subject(subject: tuple[str, ...]) -> tuple[str, str]:
     words = subject[0].split("/") if len(subject) == 1 else list(subject)
     match words:
         case [kind, name] if kind and name:
@@ -102,7 +102,7 @@ def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
     raise click.UsageError("name one object as KIND/NAME or KIND NAME, such as job/train")
 
 
-def show_problems(screen: Screen, listing: Problems) -> None:
+def show_problems(screen: Screen, listing: OwnerProblems) -> None:
     """Print the problems, whole: what each is about, how often and since when, and the message."""
     where, problems = listing.namespace or "all namespaces", listing.problems
     if not problems:
@@ -115,16 +115,16 @@ def show_problems(screen: Screen, listing: Problems) -> None:
     for each in shown:
         screen.line()
         owner = each.owner if listing.namespace else f"{each.namespace} {each.owner}"
-        screen.paragraph(f"{owner}: {_extent(each, listing.at)}", indent=2, style=STYLES[each.answer])
-        screen.paragraph(_flat(each.message), indent=4, hanging=0)
+        screen.paragraph(f"{owner}: {_extent_text(each, listing.at)}", indent=2, style=STYLES[each.answer])
+        screen.paragraph(_one_line(each.message), indent=4, hanging=0)
     if len(shown) < len(problems):
         screen.line()
         more = counted(len(problems) - len(shown), "more problem")
         screen.paragraph(f"{more}: -n NAMESPACE lists all of a namespace, -o json all", indent=2)
-    screen.limits_of_view(listing.omitted)
+    screen.print_omissions(listing.omitted)
 
 
-def _extent(problem: Problem, now: datetime) -> str:
+def _extent_text(problem: OwnerProblem, now: datetime) -> str:
     if problem.answer is not Answer.DENIED:
         return f"{counted(problem.count, 'pod')} {problem.answer.value} since {utc(problem.first, now)}"
     if not problem.count:
@@ -144,7 +144,7 @@ def show(screen: Screen, explained: Explanation) -> None:
         screen.paragraph(explained.headline, indent=2)
     obstacles = [each for each in explained.reasons if each.source in OBSTACLES and each.remedy]
     for reason in explained.reasons:
-        _entry(screen, reason.source.value, reason.message)
+        _print_entry(screen, reason.source.value, reason.message)
         if reason.remedy:
             fix = "fix"
             if len(obstacles) > 1 and reason in obstacles:
@@ -154,46 +154,46 @@ def show(screen: Screen, explained: Explanation) -> None:
             screen.paragraph(label + reason.remedy, indent=COLUMN + 2)
         for detail in reason.details:
             screen.paragraph(detail, indent=COLUMN + 2)
-    _details(screen, explained)
-    screen.limits_of_view(explained.omitted, explained.nodes_from)
+    _print_details(screen, explained)
+    screen.print_omissions(explained.omitted, explained.nodes_from)
 
 
-def _entry(screen: Screen, name: str, text: str) -> None:
-    screen.paragraph(f"{name:<{COLUMN}}{_flat(text)}", indent=2, hanging=COLUMN)
+def _print_entry(screen: Screen, name: str, text: str) -> None:
+    screen.paragraph(f"{name:<{COLUMN}}{_one_line(text)}", indent=2, hanging=COLUMN)
 
 
-def _flat(text: str) -> str:
+def _one_line(text: str) -> str:
     """Return the text on one line. Messages of other programs can have several lines."""
     return " ".join(text.split())
 
 
-def _details(screen: Screen, explained: Explanation) -> None:
+def _print_details(screen: Screen, explained: Explanation) -> None:
     screen.heading("what is known")
     where = f", on {' or '.join(explained.classes)}" if explained.classes else ""
-    _entries(
+    _print_entries(
         screen, "requests", [(format_requests(explained.requested) or "no GPU resource of a node") + where]
     )
-    _entries(screen, "policy", _policy(explained))
-    _entries(screen, "quota", quota_facts(explained.quota, explained.at) if explained.quota else ())
+    _print_entries(screen, "policy", _policy_facts(explained))
+    _print_entries(screen, "quota", quota_facts(explained.quota, explained.at) if explained.quota else ())
     if explained.figures_until is not None:
-        _entry(screen, "", stale_figures(explained.figures_until, explained.at))
-    _entries(screen, "budget", budget_facts(explained.budget, explained.at) if explained.budget else ())
-    _entries(screen, "kueue", kueue_facts(explained.kueue, explained.at) if explained.kueue else ())
-    _entries(screen, "use", [idle_text(explained.idle, explained.at)] if explained.idle else ())
-    _entries(screen, "nodes", _nodes(explained.nodes) if explained.nodes is not None else ())
-    _entries(screen, "pods", _pods(explained))
+        _print_entry(screen, "", stale_figures(explained.figures_until, explained.at))
+    _print_entries(screen, "budget", budget_facts(explained.budget, explained.at) if explained.budget else ())
+    _print_entries(screen, "kueue", kueue_facts(explained.kueue, explained.at) if explained.kueue else ())
+    _print_entries(screen, "use", [idle_text(explained.idle, explained.at)] if explained.idle else ())
+    _print_entries(screen, "nodes", _node_facts(explained.nodes) if explained.nodes is not None else ())
+    _print_entries(screen, "pods", _pod_facts(explained))
     if explained.pods_total > len(explained.pods):
-        _entry(screen, "", f"and {explained.pods_total - len(explained.pods)} more")
-    for index, text in enumerate(_events(explained)):  # -o json has them whole
-        screen.line(truncate(f"  {'' if index else 'events':<{COLUMN}}{_flat(text)}", screen.width))
+        _print_entry(screen, "", f"and {explained.pods_total - len(explained.pods)} more")
+    for index, text in enumerate(_event_facts(explained)):  # -o json has them whole
+        screen.line(truncate(f"  {'' if index else 'events':<{COLUMN}}{_one_line(text)}", screen.width))
 
 
-def _entries(screen: Screen, name: str, texts: Iterable[str]) -> None:
+def _print_entries(screen: Screen, name: str, texts: Iterable[str]) -> None:
     for index, text in enumerate(texts):
-        _entry(screen, "" if index else name, text)
+        _print_entry(screen, "" if index else name, text)
 
 
-def _policy(explained: Explanation) -> Iterator[str]:
+def _policy_facts(explained: Explanation) -> Iterator[str]:
     denied = sum(verdict.outcome == "denied" for verdict in explained.verdicts)
     is_change = any(event.reason == FAILED_UPDATE for event in explained.events)
     allowed = f"no rule denies the pod{' as it is now' if is_change else ''}"
@@ -215,7 +215,7 @@ def quota_facts(quota: QuotaFit, now: datetime) -> Iterator[str]:
         by_pod = f", {requested} by this pod" if quota.is_held else f"; the pod requests {requested}"
         yield f"{row.key}: {amount_or_unknown(row.used)} of {format_amount(row.hard)} used{creating}{by_pod}"
     if quota.team is not None:
-        yield team_share(quota.team)
+        yield team_view_text(quota.team)
     if quota.unbound_since:
         yield f"held without a node since {utc(quota.unbound_since, now)}: nobody else gets it until the pod is deleted"
 
@@ -226,7 +226,7 @@ def kueue_facts(kueue: KueueState, now: datetime) -> Iterator[str]:
         yield kueue.amounts
 
 
-def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
+def _node_facts(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
     if not nodes:
         yield "no node has one of these classes"
     for node in nodes[:MAX_NODES]:
@@ -245,14 +245,14 @@ def _nodes(nodes: tuple[NodeFit, ...]) -> Iterator[str]:
         yield f"and {counted(len(nodes) - MAX_NODES, 'node')} more"
 
 
-def _pods(explained: Explanation) -> Iterator[str]:
+def _pod_facts(explained: Explanation) -> Iterator[str]:
     for pod in explained.pods:
         place = f" on {pod.node}" if pod.node else ""
         reason = f": {pod.reason}" if pod.reason and not explained.says(pod.reason) else ""
         yield f"{pod.name} {pod.phase}{place}{reason}"
 
 
-def _events(explained: Explanation) -> Iterator[str]:
+def _event_facts(explained: Explanation) -> Iterator[str]:
     for event in explained.events:
         last = f"{utc(event.last, explained.at)} " if event.last else ""
         message = "" if explained.says(event.message) else f": {event.message}"

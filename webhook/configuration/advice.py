@@ -23,42 +23,42 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION_KINDS, webhook_configuration_path
 from webhook.configuration.loader import Configuration
 
-Advice = tuple[str, str]
+PathWarning = tuple[str, str]
 """Path in the document and the warning."""
 
 _TOKEN = re.compile(r"\[[^\]]*\]|.")
 _ANY, _ONE = "*", "?"
 
-BUILT_IN = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
+BUILT_IN_ANNOTATIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
 """The annotations that the chart always names."""
-UNREGISTERED = "is not known to the registered webhooks: its pods are counted, and neither they nor changes of it are reviewed"
+UNREVIEWED_KIND = "is not known to the registered webhooks: its pods are counted, and neither they nor changes of it are reviewed"
 REMEDY = "add it to webhooks.fractionAnnotations of the chart"
 CALL_SECONDS = 1.0
 """For one configuration, and for all schemas; the API server waits 5 s for the answer about a document."""
 
-_ADDED = re.compile(r"(?<='gpu-fraction-num-devices')(,'[^']*')+")
+_ADDED_ANNOTATIONS = re.compile(r"(?<='gpu-fraction-num-devices')(,'[^']*')+")
 """What webhooks.fractionAnnotations adds to a condition, which stands here without white space."""
 
 
-def policy_advice(
+def policy_warnings(
     configuration: Configuration, name: str, now: datetime, namespaces: Mapping[str, Labels] | None
-) -> Iterator[Advice]:
+) -> Iterator[PathWarning]:
     """Yield warnings about the policy `name`; `namespaces` are those that exist, None if unknown."""
     ordered = configuration.policies.policies
     policy = next(each for each in ordered if each.name == name)
-    yield from _ended(policy, now)
+    yield from _ended_warnings(policy, now)
     for rule_id, options in policy.spec.rules.items():
         yield from ((f"spec.rules.{rule_id}.{path}", message) for path, message in options.advice())
     at = ordered.index(policy)
     for other in ordered[:at]:
-        yield from _conflicts(policy, other, first=other, second=policy)
+        yield from _conflict_warnings(policy, other, first=other, second=policy)
     for other in ordered[at + 1 :]:
-        yield from _conflicts(policy, other, first=policy, second=other)
+        yield from _conflict_warnings(policy, other, first=policy, second=other)
     if namespaces is not None:
-        yield from _unmatched(policy.spec.match, namespaces)
+        yield from _unmatched_warnings(policy.spec.match, namespaces)
 
 
-def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
+def _ended_warnings(policy: Policy, now: datetime) -> Iterator[PathWarning]:
     until = policy.spec.paused_until
     if until is not None:
         holds = f"until {utc(until)} every rule of this policy only audits"
@@ -73,7 +73,9 @@ def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
             yield f"spec.exemptions[{index}]", covers
 
 
-def _conflicts(policy: Policy, other: Policy, *, first: Policy, second: Policy) -> Iterator[Advice]:
+def _conflict_warnings(
+    policy: Policy, other: Policy, *, first: Policy, second: Policy
+) -> Iterator[PathWarning]:
     if not any(globs_meet(a, b) for a in policy.spec.match.namespaces for b in other.spec.match.namespaces):
         return
     if _covers(first.spec.match, second.spec.match):
@@ -97,7 +99,7 @@ def _covers(wide: Match, narrow: Match) -> bool:
     return all(any(glob_contains(w, n) for w in wide.namespaces) for n in narrow.namespaces)
 
 
-def _unmatched(match: Match, namespaces: Mapping[str, Labels]) -> Iterator[Advice]:
+def _unmatched_warnings(match: Match, namespaces: Mapping[str, Labels]) -> Iterator[PathWarning]:
     for index, glob in enumerate(match.namespaces):
         if not any(fnmatchcase(name, glob) for name in namespaces):
             yield f"spec.match.namespaces[{index}]", f'"{glob}" matches no existing namespace'
@@ -138,9 +140,9 @@ def _tokens(glob: str) -> list[str]:
     return [_ONE if token.startswith("[") and len(token) > 1 else token for token in _TOKEN.findall(glob)]
 
 
-def without_added(expression: str) -> str:
+def without_added_annotations(expression: str) -> str:
     """Return a match condition without white space, and without what webhooks.fractionAnnotations adds to it."""
-    return _ADDED.sub("", "".join(expression.split()))
+    return _ADDED_ANNOTATIONS.sub("", "".join(expression.split()))
 
 
 def match_conditions(webhooks: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -159,10 +161,12 @@ def registered_conditions(api: ApiClient) -> Collection[str]:
     return conditions
 
 
-def unregistered(spec: ResourceMappingSpec, conditions: Iterable[str]) -> Iterator[tuple[str, str]]:
+def unregistered_annotations(
+    spec: ResourceMappingSpec, conditions: Iterable[str]
+) -> Iterator[tuple[str, str]]:
     """Yield path and key of every fraction annotation that a condition on such annotations lacks."""
-    on_annotations = [condition for condition in conditions if f"'{BUILT_IN[0]}'" in condition]
+    on_annotations = [condition for condition in conditions if f"'{BUILT_IN_ANNOTATIONS[0]}'" in condition]
     for index, annotation in enumerate(spec.fraction_annotations):
         key = annotation.key
-        if key not in BUILT_IN and not all(f"'{key}'" in each for each in on_annotations):
+        if key not in BUILT_IN_ANNOTATIONS and not all(f"'{key}'" in each for each in on_annotations):
             yield f"spec.fractionAnnotations[{index}].key", key

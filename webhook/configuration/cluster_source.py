@@ -34,7 +34,7 @@ from webhook.configuration.documents import (
     RESOURCE_MAPPING,
     Document,
     LocatedProblem,
-    is_pause,
+    is_valid_pause,
     with_pause,
     without_removed,
 )
@@ -56,7 +56,7 @@ log = logging.getLogger("gpu_admission.configuration")
 PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpuresourcemappings"}
 RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD_COLLECTION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 QUIET_SECONDS = 0.3
 """Documents that are applied together arrive one after another, and a part of them may be invalid alone."""
@@ -125,7 +125,7 @@ class EvaluatedDocuments(msgspec.Struct, frozen=True):
     problems: tuple[LocatedProblem, ...] = ()
 
 
-def choose(
+def documents_in_force(
     records: Sequence[Record], last_good: tuple[Document, ...] | None, devices: ClusterDevices = NO_DEVICES
 ) -> EvaluatedDocuments:
     """Return the documents in force while `records` are stored; `last_good` is None in a process that has just started."""
@@ -137,11 +137,11 @@ def choose(
         problems = tuple(error.problems)
     if last_good is None:
         last_good = tuple(record.accepted for record in records if record.accepted is not None) or stored
-    good = _valid(last_good)
+    good = _without_invalid(last_good)
     newest = {document.key: document.spec.get(PAUSE) for document in stored if document.kind == POLICY}
     paused = tuple(
         msgspec.structs.replace(each, spec=with_pause(each.spec, newest[each.key]))
-        if each.key in newest and is_pause(newest[each.key])
+        if each.key in newest and is_valid_pause(newest[each.key])
         else each
         for each in good
     )
@@ -151,7 +151,7 @@ def choose(
         return EvaluatedDocuments(records, good, load_objects(good, devices), problems)
 
 
-def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
+def _without_invalid(documents: Iterable[Document]) -> tuple[Document, ...]:
     """Remove invalid documents until no problem is left."""
     left = tuple(documents)
     while bad := {problem.document for problem in problems_of(left)}:
@@ -159,7 +159,7 @@ def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
     return left
 
 
-def read_chosen(api: ApiClient, namespace: str) -> EvaluatedDocuments:
+def read_documents_in_force(api: ApiClient, namespace: str) -> EvaluatedDocuments:
     """List the documents once and return what is in force, for commands that do not watch; `namespace` is the installation's.
 
     Raises `errors.ApiError`.
@@ -168,7 +168,7 @@ def read_chosen(api: ApiClient, namespace: str) -> EvaluatedDocuments:
     for kind, resource in RESOURCES.items():
         with contextlib.suppress(errors.NotFound):  # this kind is not installed
             records += api.list(resource.path(), partial(decode_record, kind)).items
-    return choose(records, None, read_cluster_devices(api, namespace))
+    return documents_in_force(records, None, read_cluster_devices(api, namespace))
 
 
 def read_path_problems(api: ApiClient, configuration: Configuration) -> Iterator[LocatedProblem]:
@@ -189,7 +189,7 @@ def read_schemas(api: ApiClient, kinds: Iterable[WorkloadKind], seconds: float |
         timeout = None if seconds is None else max(began + seconds - monotonic(), 0.001)
         try:
             schemas |= schemas_of(
-                msgspec.json.decode(api.get(f"{DEFINITIONS}/{workload_kind.definition}", timeout=timeout))
+                msgspec.json.decode(api.get(f"{CRD_COLLECTION}/{workload_kind.crd_name}", timeout=timeout))
             )
         except (errors.NotFound, errors.Forbidden) as error:
             log.info("paths of %s are not checked: %s", workload_kind.kind, error)
@@ -268,14 +268,14 @@ class ClusterSource(ConfigurationSource):
         return not any(informer.is_missing for informer in self._informers)
 
     @property
-    def _waits_for_devices(self) -> bool:
+    def _must_wait_for_devices(self) -> bool:
         watch = self._devices
-        return watch is not None and watch.is_starting and not watch.is_read
+        return watch is not None and watch.awaits_first_list and not watch.is_read
 
     def _follow(self, stopping: threading.Event) -> None:
         waits = True
         while not stopping.is_set():
-            if not all(informer.synced for informer in self._informers) or self._waits_for_devices:
+            if not all(informer.synced for informer in self._informers) or self._must_wait_for_devices:
                 waited, waits = waits, self.must_wait
                 if waited and not waits:
                     log.warning("documents could not be read yet: the built-in ones are in force")
@@ -300,7 +300,7 @@ class ClusterSource(ConfigurationSource):
 
     def _evaluate(self) -> None:
         last_good = self.evaluated.documents if self.evaluated else None
-        chosen = choose(self._records(), last_good, self.devices)
+        chosen = documents_in_force(self._records(), last_good, self.devices)
         before, version = self.state, chosen.configuration.version
         rejected = tuple(map(str, chosen.problems))
         if version != before.version or self.configuration.devices != chosen.configuration.devices:
@@ -320,13 +320,13 @@ class ClusterSource(ConfigurationSource):
 def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
     in_force = {document.key: document for document in evaluated.documents}
     for record in evaluated.records:
-        held = in_force.get(record.document.key)
-        status, reason, message = _verdict(record.document, held, evaluated)
+        in_force_now = in_force.get(record.document.key)
+        status, reason, message = _verdict(record.document, in_force_now, evaluated)
         message = printable_lines(message[:LONGEST_MESSAGE])  # problems quote the document
         condition = Condition(IN_FORCE, status, reason, message, "", record.generation)
         before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
         conditions = (with_transition_time(condition, before, now),)
-        accepted = None if held is None else held.spec
+        accepted = None if in_force_now is None else in_force_now.spec
         yield (
             record,
             DocumentStatus(observed_generation=record.generation, accepted=accepted, conditions=conditions),
@@ -334,16 +334,20 @@ def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Rec
 
 
 def _verdict(
-    document: Document, held: Document | None, evaluated: EvaluatedDocuments
+    document: Document, in_force_now: Document | None, evaluated: EvaluatedDocuments
 ) -> tuple[str, str, str]:
     """Return status, reason and message of the condition. `held` is the version in force."""
-    own = [problem for problem in evaluated.problems if problem.document == document.title]
-    if own:
-        stays = "the previous version stays in force" if held is not None else "it is not in force"
-        lines = [f"{problem.path}: {problem.message}" for problem in own]
-        heading = f"{stays}; {len(own)} problems:" if len(own) > 1 else f"{stays}:"
+    own_problems = [problem for problem in evaluated.problems if problem.document == document.title]
+    if own_problems:
+        consequence = (
+            "the previous version stays in force" if in_force_now is not None else "it is not in force"
+        )
+        lines = [f"{problem.path}: {problem.message}" for problem in own_problems]
+        heading = (
+            f"{consequence}; {len(own_problems)} problems:" if len(own_problems) > 1 else f"{consequence}:"
+        )
         return FALSE, INVALID, "\n".join([heading, *lines])
-    if held is not None and held.spec == document.spec:
+    if in_force_now is not None and in_force_now.spec == document.spec:
         return TRUE, "Accepted", "admission decides by it"
     blocking = ", ".join(dict.fromkeys(problem.document for problem in evaluated.problems))
     return FALSE, "HeldBack", f"valid, but the documents take effect together: correct {blocking}"

@@ -17,7 +17,7 @@ from policies.pods.field_paths import Parts, field_path
 
 T = TypeVar("T")
 
-_KINDS: dict[type, str] = {
+_TYPE_NAMES: dict[type, str] = {
     dict: "a map",
     list: "a list",
     str: "text",
@@ -25,7 +25,7 @@ _KINDS: dict[type, str] = {
     int: "a whole number",
     float: "a number",
 }
-_MOMENTS = {
+_TIME_TEXTS = {
     datetime: "a time with its zone, such as 2027-01-31T18:00:00Z",
     date: "a date, such as 2027-01-31",
 }
@@ -73,23 +73,27 @@ class _Decoder:
         if data is None and type(None) in _options(kind):
             return None
         # Of several, a map or a list is read by the one that is of its kind.
-        fitting = [each for each in options if isinstance(data, dict | list) and _plain(each) is type(data)]
+        fitting = [
+            each for each in options if isinstance(data, dict | list) and _plain_type(each) is type(data)
+        ]
         chosen = fitting or options
-        return self._one(chosen[0], data, at) if len(chosen) == 1 else self._leaf(kind, data, at)
+        return (
+            self._decode_one(chosen[0], data, at) if len(chosen) == 1 else self._decode_leaf(kind, data, at)
+        )
 
-    def _one(self, kind: Any, data: Any, at: Parts) -> Any:
+    def _decode_one(self, kind: Any, data: Any, at: Parts) -> Any:
         plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
         origin, arguments = get_origin(plain), get_args(plain)
         if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-            return self._struct(plain, data, at)
+            return self._decode_struct(plain, data, at)
         if origin is tuple and arguments[-1] is Ellipsis:
-            items = self._of(list, data, at)
+            items = self._of_type(list, data, at)
             if items is None:
                 return _INVALID
             read = (self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
             return tuple(each for each in read if each is not _INVALID)
         if origin in {dict, Mapping}:
-            members, value_type = self._of(dict, data, at), arguments[1]
+            members, value_type = self._of_type(dict, data, at), arguments[1]
             if members is None:
                 return _INVALID
             values = {
@@ -97,12 +101,12 @@ class _Decoder:
                 for key, each in members.items()
             }
             return {key: each for key, each in values.items() if each is not _INVALID}
-        return data if plain is msgspec.Raw else self._leaf(kind, data, at)
+        return data if plain is msgspec.Raw else self._decode_leaf(kind, data, at)
 
-    def _of(self, kind: type[T], data: Any, at: Parts) -> T | None:
+    def _of_type(self, kind: type[T], data: Any, at: Parts) -> T | None:
         if isinstance(data, kind):
             return data
-        self._problem(at, f"must be {_KINDS[kind]}, not {_describe(data)}")
+        self._problem(at, f"must be {_TYPE_NAMES[kind]}, not {_describe(data)}")
         return None
 
     def _key(self, key: Any, at: Parts) -> str:
@@ -110,8 +114,8 @@ class _Decoder:
             self._problem((*at, str(key)), f"YAML reads this key as {_describe(key)}; quote it")
         return str(key)
 
-    def _struct(self, kind: type[msgspec.Struct], data: Any, at: Parts) -> Any:
-        members, is_complete = self._of(dict, data, at), True
+    def _decode_struct(self, kind: type[msgspec.Struct], data: Any, at: Parts) -> Any:
+        members, is_complete = self._of_type(dict, data, at), True
         if members is None:
             return _INVALID
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
@@ -129,7 +133,7 @@ class _Decoder:
                     self._problem((*at, name), REQUIRED)
         return kind(**values) if is_complete else _INVALID
 
-    def _leaf(self, kind: Any, data: Any, at: Parts) -> Any:
+    def _decode_leaf(self, kind: Any, data: Any, at: Parts) -> Any:
         try:
             return msgspec.convert(data, kind)
         except (msgspec.ValidationError, ValueError, OverflowError) as error:
@@ -144,11 +148,11 @@ def _options(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
 
 
-def _plain(kind: Any) -> Any:
+def _plain_type(kind: Any) -> Any:
     """Return the type of the plain data that is read as this type."""
     origin = get_origin(kind)
     if origin is Annotated:
-        return _plain(get_args(kind)[0])
+        return _plain_type(get_args(kind)[0])
     if origin in {dict, Mapping} or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return dict
     return list if origin is tuple else kind
@@ -169,11 +173,11 @@ def _message(kind: Any, data: Any, error: str) -> str:
     if isinstance(data, int | float) and not isinstance(data, bool) and str in options:
         what = "a whole number or text" if int in options else "text"
         return f"must be {what}; YAML reads {data} as a number: quote it"
-    if moment := next((_MOMENTS[option] for option in options if option in _MOMENTS), ""):
+    if moment := next((_TIME_TEXTS[option] for option in options if option in _TIME_TEXTS), ""):
         return f"must be {moment}"
-    plain = [_plain(option) for option in options]
-    if all(each in _KINDS for each in plain) and (type(data) not in plain):
-        return f"must be {' or '.join(_KINDS[each] for each in plain)}, not {_describe(data)}"
+    plain = [_plain_type(option) for option in options]
+    if all(each in _TYPE_NAMES for each in plain) and (type(data) not in plain):
+        return f"must be {' or '.join(_TYPE_NAMES[each] for each in plain)}, not {_describe(data)}"
     return error[:1].lower() + error[1:]
 
 
@@ -205,4 +209,4 @@ def _describe(data: Any) -> str:
         return "nothing"
     # Show the value: a number may have been written as text.
     shown = f' "{data[:40]}"' if isinstance(data, str) else f" {data}" if type(data) in {int, float} else ""
-    return _KINDS.get(type(data), type(data).__name__) + shown
+    return _TYPE_NAMES.get(type(data), type(data).__name__) + shown

@@ -21,7 +21,7 @@ from policies.quota.team_spec import TeamSpec
 from policies.registry import RULES_BY_ID
 from policies.rule import RuleOptions
 from webhook.configuration.decoding import REQUIRED, Problem, decode, decode_valid, suggestion, unsupported
-from webhook.configuration.schema_paths import Schemas, is_definition, schemas_of
+from webhook.configuration.schema_paths import Schemas, is_crd, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKindsSpec
 from webhook.configuration.yaml_documents import YamlDocument, YamlError, load_documents
 
@@ -29,17 +29,17 @@ GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 POLICY, CLASS, RESOURCE_MAPPING, QUOTA = "GPUPolicy", "GPUClass", "GPUResourceMapping", "GPUQuota"
-TEAM = "ClusterGPUQuota"
+CLUSTER_QUOTA = "ClusterGPUQuota"
 
 CONFIGURATION = "configuration"
 """Stands where a rule's id does."""
 SELECTOR, PAUSE, WORKLOAD_KINDS = "namespaceSelector", "pausedUntil", "workloadKinds"
-KINDS = (TEAM, CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
-LIMITS: dict[str, type[QuotaSpec | TeamSpec]] = {QUOTA: QuotaSpec, TEAM: TeamSpec}
+KINDS = (CLUSTER_QUOTA, CLASS, POLICY, QUOTA, RESOURCE_MAPPING)
+QUOTA_SPECS: dict[str, type[QuotaSpec | TeamSpec]] = {QUOTA: QuotaSpec, CLUSTER_QUOTA: TeamSpec}
 SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec | TeamSpec]] = {
     CLASS: GPUClassSpec,
     RESOURCE_MAPPING: ResourceMappingSpec,
-    **LIMITS,
+    **QUOTA_SPECS,
 }
 SERVER_FIELDS = frozenset(
     {
@@ -55,7 +55,7 @@ SERVER_FIELDS = frozenset(
     }
 )
 """Fields of `metadata` that no document says, and `kubectl get -o yaml` prints."""
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+FILE_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 """The files of a directory that are read, as by kubectl."""
 
 
@@ -194,11 +194,11 @@ def places_in(file: str, document: YamlDocument) -> Iterator[DocumentLocation]:
 
 
 def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
-    if is_definition(place.data):  # what only the paths of workload kinds are compared with
+    if is_crd(place.data):  # what only the paths of workload kinds are compared with
         collected.schemas.update(schemas_of(place.data))
         return
     problems: list[Problem] = []
-    envelope = _envelope(_as_written(place.data), problems)
+    envelope = _envelope(_without_server_fields(place.data), problems)
     if envelope is not None:
         name, namespace = envelope.metadata.name, envelope.metadata.namespace or ""
         document = Document(envelope.kind, name, envelope.spec, namespace)
@@ -215,7 +215,7 @@ def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
     collected.problems.extend(place.problem(problem) for problem in problems)
 
 
-def _as_written(data: Any) -> Any:
+def _without_server_fields(data: Any) -> Any:
     """Return an object without what an API server adds to it."""
     if not isinstance(data, dict) or not isinstance(metadata := data.get("metadata"), dict):
         return data
@@ -284,11 +284,13 @@ def _read_spec(
         _read_workload_kinds(document, collected, problems)
     spec = decode_valid(SPECS[document.kind], rest, ("spec",), problems)
     if isinstance(spec, GPUClassSpec):
-        problems.extend(_not_reported_yet(below((), classes.problems(document.name, spec)), problems))
+        problems.extend(
+            _not_reported_yet(problems_below((), classes.problems(document.name, spec)), problems)
+        )
         if not problems:
             collected.classes[document.name] = GPUClass.of(document.name, spec)
     elif spec is not None:
-        problems.extend(_not_reported_yet(below(("spec",), spec.problems()), problems))
+        problems.extend(_not_reported_yet(problems_below(("spec",), spec.problems()), problems))
         if isinstance(spec, QuotaSpec):
             collected.quotas[document.key[1]] = spec
         elif isinstance(spec, TeamSpec):
@@ -301,7 +303,7 @@ def _read_workload_kinds(document: Document, collected: DocumentSet, problems: l
     section = {field: value for field, value in document.spec.items() if field == WORKLOAD_KINDS}
     spec = decode(WorkloadKindsSpec, section, ("spec",), problems)
     if spec is not None:
-        problems.extend(below(("spec",), spec.problems()))
+        problems.extend(problems_below(("spec",), spec.problems()))
         collected.workload_kinds[document.name] = spec.workload_kinds
 
 
@@ -315,7 +317,7 @@ def _not_reported_yet(problems: Iterable[Problem], known: Iterable[Problem]) -> 
     ]
 
 
-def below(at: Parts, problems: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+def problems_below(at: Parts, problems: Iterable[tuple[str, str]]) -> Iterator[Problem]:
     """Turn (path below `at`, message) into problems."""
     return (Problem((*at, *path_parts(path)), message) for path, message in problems)
 
@@ -333,9 +335,9 @@ def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
         problems += (
             Problem((*at, name), removed[name]) for name in removed if isinstance(data, dict) and name in data
         )
-        options = decode_valid(rule.options, _without(data, removed), at, problems)
+        options = decode_valid(rule.options, _without_options(data, removed), at, problems)
         if options is not None:
-            problems.extend(_not_reported_yet(below(at, options.problems()), problems))
+            problems.extend(_not_reported_yet(problems_below(at, options.problems()), problems))
             rules[rule_id] = options
     return rules
 
@@ -346,10 +348,13 @@ def without_removed(spec: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(rules, dict):
         return spec
     known = {rule_id: RULES_BY_ID[rule_id].options.removed for rule_id in rules if rule_id in RULES_BY_ID}
-    return {**spec, "rules": {each: _without(data, known.get(each, {})) for each, data in rules.items()}}
+    return {
+        **spec,
+        "rules": {each: _without_options(data, known.get(each, {})) for each, data in rules.items()},
+    }
 
 
-def _without(data: Any, removed: Mapping[str, str]) -> Any:
+def _without_options(data: Any, removed: Mapping[str, str]) -> Any:
     if not isinstance(data, dict):
         return data
     return {name: value for name, value in data.items() if name not in removed}
@@ -388,14 +393,14 @@ def _exemption_problems(exemption: Exemption, at: Parts) -> Iterator[Problem]:
 
 
 def _selector_problems(selector: LabelSelector | None, at: Parts) -> Iterator[Problem]:
-    return below((*at, SELECTOR), selector.problems() if selector is not None else ())
+    return problems_below((*at, SELECTOR), selector.problems() if selector is not None else ())
 
 
 def unknown_rule(rule_id: str) -> str:
     return f'unknown rule "{rule_id}"{suggestion(rule_id, list(RULES_BY_ID))}'
 
 
-def is_pause(value: Any) -> bool:
+def is_valid_pause(value: Any) -> bool:
     """Whether `value` is valid for `pausedUntil`. None is valid."""
     moment = decode(datetime, value, (), [])
     return value is None or (moment is not None and moment.tzinfo is not None)

@@ -230,7 +230,7 @@ class ClusterDevicesWatch:
         return has_classes and self._published.synced
 
     @property
-    def is_starting(self) -> bool:
+    def awaits_first_list(self) -> bool:
         """Whether a start must still wait for both."""
         return monotonic() - self._created < START_SECONDS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEADS_OUT = "is a link that leads out of the directory: name what it leads to, if that is meant"
-MARK = b"\xef\xbb\xbf"
+UTF8_MARK = b"\xef\xbb\xbf"
 """Of UTF-8."""
 
 
@@ -33,15 +33,15 @@ def read_file(path: Path, max_bytes: int, top: Path | None = None) -> tuple[str,
     real = Path(os.path.realpath(path))
     if top is not None and leads_out(real, top):
         raise OSError(errno.EXDEV, LEADS_OUT)
-    opened = os.open(path, os.O_RDONLY) if top is None else _opened(real)
+    opened = os.open(path, os.O_RDONLY) if top is None else _open_file(real)
     with os.fdopen(opened, "rb") as file:
         status = os.fstat(file.fileno())
         if top is not None and (leads_out(real, top) or not stat.S_ISREG(status.st_mode)):
             raise OSError(errno.EINVAL, "must be a regular file")
-        return decoded(file.read(max_bytes + 1), max_bytes), Source(real, (status.st_dev, status.st_ino))
+        return decode_text(file.read(max_bytes + 1), max_bytes), Source(real, (status.st_dev, status.st_ino))
 
 
-def decoded(content: bytes, max_bytes: int) -> str:
+def decode_text(content: bytes, max_bytes: int) -> str:
     """Return the text without the mark of its encoding. Raises OSError if it is longer, and UnicodeDecodeError."""
     if len(content) > max_bytes:
         raise OSError(errno.EFBIG, f"must be at most {max_bytes >> 20} MiB")
@@ -53,7 +53,7 @@ def replace_file(source: Source, before: str, after: str) -> None:
     folder = os.open(source.path.parent, os.O_RDONLY | os.O_DIRECTORY)  # whatever becomes of its path
     name, new = source.path.name, f".{source.path.name[:200]}-{secrets.token_hex(8)}"
     try:
-        mode, mark = _unchanged(source, before, folder)
+        mode, mark = _check_unchanged(source, before, folder)
         with os.fdopen(
             os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder), "wb"
         ) as file:
@@ -68,17 +68,17 @@ def replace_file(source: Source, before: str, after: str) -> None:
         os.close(folder)
 
 
-def _unchanged(source: Source, before: str, folder: int) -> tuple[int, bytes]:
+def _check_unchanged(source: Source, before: str, folder: int) -> tuple[int, bytes]:
     """Return the mode of the file, and the mark of its encoding if it has one."""
-    with contextlib.suppress(OSError), os.fdopen(_opened(source.path.name, folder), "rb") as file:
+    with contextlib.suppress(OSError), os.fdopen(_open_file(source.path.name, folder), "rb") as file:
         status, content = os.fstat(file.fileno()), file.read()
         if (status.st_dev, status.st_ino) == source.identity and content.removeprefix(
-            MARK
+            UTF8_MARK
         ) == before.encode():
-            return stat.S_IMODE(status.st_mode), MARK if content.startswith(MARK) else b""
+            return stat.S_IMODE(status.st_mode), UTF8_MARK if content.startswith(UTF8_MARK) else b""
     raise OSError(errno.ESTALE, "has changed since it was checked")
 
 
-def _opened(path: Path | str, folder: int | None = None) -> int:
+def _open_file(path: Path | str, folder: int | None = None) -> int:
     """Open a file that may have been replaced just now: by a link, or by a pipe, whose writer may never come."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)

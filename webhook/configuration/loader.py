@@ -35,20 +35,20 @@ from policies.rules import gpu_class
 from webhook.configuration.decoding import Problem
 from webhook.configuration.documents import (
     CLASS,
+    CLUSTER_QUOTA,
+    FILE_SUFFIXES,
     POLICY,
     QUOTA,
     RESOURCE_MAPPING,
     SELECTOR,
-    SUFFIXES,
-    TEAM,
     Document,
     DocumentLocation,
     DocumentSet,
     LocatedProblem,
-    below,
     digest,
     documents_in,
     places_in,
+    problems_below,
     read_document,
     reading,
 )
@@ -106,12 +106,12 @@ def load_directory(
     """
     own = DocumentSet()
     texts = []
-    for name, text in _files(directory, own.problems) if directory else ():
+    for name, text in _file_texts(directory, own.problems) if directory else ():
         texts.append(text)
-        _read(name, text, own)
+        _read_documents(name, text, own)
     if standalone:
         own.problems.extend(_standalone_problems(own))
-    return _assembled(own, digest(*texts), devices)
+    return _assemble(own, digest(*texts), devices)
 
 
 def load_objects(documents: Iterable[Document], devices: ClusterDevices = NO_DEVICES) -> Configuration:
@@ -121,7 +121,7 @@ def load_objects(documents: Iterable[Document], devices: ClusterDevices = NO_DEV
     for document in ordered:
         read_document(DocumentLocation("", document.data), own)
     texts = (msgspec.json.encode(document.data, order="sorted").decode() for document in ordered)
-    return _assembled(own, digest(*texts), devices)
+    return _assemble(own, digest(*texts), devices)
 
 
 def problems_of(
@@ -134,7 +134,7 @@ def problems_of(
     return ()
 
 
-def _assembled(own: DocumentSet, version: str, devices: ClusterDevices) -> Configuration:
+def _assemble(own: DocumentSet, version: str, devices: ClusterDevices) -> Configuration:
     built_in = _built_in()
     classes = GPUClasses({**built_in.classes, **own.classes}.values())
     # A document with workload kinds alone maps no resources: it must not change the digest of the mapping.
@@ -173,7 +173,7 @@ def _standalone_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
     deny = "must be Deny with --standalone: gpu-admission controller starts the pods that wait in line"
     for name in own.teams:
         message_of_team = "must be omitted with --standalone: a cluster has the namespaces of a team"
-        yield own.places[TEAM, name].problem(Problem(("kind",), message_of_team))
+        yield own.places[CLUSTER_QUOTA, name].problem(Problem(("kind",), message_of_team))
     for name, policy in own.policies.items():
         place, spec = own.places[POLICY, name], policy.spec
         if spec.match.namespace_selector is not None:
@@ -192,20 +192,22 @@ def _built_in() -> DocumentSet:
     collected = DocumentSet()
     folder = resources.files("webhook.configuration") / "builtin"
     for name in ("gpuclasses.yaml", "resource-mapping.yaml", "workload-kinds.yaml"):
-        _read(f"built-in {name}", (folder / name).read_text(encoding="utf-8"), collected)
+        _read_documents(f"built-in {name}", (folder / name).read_text(encoding="utf-8"), collected)
     if collected.problems:
         raise ConfigurationError(collected.problems)
     return collected
 
 
-def _files(directory: Path, problems: list[LocatedProblem]) -> Iterator[tuple[str, str]]:
+def _file_texts(directory: Path, problems: list[LocatedProblem]) -> Iterator[tuple[str, str]]:
     paths = None
     with reading(str(directory), problems):
         # Hidden names are kubelet's: a mounted ConfigMap shows its files as links into `..data`.
         paths = (
             [directory]
             if directory.is_file()
-            else sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
+            else sorted(
+                p for p in directory.iterdir() if p.suffix in FILE_SUFFIXES and not p.name.startswith(".")
+            )
         )
     if paths == []:
         message = (
@@ -217,7 +219,7 @@ def _files(directory: Path, problems: list[LocatedProblem]) -> Iterator[tuple[st
             yield path.name, read_file(path, FILE_LIMIT, None if path == directory else directory)[0]
 
 
-def _read(file: str, text: str, collected: DocumentSet) -> None:
+def _read_documents(file: str, text: str, collected: DocumentSet) -> None:
     for document in documents_in(file, text, collected.problems):
         for place in places_in(file, document):
             read_document(place, collected)
@@ -239,18 +241,18 @@ def check_references(
     """Check the names of classes and resources, and paths into objects of other kinds, once all documents have been read."""
     known = {(each.file, each.line, each.path) for each in collected.problems}
     for place, at, options in collected.references:
-        for problem in below(at, options.class_problems(gpu_classes)):
+        for problem in problems_below(at, options.class_problems(gpu_classes)):
             located = place.problem(problem)
             is_known = (located.file, located.line, located.path) in known
             if not is_known and not _may_be_defined(problem, place, CLASS, collected):
                 collected.problems.append(located)
     for name, kinds in collected.workload_kinds.items():
         place = collected.places[RESOURCE_MAPPING, name]
-        wrong = below((), kind_problems(kinds, collected.schemas))
+        wrong = problems_below((), kind_problems(kinds, collected.schemas))
         collected.problems.extend(place.problem(problem) for problem in wrong)
     limits: Iterator[tuple[tuple[str, str], LimitsSpec]] = chain(
         (((QUOTA, namespace), spec) for namespace, spec in collected.quotas.items()),
-        (((TEAM, name), spec) for name, spec in collected.teams.items()),
+        (((CLUSTER_QUOTA, name), spec) for name, spec in collected.teams.items()),
     )
     for key, spec in limits:
         place = collected.places[key]

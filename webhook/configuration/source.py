@@ -98,7 +98,7 @@ class ConfigurationSource:
     def must_wait(self) -> bool:
         """Whether serving must wait for the first read of documents, DeviceClasses and kinds of devices."""
         watch = self._devices
-        return watch is not None and watch.is_starting and not self._read.is_set()
+        return watch is not None and watch.awaits_first_list and not self._read.is_set()
 
 
 def readiness_details(source: ConfigurationSource) -> dict[str, Any]:

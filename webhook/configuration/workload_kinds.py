@@ -273,7 +273,7 @@ class WorkloadKind(_Row, frozen=True):
         return self.resource or plural(self.kind)
 
     @property
-    def definition(self) -> str:
+    def crd_name(self) -> str:
         """Return the name that its CustomResourceDefinition has, if it has one."""
         return f"{self.plural}.{self.group}"
 

@@ -157,8 +157,8 @@ def load_documents(
 
     `shortened` may cut parts of the text of each document, but no line ends. `aliases` may add so many characters and values.
     """
-    for span, lines_above, whole in _segments(text):
-        segment = shortened(whole)
+    for span, lines_above, segment_text in _segments(text):
+        segment = shortened(segment_text)
         try:
             _check_depth(segment)
             yield from _load(segment, lines_above, span, aliases)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from certs.reconciler import CertificateReconciler, RacedError, ReconcileResult
 from certs.rotation import RotationSettings, remaining_wait
 from webhook.certificates.objects import ChangeSignal, ClusterConfigurations, ClusterSecret, SecretName
-from webhook.certificates.serving import AUTHORITY_LABEL, LEAF_LABEL, not_after_gauge
+from webhook.certificates.serving import CA_LABEL, LEAF_LABEL, not_after_gauge
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Pauses
@@ -31,10 +31,10 @@ class CertificateLoop:
     def __init__(
         self, api: ApiClient, secret: SecretName, terms: RotationSettings, registry: CollectorRegistry
     ) -> None:
-        state, served = ClusterSecret(api, secret.of_authority), ClusterSecret(api, secret)
-        self._reconciler = CertificateReconciler(state, served, ClusterConfigurations(api), terms, _now)
+        state, serving = ClusterSecret(api, secret.ca_secret), ClusterSecret(api, secret)
+        self._reconciler = CertificateReconciler(state, serving, ClusterConfigurations(api), terms, _now)
         self._terms = terms
-        self._changes = ChangeSignal(api, secret, secret.of_authority)
+        self._changes = ChangeSignal(api, secret, secret.ca_secret)
         self._problem = ""
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self._not_after = not_after_gauge(registry)
@@ -91,12 +91,12 @@ class CertificateLoop:
 
     def _record(self, result: ReconcileResult) -> None:
         state = result.state
-        for label, pair in ((LEAF_LABEL, state.leaf), (AUTHORITY_LABEL, state.authority)):
+        for label, pair in ((LEAF_LABEL, state.leaf), (CA_LABEL, state.authority)):
             at = pair.certificate.not_valid_after_utc.timestamp() if pair else 0.0
             self._not_after.labels(label).set(at)
         self._phase.set(state.phase)
         self._writes.inc(result.written)
-        for kind in result.published:
+        for kind in result.updated_kinds:
             self._published.labels(kind).inc()
 
     def _failed(self, problem: str) -> bool:
@@ -110,6 +110,6 @@ class CertificateLoop:
     def _pause(self) -> float:
         """Return the seconds to the next reconciliation: the period, or the rest of a wait of the rotation."""
         pause = PERIOD * random.uniform(0.8, 1.0)  # noqa: S311 - so that controllers do not all run at once
-        known = self._reconciler.last_state
-        rest = remaining_wait(known, self._terms, _now()) if known else None
-        return pause if rest is None else min(pause, rest.total_seconds() + 0.05)
+        last_state = self._reconciler.last_state
+        remaining = remaining_wait(last_state, self._terms, _now()) if last_state else None
+        return pause if remaining is None else min(pause, remaining.total_seconds() + 0.05)

@@ -20,7 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.capacity import GPUNode, gpus_by_dimension, with_cards
 from webhook.cluster.informer import STALE_SECONDS
-from webhook.cluster.objects import CAPACITY, timestamp
+from webhook.cluster.objects import CAPACITY_CONFIG_MAP, timestamp
 from webhook.cluster.published_capacity import (
     REFRESH_SECONDS,
     PublishedCapacity,
@@ -33,7 +33,7 @@ from webhook.configuration.documents import CLASS
 from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.usage_counter import UsageCounter
-from webhook.quota.counted_records import PodRecord
+from webhook.quota.counted_records import CountedPod
 
 CALL_SECONDS = 10.0
 
@@ -74,12 +74,12 @@ class CapacityWriter:
         if any(informer.age > STALE_SECONDS for informer in counter.informers.values()):
             return
         classes = counted_classes(counter, self.informers.slices)
-        path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY)
+        path = api_path("/api/v1", "namespaces", self.namespace, "configmaps", CAPACITY_CONFIG_MAP)
         self._write(path, classes, encode(PublishedCapacity(now, classes)), now)
         for name in [
             document.name for document in self.informers.configuration().documents if document.kind == CLASS
         ]:
-            shown = _shown(classes.get(name, PublishedClass()))
+            shown = _class_status(classes.get(name, PublishedClass()))
             body = msgspec.json.encode({"status": {"capacity": {**shown, "observed": timestamp(now)}}})
             try:
                 self._write(KINDS[CLASS].path("", name, "status"), shown, body, now)
@@ -94,7 +94,7 @@ class CapacityWriter:
         self._written[path] = content, now
 
 
-def _shown(published: PublishedClass) -> dict[str, Any]:
+def _class_status(published: PublishedClass) -> dict[str, Any]:
     amounts = {"gpus": published.gpus, "free": published.free, "pending": published.pending}
     return {"nodes": published.nodes, **{name: str(amount) for name, amount in amounts.items()}}
 
@@ -107,7 +107,7 @@ def counted_classes(counter: UsageCounter, slices: DeviceSlices) -> dict[str, Pu
     # Most pods share their demand, so that few different pairs are added up.
     pairs: Counter[tuple[str, int]] = Counter()
     for record, vector in counter.demands():
-        if isinstance(record, PodRecord):
+        if isinstance(record, CountedPod):
             vectors[id(vector)] = vector
             pairs[record.node_name, id(vector)] += 1
     for (node, identity), times in pairs.items():

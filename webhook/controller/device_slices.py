@@ -42,16 +42,16 @@ from webhook.configuration.dynamic_resources import (
     devices_path,
 )
 from webhook.configuration.loader import Configuration
-from webhook.quota.counted_records import Device
+from webhook.quota.counted_records import ClaimedDevice
 from webhook.threads import every
 
 log = logging.getLogger("gpu_admission.controller")
 
 PERIOD_SECONDS = 1.0
 
-KEPT = timedelta(days=1)
+KEEP_GONE = timedelta(days=1)
 """A kind, and what a node has, stay published for this time after their last device: a pool may scale to zero."""
-REFRESH = timedelta(seconds=60)
+REREAD_AFTER = timedelta(seconds=60)
 """The ConfigMap is read again after this time, in case that somebody else has changed it, and written if only taints differ: each
 process loads its configuration again for them, and devices may fail and recover every second."""
 CALL_SECONDS = 10.0
@@ -63,7 +63,7 @@ class SliceRecord(msgspec.Struct, frozen=True):
     namespace: str = CLUSTER
 
 
-class _Numbers(NamedTuple):
+class _KindIndexes(NamedTuple):
     """The indexes of the present kinds in the kinds of a catalogue. While ledgers move, there are two catalogues."""
 
     kinds: DeviceKinds
@@ -76,7 +76,7 @@ class _Cards(NamedTuple):
 
     catalogue: Catalogue
     inventory: Inventory
-    allocated: Sequence[tuple[Device, ...]]
+    allocated: Sequence[tuple[ClaimedDevice, ...]]
     by_node: Mapping[str, list[CardUse]]
 
 
@@ -95,7 +95,7 @@ class DeviceSlices:
         self._differ = Subscribers[[]]("device kinds")
         self.subscribe = self._differ.subscribe
         """Calls a subscriber after each `sync` with which `kind_of` may answer otherwise."""
-        self._numbers: dict[int, _Numbers] = {}
+        self._indexes: dict[int, _KindIndexes] = {}
         """By identity of the kinds of a catalogue."""
         self._cards: _Cards | None = None
         self.revision = 0
@@ -117,7 +117,7 @@ class DeviceSlices:
     def kind_of(self, kinds: DeviceKinds, driver: str, pool: str, device: str) -> int | None:
         """Return the index of the device's kind in the kinds of a catalogue. None if it is not known, or not among them."""
         key = self._pools.key_of(driver, pool, device)
-        return None if key is None else self._numbers_in(kinds).get(key)
+        return None if key is None else self._indexes_in(kinds).get(key)
 
     def refresh(self, since: float) -> None:
         """List the slices again if their list began before, and take it over. Raises `errors.ApiError`."""
@@ -127,7 +127,7 @@ class DeviceSlices:
             self.sync()
 
     def cards_by_node(
-        self, catalogue: Catalogue, allocated: Sequence[tuple[Device, ...]]
+        self, catalogue: Catalogue, allocated: Sequence[tuple[ClaimedDevice, ...]]
     ) -> Mapping[str, list[CardUse]]:
         """Return the cards of each node, as allocated devices leave them. DeviceTaintRules are not read.
 
@@ -160,13 +160,13 @@ class DeviceSlices:
         with self._lock:
             differs = self._pools.count(mapping)
         if differs:
-            self._numbers = {}
+            self._indexes = {}
             self._differ()
         # A watch that has just started again has no revision.
         self.revision = max(self.revision, revision)
 
-    def _numbers_in(self, kinds: DeviceKinds) -> Mapping[bytes, int]:
-        inventory, known = self._pools.inventory, self._numbers.get(id(kinds))
+    def _indexes_in(self, kinds: DeviceKinds) -> Mapping[bytes, int]:
+        inventory, known = self._pools.inventory, self._indexes.get(id(kinds))
         if known is None or known.kinds is not kinds or known.inventory is not inventory:
             numbers = {kind_key(kind): number for number, kind in enumerate(kinds.kinds)}
             by_key = {
@@ -175,7 +175,7 @@ class DeviceSlices:
                 for each in (key, kind_key(kind))
                 if each in numbers
             }
-            known = self._numbers[id(kinds)] = _Numbers(kinds, inventory, by_key)
+            known = self._indexes[id(kinds)] = _KindIndexes(kinds, inventory, by_key)
         return known.by_key
 
     def _record(self, raw: msgspec.Raw) -> SliceRecord:
@@ -219,7 +219,7 @@ class DeviceKindsWriter:
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("the kinds of devices cannot be published: %s", error)
             return
-        self._written, self._due = untainted, now + REFRESH
+        self._written, self._due = untainted, now + REREAD_AFTER
 
     def write(self, inventory: Inventory, now: datetime) -> None:
         """Write what differs. Raises `errors.ApiError`, and msgspec.MsgspecError if the answer is not a ConfigMap."""
@@ -237,7 +237,7 @@ class DeviceKindsWriter:
 def to_publish(before: PublishedDevices, inventory: Inventory, now: datetime) -> PublishedDevices:
     """Return what is to be published after `before`: what exists, and what has existed within KEPT."""
     present = {kind_key(kind): kind for kind in inventory.published.values()}
-    kept = _kept_kinds(before, inventory, now)
+    kept = _gone_kinds(before, inventory, now)
     if are_too_many((*present.values(), *(kind for kind, _ in kept.values()))):
         kept = {}
     kinds = {key: kind for key, (kind, _) in kept.items()} | present
@@ -247,7 +247,7 @@ def to_publish(before: PublishedDevices, inventory: Inventory, now: datetime) ->
         since = nodes.gone_since or now
         renamed = frozenset((names[key], number) for key, number in combination.items())
         if (
-            now - since < KEPT
+            now - since < KEEP_GONE
             and len(renamed) == len(combination)
             and all(key in kinds for key, _ in renamed)
         ):
@@ -271,7 +271,7 @@ def to_publish(before: PublishedDevices, inventory: Inventory, now: datetime) ->
     )
 
 
-def _kept_kinds(
+def _gone_kinds(
     before: PublishedDevices, inventory: Inventory, now: datetime
 ) -> dict[bytes, tuple[DeviceKind, datetime]]:
     """Return the kinds without a device that stay, and since when they have none.
@@ -282,6 +282,6 @@ def _kept_kinds(
     kept = {}
     for each in before.kinds:
         kind, since = without(each.kind, inventory.left_out), each.gone_since or now
-        if now - since < KEPT and kind_key(replace(kind, parts=0)) not in existing:
+        if now - since < KEEP_GONE and kind_key(replace(kind, parts=0)) not in existing:
             kept[kind_key(kind)] = kind, since
     return kept

@@ -26,7 +26,7 @@ from webhook.configuration.cluster_source import (
     path_of,
     statuses,
 )
-from webhook.configuration.documents import API_VERSION, PAUSE, is_pause
+from webhook.configuration.documents import API_VERSION, PAUSE, is_valid_pause
 
 LOOK_SECONDS = 0.5
 FAILED_SECONDS = 10.0
@@ -116,7 +116,7 @@ def ended_pauses(evaluated: EvaluatedDocuments, before: datetime, now: datetime)
 def _paused_until(spec: dict[str, Any] | None, now: datetime) -> datetime | None:
     """Return the end of the pause of a policy, None if the policy is not paused now."""
     value = (spec or {}).get(PAUSE)
-    if value is None or not is_pause(value):
+    if value is None or not is_valid_pause(value):
         return None
     return end_of_pause(msgspec.convert(value, datetime), now)
 

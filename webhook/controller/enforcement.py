@@ -17,7 +17,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 LABELS_SECONDS = 2.0
 """Within these seconds the labels of a namespace must be read."""
-_IF_UNKNOWN = msgspec.convert({"onExceeded": "Queue"}, QUOTA_RULE.options)
+_OPTIONS_IF_UNKNOWN = msgspec.convert({"onExceeded": "Queue"}, QUOTA_RULE.options)
 
 
 @dataclass(eq=False)
@@ -29,19 +29,19 @@ class Enforcement:
 
     def enforces_quota(self, namespace: str) -> bool:
         """Whether the mode of the rule is enforce there, also while the policy is paused. Else nobody waits in line."""
-        return self._enforced(namespace) is not None
+        return self._enforced_options(namespace) is not None
 
     def lets_wait(self, namespace: str) -> bool:
         """Whether its mode is enforce, and pods that exceed the quota wait in line."""
-        options = self._enforced(namespace)
+        options = self._enforced_options(namespace)
         return options is not None and options.queues
 
     def respects_kueue(self, namespace: str) -> bool:
         """Whether pods that Kueue has admitted start also beyond the quota. False while that cannot be read."""
-        options = self._enforced(namespace)
+        options = self._enforced_options(namespace)
         return options is not None and options.respects_kueue
 
-    def _enforced(self, namespace: str) -> RuleOptions | None:
+    def _enforced_options(self, namespace: str) -> RuleOptions | None:
         """Return the options of the rule in a namespace; None if its mode is not enforce."""
         policies = self.configuration().policies
         try:
@@ -53,6 +53,6 @@ class Enforcement:
             )
         except NamespaceUnknown as error:
             log.warning("%s: its labels, which select its policy: %s", namespace, error)
-            return _IF_UNKNOWN
+            return _OPTIONS_IF_UNKNOWN
         rule = policies.for_namespace(namespace, labels).in_force(QUOTA_RULE.id, datetime.now(UTC))
         return rule[0].options if rule is not None and rule[0].options.mode is Mode.ENFORCE else None

@@ -36,7 +36,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 REMEMBERED_SECONDS = 30.0
 """How long the size of a gang is remembered. If it has fewer pods than before, it is read again: its object may be smaller."""
-AGAIN_SECONDS = 2.0
+REREAD_SECONDS = 2.0
 """Seconds until a failed read is repeated, and the read of an object that has no pods now: it is suspended, or scaled to zero. Of
 the latter they double, up to REMEMBERED_SECONDS: a pod that names such an object as its owner may have been made by anybody."""
 READING_SECONDS = 2.0
@@ -65,7 +65,7 @@ class _Policy(View, frozen=True):
     gang: _GangPolicy | None = None
 
 
-class _Group(View, frozen=True):
+class _PodGroupSpec(View, frozen=True):
     """The spec of a PodGroup. `scheduling_policy` is that of Kubernetes, `min_member` that of other schedulers."""
 
     min_member: int | None = None
@@ -77,14 +77,14 @@ class _Group(View, frozen=True):
         return self.min_member or (policy.gang.min_count if policy and policy.gang else 0)
 
 
-class _GroupObject(OwnedObject, frozen=True):
-    spec: _Group = _Group()
+class _PodGroup(OwnedObject, frozen=True):
+    spec: _PodGroupSpec = _PodGroupSpec()
 
 
-_GROUP_OBJECT = msgspec.json.Decoder(_GroupObject)
+_POD_GROUP = msgspec.json.Decoder(_PodGroup)
 
 
-class Workload(msgspec.Struct, frozen=True):
+class GangWorkload(msgspec.Struct, frozen=True):
     """An object that has pods. `pods` are those with GPUs, as they are admitted, with their counts."""
 
     workload_kind: WorkloadKind | None
@@ -113,7 +113,7 @@ class Workload(msgspec.Struct, frozen=True):
         return sum(count.gang or 0 for count in self.counts)
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _RememberedGang(msgspec.Struct, frozen=True):
     """What was found, until when it counts, since when it was looked for (monotonic), and how many pods have the source.
 
     `seconds`: for how long it counted when it was read.
@@ -140,7 +140,7 @@ class Gangs:
     ) -> None:
         """`staged` is called with each object whose pods, several, start in stages, whenever it is read."""
         self._api, self.configuration, self._staged = api, configuration, staged
-        self._known: dict[str, dict[GangSource, _Known]] = {}
+        self._known: dict[str, dict[GangSource, _RememberedGang]] = {}
 
     def find(self, namespace: str, sources: Iterable[GangSource]) -> dict[GangSource, KnownGang]:
         """Return the gangs; none for pods that work each by itself. `sources` has one for each live pod of the namespace.
@@ -148,10 +148,10 @@ class Gangs:
         What was found of others is forgotten.
         """
         before, kinds = self._known.pop(namespace, {}), self.configuration().workload_kinds
-        remembered: dict[GangSource, _Known] = {}
+        remembered: dict[GangSource, _RememberedGang] = {}
         gangs: dict[GangSource, KnownGang] = {}
         deadline, pods = monotonic() + READING_SECONDS, Counter(sources)
-        smaller = _smaller(before, pods)
+        smaller = _shrunk_gangs(before, pods)
         for source in pods:
             if not source.is_group and not may_lead_to_gang(source, kinds):
                 continue
@@ -160,9 +160,11 @@ class Gangs:
                 gang, seconds = (
                     self._read_gang(namespace, source, known, now)
                     if now < deadline
-                    else (_last(source, known), 0.0)
+                    else (_last_known(source, known), 0.0)
                 )
-                known = _Known(gang, now + seconds, now if known is None else known.since, 0, seconds)
+                known = _RememberedGang(
+                    gang, now + seconds, now if known is None else known.since, 0, seconds
+                )
             remembered[source] = msgspec.structs.replace(known, pods=pods[source])
             if known.gang is not None:
                 gangs[source] = known.gang
@@ -174,17 +176,17 @@ class Gangs:
         """Return the seconds until the next gang of unknown size is read again, after `find` returned one."""
         known, now = self._known.get(namespace, {}).values(), monotonic()
         waits = [each.until - now for each in known if each.gang is not None and not each.gang.size]
-        return min((each if each > 0 else AGAIN_SECONDS for each in waits), default=AGAIN_SECONDS)
+        return min((each if each > 0 else REREAD_SECONDS for each in waits), default=REREAD_SECONDS)
 
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
 
     def _read_gang(
-        self, namespace: str, source: GangSource, known: _Known | None, now: float
+        self, namespace: str, source: GangSource, known: _RememberedGang | None, now: float
     ) -> tuple[KnownGang | None, float]:
         """Return the gang, and for how many seconds that counts."""
         try:
-            read = self._of_group if source.is_group else self._of_owner
+            read = self._gang_of_group if source.is_group else self._gang_of_owner
             gang = read(namespace, source)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
@@ -198,23 +200,23 @@ class Gangs:
                     is_final = isinstance(error, msgspec.MsgspecError)
             if is_final:
                 return None, REMEMBERED_SECONDS
-            return _last(source, known), AGAIN_SECONDS
+            return _last_known(source, known), REREAD_SECONDS
         if gang is None or gang.size:
             return gang, REMEMBERED_SECONDS
         before = known.seconds if known is not None and known.gang == gang else 0.0
-        return gang, min(max(2 * before, AGAIN_SECONDS), REMEMBERED_SECONDS)
+        return gang, min(max(2 * before, REREAD_SECONDS), REMEMBERED_SECONDS)
 
-    def _of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
+    def _gang_of_group(self, namespace: str, source: GangSource) -> KnownGang | None:
         api_version = source.api_version
         if api_version == KUEUE and not source.uid:
-            return KnownGang(_key(source), int(source.part)) if int(source.part) > 1 else None
+            return KnownGang(_gang_key(source), int(source.part)) if int(source.part) > 1 else None
         if api_version == SCHEDULING:
             api_version = f"{SCHEDULING}/{self._api.served_version(SCHEDULING, SCHEDULING_VERSIONS)}"
-        group_object = _GROUP_OBJECT.decode(self._read(namespace, api_version, source.kind, source.name))
-        size = group_object.spec.size
-        waiting = self._waiting_members(namespace, group_object.metadata)
+        pod_group = _POD_GROUP.decode(self._read(namespace, api_version, source.kind, source.name))
+        size = pod_group.spec.size
+        waiting = self._waiting_members(namespace, pod_group.metadata)
         size = size if waiting is None else min(size, waiting)
-        return KnownGang(_key(source), size) if size > 1 else None
+        return KnownGang(_gang_key(source), size) if size > 1 else None
 
     def _waiting_members(self, namespace: str, metadata: Metadata) -> int | None:
         """Return how many pods with GPUs the owner of a PodGroup makes; None if it has no owner, or a number is unknown.
@@ -230,38 +232,38 @@ class Gangs:
         running = [count.running for count in self.workload(namespace, source).counts]
         return None if None in running else sum(each or 0 for each in running)
 
-    def _of_owner(self, namespace: str, source: GangSource) -> KnownGang | None:
+    def _gang_of_owner(self, namespace: str, source: GangSource) -> KnownGang | None:
         """Follow the controllers up: to the first object that is a gang, and to those that start all of their pods together."""
         kinds = self.configuration().workload_kinds
-        gang, at = None, source
+        gang, current = None, source
         for _ in range(MAX_OWNERS):
-            workload = self.workload(namespace, at)
+            workload = self.workload(namespace, current)
             if workload.is_staged:
                 if sum(count.running or 0 for count in workload.counts) > 1:
                     uid = workload.metadata.uid or ""
-                    self._staged(Regarding(at.api_version, at.kind, at.name, uid, namespace))
+                    self._staged(Regarding(current.api_version, current.kind, current.name, uid, namespace))
                 break
             if workload.has_no_pods:
-                return KnownGang(_key(msgspec.structs.replace(at, part=source.part)), 0)
+                return KnownGang(_gang_key(msgspec.structs.replace(current, part=source.part)), 0)
             if workload.size > 1:
-                gang = KnownGang(_key(msgspec.structs.replace(at, part=source.part)), workload.size)
+                gang = KnownGang(_gang_key(msgspec.structs.replace(current, part=source.part)), workload.size)
             if (controller := workload.metadata.controller) is None:
                 break
-            at = GangSource(controller.api_version, controller.kind, controller.name)
-            above = kinds.get(at.type)
+            current = GangSource(controller.api_version, controller.kind, controller.name)
+            above = kinds.get(current.type)
             may_be_larger = above is not None and above.starts_together
-            if not (may_be_larger if gang else may_lead_to_gang(at, kinds)):
+            if not (may_be_larger if gang else may_lead_to_gang(current, kinds)):
                 break
         return gang
 
-    def workload(self, namespace: str, source: GangSource) -> Workload:
+    def workload(self, namespace: str, source: GangSource) -> GangWorkload:
         """Return an object by its apiVersion, kind and name. Raises `errors.ApiError` and msgspec.MsgspecError."""
         configuration = self.configuration()
         kinds, mapping = configuration.workload_kinds, configuration.resource_mapping
         document = self._read(namespace, source.api_version, source.kind, source.name)
         data, places = workload_pods(kinds, source.group, source.kind, document)
         pods = _pods_with_gpus(self._api, mapping, namespace, places)
-        return Workload(kinds.get(source.type), data, pods, decode_owned(document).metadata)
+        return GangWorkload(kinds.get(source.type), data, pods, decode_owned(document).metadata)
 
     def _read(self, namespace: str, api_version: str, kind: str, name: str) -> bytes:
         known = self.configuration().workload_kinds.get((api_version.rpartition("/")[0], kind))
@@ -280,18 +282,20 @@ def _pods_with_gpus(
     return [(count, pod) for count, pod in pods if mapping.pod_requests_gpus(pod)]
 
 
-def _smaller(before: Mapping[GangSource, _Known], pods: Mapping[GangSource, int]) -> set[KnownGang]:
-    more = Counter[KnownGang]()
+def _shrunk_gangs(
+    before: Mapping[GangSource, _RememberedGang], pods: Mapping[GangSource, int]
+) -> set[KnownGang]:
+    fewer_pods = Counter[KnownGang]()
     for source, known in before.items():
         if known.gang is not None:
-            more[known.gang] += known.pods - pods.get(source, 0)
-    return {gang for gang, number in more.items() if number > 0}
+            fewer_pods[known.gang] += known.pods - pods.get(source, 0)
+    return {gang for gang, number in fewer_pods.items() if number > 0}
 
 
-def _last(source: GangSource, known: _Known | None) -> KnownGang | None:
+def _last_known(source: GangSource, known: _RememberedGang | None) -> KnownGang | None:
     """Return what was found before; of what was never read, a gang of unknown size."""
-    return KnownGang(_key(source), 0) if known is None else known.gang
+    return KnownGang(_gang_key(source), 0) if known is None else known.gang
 
 
-def _key(source: GangSource) -> str:
+def _gang_key(source: GangSource) -> str:
     return f"{source.kind}/{source.name}/{source.part}".rstrip("/")

@@ -27,21 +27,21 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_cache import UsageCache
 from webhook.prometheus.client import Prometheus, PrometheusError
 from webhook.prometheus.recorded_series import NAMESPACE, POD, RECORDED_ONLY, USE
-from webhook.quota.counted_records import CountedRecord, PodRecord
+from webhook.quota.counted_records import CountedPod, CountedRecord
 from webhook.quota.documents import IdleGPUs, IdleHolder, QuotaRecord
 
 VALID_ROUNDS = 2
 """Rounds without a new result, after which a result is forgotten."""
-ENOUGH = 0.9
+MIN_SAMPLE_SHARE = 0.9
 """Part of the samples of a window that a GPU must have. A longer gap may hide work."""
 HOLDERS_SHOWN = 10
 EVENT_SECONDS = 86400.0
 """Seconds between two Events on an idle pod."""
-EVENTS_AT_ONCE = 100
+MAX_EVENTS = 100
 """Events of one round at most, a fifth of what waits to be written; the others come with the next rounds."""
 IDLE = "GPUsIdle"
 """Reason of an Event on an idle pod."""
-NOT_YET = "nothing was measured yet"
+NOT_MEASURED_YET = "nothing was measured yet"
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -59,7 +59,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     def promql(self) -> str:
         """The query for the largest use in the window, of each GPU with enough samples."""
         window = f"{USE}{RECORDED_ONLY}[{round(self.idle_after.total_seconds())}s]"
-        least = ENOUGH * (self.idle_after / self.rules_interval)
+        least = MIN_SAMPLE_SHARE * (self.idle_after / self.rules_interval)
         return f"max_over_time({window}) and count_over_time({window}) >= {least:g}"
 
 
@@ -97,7 +97,7 @@ class GPUUse(Collector):
         self.holders_changed = Subscribers[[str]]("idle GPUs")
         self.outage_changed = Subscribers[[]]("idle GPUs")
         self._result = self._published = _NO_RESULT
-        self._problem = NOT_YET
+        self._problem = NOT_MEASURED_YET
         self._idle: dict[str, _Idle] = {}
         """By uid of the pod."""
         self._measured_at: float | None = None
@@ -106,7 +106,7 @@ class GPUUse(Collector):
     def forget(self) -> None:
         """Forget what was measured: another process leads."""
         self._result = self._published = _NO_RESULT
-        self._problem, self._measured_at = NOT_YET, None
+        self._problem, self._measured_at = NOT_MEASURED_YET, None
         self._idle.clear()
 
     def measure(self, now: datetime | None = None) -> None:
@@ -114,7 +114,7 @@ class GPUUse(Collector):
         self._measured_at, now = self._measured_at or monotonic(), now or datetime.now(UTC)
         before, problem = self._problem, ""
         try:
-            largest = self._largest()
+            largest = self._read_largest_use()
         except PrometheusError as error:
             self.metrics.use_failures.inc()
             problem = str(error)
@@ -139,10 +139,10 @@ class GPUUse(Collector):
         """Return since when holders of a namespace are idle, by name."""
         return {each.name: each.since for each in self._current.holders.get(namespace, ())}
 
-    def shown(self, namespace: str) -> IdleGPUs:
+    def idle_status(self, namespace: str) -> IdleGPUs:
         """Return what the status of a quota says of idle GPUs."""
         result = self._current
-        if self._problem == NOT_YET and (stored := self._stored(namespace)) is not None:
+        if self._problem == NOT_MEASURED_YET and (stored := self._stored_status(namespace)) is not None:
             return stored  # a former leader wrote it, and the first result continues it
         if result is _NO_RESULT:
             return IdleGPUs(measured=self._problem)
@@ -179,12 +179,12 @@ class GPUUse(Collector):
         valid = VALID_ROUNDS * self.measuring.every.total_seconds()
         return self._result if monotonic() - self._result.at <= valid else _NO_RESULT
 
-    def _stored(self, namespace: str) -> IdleGPUs | None:
+    def _stored_status(self, namespace: str) -> IdleGPUs | None:
         """Return what the status of a quota says, perhaps by a former leader."""
         quota = self.quotas.first(namespace)
         return quota.status.idle if quota else None
 
-    def _largest(self) -> dict[tuple[str, str], list[float]]:
+    def _read_largest_use(self) -> dict[tuple[str, str], list[float]]:
         """Return the largest use of each GPU by namespace and name of its pod. Raises PrometheusError."""
         largest = defaultdict[tuple[str, str], list[float]](list)
         for sample in self.measuring.prometheus.query(self.measuring.promql):
@@ -207,7 +207,7 @@ class GPUUse(Collector):
             else:
                 working.add(owner)
         idle_pods = [pod for pods in holders.values() for pod in pods]
-        self._idle = {record.uid: self._since(record, now) for record, _ in idle_pods}
+        self._idle = {record.uid: self._idle_since(record, now) for record, _ in idle_pods}
         self._write_events(idle_pods, now)
         by_namespace = defaultdict[str, list[IdleHolder]](list)
         for (namespace, name), pods in holders.items():
@@ -234,19 +234,19 @@ class GPUUse(Collector):
     ) -> Activity:
         """Return what an object did. A pod is unknown while samples of the window may be of a former pod of its name."""
         is_old = now - datetime.fromisoformat(record.since) >= self.measuring.idle_after
-        if not isinstance(record, PodRecord) or not record.node_name or not is_old:
+        if not isinstance(record, CountedPod) or not record.node_name or not is_old:
             return Activity.UNKNOWN
         measured = largest.get((record.namespace, record.name), [])
         return activity(devices, measured, self.measuring.idle_below)
 
-    def _since(self, record: CountedRecord, now: datetime) -> _Idle:
+    def _idle_since(self, record: CountedRecord, now: datetime) -> _Idle:
         """Return since when a pod is idle. A pause in measuring that is longer than the window may hide work."""
         window = self.measuring.idle_after
         known = self._idle.get(record.uid)
         if known is not None and now - known.until <= window:
             return _Idle(known.since, now, known.event)
         since = now - window
-        status = self._stored(record.namespace)
+        status = self._stored_status(record.namespace)
         if status and status.observed and now - datetime.fromisoformat(status.observed) <= window:
             stored = (datetime.fromisoformat(e.since) for e in status.holders if e.name == record.holder)
             since = min((since, *stored))
@@ -260,7 +260,7 @@ class GPUUse(Collector):
             if (noted_at := self._idle[record.uid].event) is None or now - noted_at >= again
         ]
         due.sort(key=_gpus_held, reverse=True)
-        for record, demand in due[:EVENTS_AT_ONCE]:
+        for record, demand in due[:MAX_EVENTS]:
             idle = self._idle[record.uid]
             idle.event = now
             gpus = amounts_in_words({GPUS: demand.get(GPUS, NOTHING)})

@@ -17,7 +17,7 @@ from policies.quota.ledger.keeping_objects import Keeper
 from policies.quota.ledger.keeps import Room
 from webhook.cluster import errors
 from webhook.configuration.workload_kinds import steps
-from webhook.controller.gangs import MAX_OWNERS, Gangs, Workload
+from webhook.controller.gangs import MAX_OWNERS, Gangs, GangWorkload
 from webhook.workloads.counts import values
 from webhook.workloads.gang_sources import LINKS, GangSource
 
@@ -26,9 +26,9 @@ log = logging.getLogger("gpu_admission.controller")
 REMEMBERED_SECONDS, UNREAD_SECONDS = 600.0, 60.0
 """How long the object above a controller is remembered after its last pod, which may be the last to go; and a failed read."""
 REMEMBERED = 16_384
-ENDED = frozenset({"complete", "completed", "succeeded", "failed", "terminated", "aborted"})
+ENDED_STATES = frozenset({"complete", "completed", "succeeded", "failed", "terminated", "aborted"})
 """States, in small letters, of kinds that have no conditions."""
-STATES = ("status.phase", "status.state.phase", "status.applicationState.state", "status.jobStatus")
+STATE_PATHS = ("status.phase", "status.state.phase", "status.applicationState.state", "status.jobStatus")
 
 
 class Keepers:
@@ -50,7 +50,7 @@ class Keepers:
         if until <= now:
             if now >= deadline:
                 return None
-            keeper, until = self._follow(namespace, reference), now + UNREAD_SECONDS
+            keeper, until = self._find_keeper(namespace, reference), now + UNREAD_SECONDS
         if len(self._known) >= REMEMBERED:
             self._known = {}
         self._known[key] = keeper, now + REMEMBERED_SECONDS if keeper and keeper.through else until
@@ -66,35 +66,39 @@ class Keepers:
             workload = self._gangs.workload(namespace, source)
         except (errors.NotFound, errors.Forbidden, msgspec.MsgspecError):
             return None
-        asked = _asked(workload)
-        if workload.metadata.uid != keeper.uid or workload.metadata.deletion_timestamp or _is_over(workload):
+        asked = _pods_asked_for(workload)
+        if (
+            workload.metadata.uid != keeper.uid
+            or workload.metadata.deletion_timestamp
+            or _has_ended(workload)
+        ):
             return None
         pods, gpus = len(held := tuple(live)), sum(held, Fraction(0))
         wanted = sum(number * self._gpus_of(pod) for number, pod in asked)
         return Room(sum(number for number, _ in asked) - pods, wanted - gpus)
 
-    def _follow(self, namespace: str, reference: GangSource) -> Keeper | None:
+    def _find_keeper(self, namespace: str, reference: GangSource) -> Keeper | None:
         """Follow the controllers up. What was read stays, if one above it cannot be read."""
-        found: tuple[GangSource, Workload] | None = None
-        at, exists = reference, False
+        found: tuple[GangSource, GangWorkload] | None = None
+        current, exists = reference, False
         try:
             for _ in range(MAX_OWNERS):
-                workload = self._gangs.workload(namespace, at)
-                if workload.metadata.uid != at.uid:
+                workload = self._gangs.workload(namespace, current)
+                if workload.metadata.uid != current.uid:
                     break
-                exists |= at is reference and not workload.metadata.deletion_timestamp
+                exists |= current is reference and not workload.metadata.deletion_timestamp
                 if workload.workload_kind is not None and not workload.workload_kind.replaces_pods:
                     break
-                if _asked(workload) and (found is None or _keeps_instead(workload, found[1])):
-                    found = at, workload
+                if _pods_asked_for(workload) and (found is None or _keeps_instead(workload, found[1])):
+                    found = current, workload
                 if (above := workload.metadata.controller) is None:
                     break
-                at = GangSource(above.api_version, above.kind, above.name, uid=above.uid)
-                if at.type not in {*self._gangs.configuration().workload_kinds, *LINKS}:
+                current = GangSource(above.api_version, above.kind, above.name, uid=above.uid)
+                if current.type not in {*self._gangs.configuration().workload_kinds, *LINKS}:
                     break
         except (errors.ApiError, msgspec.MsgspecError) as error:
             if not isinstance(error, errors.NotFound):
-                log.info("%s: the owner %s %s: %s", namespace, at.kind, at.name, error)
+                log.info("%s: the owner %s %s: %s", namespace, current.kind, current.name, error)
         if found is None:
             return (
                 Keeper(reference.api_version, reference.kind, reference.name, reference.uid)
@@ -105,18 +109,18 @@ class Keepers:
         return Keeper(source.api_version, source.kind, source.name, source.uid, reference.kind)
 
 
-def _asked(workload: Workload) -> list[tuple[int, Pod]]:
+def _pods_asked_for(workload: GangWorkload) -> list[tuple[int, Pod]]:
     """Return the pods with GPUs that an object asks for. Nothing if a number cannot be read."""
     asked = [(count.running, pod) for count, pod in workload.pods]
     known = [(number, pod) for number, pod in asked if number is not None]
     return known if len(known) == len(asked) else []
 
 
-def _is_gang(workload: Workload) -> bool:
+def _is_gang(workload: GangWorkload) -> bool:
     return workload.size > 1 or bool(workload.workload_kind and workload.workload_kind.starts_together)
 
 
-def _keeps_instead(above: Workload, below: Workload) -> bool:
+def _keeps_instead(above: GangWorkload, below: GangWorkload) -> bool:
     """Whether an object keeps quota instead of one below it: it makes the same pods, or the gang."""
     upper, lower = above.workload_kind, below.workload_kind
     if upper is None or lower is None:
@@ -125,11 +129,11 @@ def _keeps_instead(above: Workload, below: Workload) -> bool:
     return is_same or upper.starts_together or (_is_gang(above) and not _is_gang(below))
 
 
-def _is_over(workload: Workload) -> bool:
+def _has_ended(workload: GangWorkload) -> bool:
     conditions = [
         each for _, each in values(workload.data, steps("status.conditions[]")) if isinstance(each, dict)
     ]
     status = {"conditions": conditions}
-    states = (value for path in STATES for _, value in values(workload.data, steps(path)))
+    states = (value for path in STATE_PATHS for _, value in values(workload.data, steps(path)))
     is_ending = true_condition(status, "FailureTarget", "SuccessCriteriaMet") is not None
-    return is_ending or has_ended(status) or any(str(state).lower() in ENDED for state in states)
+    return is_ending or has_ended(status) or any(str(state).lower() in ENDED_STATES for state in states)

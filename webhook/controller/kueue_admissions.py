@@ -21,11 +21,19 @@ from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.kueue import GROUP, VERSIONS, Flavor, Workload, amount_of, decode_flavor, decode_workload
+from webhook.cluster.kueue import (
+    GROUP,
+    VERSIONS,
+    Flavor,
+    KueueWorkload,
+    decode_flavor,
+    decode_workload,
+    quantity_of,
+)
 from webhook.controller.gangs import READING_SECONDS
 from webhook.controller.keepers import Keepers
 from webhook.controller.usage_cache import UsageCache
-from webhook.quota.counted_records import PodRecord
+from webhook.quota.counted_records import CountedPod
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -48,7 +56,7 @@ class Admitted(msgspec.Struct, frozen=True):
     read_again_in: float | None = None
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _AdmittedWorkloads(msgspec.Struct, frozen=True):
     """What admitted Workloads have: all together, and each by its name. `workload_of`: their names by the uid of an owner.
 
     That counts until `until` (monotonic).
@@ -67,31 +75,31 @@ class KueueAdmissions:
         self, api: ApiClient, usage_cache: UsageCache, keepers: Keepers, respects: Callable[[str], bool]
     ) -> None:
         self._api, self._usage_cache, self._keepers, self._respects = api, usage_cache, keepers, respects
-        self._known: dict[str, _Read] = {}
+        self._known: dict[str, _AdmittedWorkloads] = {}
 
-    def of(self, namespace: str, waiting: Iterable[PodRecord], held: Collection[str]) -> Admitted:
+    def of(self, namespace: str, waiting: Iterable[CountedPod], held: Collection[str]) -> Admitted:
         """Return which of these pods Kueue has admitted. None of them, if that cannot be read.
 
         The room of a Workload is for the uids for which quota is `held`, then for the first of its pods in line.
         """
-        named = [pod for pod in waiting if pod.waiting and pod.waiting.may_be_kueues]
-        if not named or not self._respects(namespace):
+        candidates = [pod for pod in waiting if pod.waiting and pod.waiting.may_start_by_kueue]
+        if not candidates or not self._respects(namespace):
             return Admitted()
         read, now = self._known.get(namespace), monotonic()
         is_kept = read is not None and now < read.until
         if read is None or not is_kept:
             read = self._known[namespace] = self._read(namespace)
-        named.sort(key=lambda pod: (pod.uid not in held, -pod.priority, pod.since, pod.uid))
-        late = monotonic() + READING_SECONDS
-        uids = frozenset(self._admitted(namespace, named, read, late) if read.rooms else ())
-        is_incomplete = monotonic() >= late or (is_kept and len(uids) < len(named))
+        candidates.sort(key=lambda pod: (pod.uid not in held, -pod.priority, pod.since, pod.uid))
+        deadline = monotonic() + READING_SECONDS
+        uids = frozenset(self._admitted_uids(namespace, candidates, read, deadline) if read.rooms else ())
+        is_incomplete = monotonic() >= deadline or (is_kept and len(uids) < len(candidates))
         return Admitted(uids, read.amounts, read.until - now if is_incomplete else None)
 
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
 
-    def _admitted(
-        self, namespace: str, named: Iterable[PodRecord], read: _Read, late: float
+    def _admitted_uids(
+        self, namespace: str, candidates: Iterable[CountedPod], read: _AdmittedWorkloads, deadline: float
     ) -> Iterator[str]:
         """Yield the uids of the pods whose Workload has room for them; of none, if not all owners were read before `late`.
 
@@ -99,10 +107,10 @@ class KueueAdmissions:
         """
         sums = self._usage_cache.own_counter.sums
         running = [
-            (pod, self._workload_of(pod, read, late)) for pod in sums.pods(namespace) if pod.holds_quota
+            (pod, self._workload_of(pod, read, deadline)) for pod in sums.pods(namespace) if pod.holds_quota
         ]
-        waiting = [(pod, self._workload_of(pod, read, late)) for pod in named]
-        if monotonic() >= late:
+        waiting = [(pod, self._workload_of(pod, read, deadline)) for pod in candidates]
+        if monotonic() >= deadline:
             return
         rooms = dict(read.rooms)
         for pod, workload in (*running, *waiting):
@@ -116,34 +124,36 @@ class KueueAdmissions:
                 if is_admitted and not pod.holds_quota:
                     yield pod.uid
 
-    def _workload_of(self, pod: PodRecord, read: _Read, late: float) -> str:
+    def _workload_of(self, pod: CountedPod, read: _AdmittedWorkloads, deadline: float) -> str:
         """Return the Workload of the pod, by what makes it and its gang; "" without an admitted one."""
         own = (pod.uid, pod.owner.uid if pod.owner else "")
         found = next((read.workload_of[uid] for uid in own if uid in read.workload_of), "")
-        keeper = None if found else self._keepers.of(pod.namespace, pod.owner, late)
+        keeper = None if found else self._keepers.of(pod.namespace, pod.owner, deadline)
         return found or read.workload_of.get(keeper.uid if keeper else "", "")
 
-    def _read(self, namespace: str) -> _Read:
+    def _read(self, namespace: str) -> _AdmittedWorkloads:
         """Return what Kueue has admitted in the namespace; nothing if that cannot be read."""
         try:
-            workloads, flavors = self._listed(namespace)
-            demand = cache(partial(_demand, self._usage_cache.own_catalogue(), flavors))  # many are equal
+            workloads, flavors = self._list_workloads(namespace)
+            demand = cache(
+                partial(_demand_on_flavor, self._usage_cache.own_catalogue(), flavors)
+            )  # many are equal
             in_total = partial(demand, UnclassifiedPods.TOTAL_ONLY)
             of_each_class = partial(demand, UnclassifiedPods.MOST_EXPENSIVE)  # that the flavor leaves open
             admitted = {each.metadata.name or "": each for each in workloads if each.is_admitted_here}
-            amounts = total(_amounts(each, in_total) for each in admitted.values())
-            rooms = {name: _amounts(each, of_each_class) for name, each in admitted.items()}
+            amounts = total(_admitted_amounts(each, in_total) for each in admitted.values())
+            rooms = {name: _admitted_amounts(each, of_each_class) for name, each in admitted.items()}
         except (errors.ApiError, msgspec.MsgspecError, QuantityError) as error:
             log.warning("%s: what Kueue has admitted: %s", namespace, error)
             workloads, admitted, amounts, rooms = [], {}, {}, {}
-        return _Read(
+        return _AdmittedWorkloads(
             amounts=amounts,
             rooms=rooms,
             workload_of={uid: name for name, each in admitted.items() for uid in each.owners},
             until=monotonic() + max(READ_AGAIN_SECONDS, len(workloads) / WORKLOADS_A_SECOND),
         )
 
-    def _listed(self, namespace: str) -> tuple[list[Workload], dict[str, Flavor]]:
+    def _list_workloads(self, namespace: str) -> tuple[list[KueueWorkload], dict[str, Flavor]]:
         """Return the Workloads of the namespace, and all flavors by name. Raises `errors.ApiError`."""
         version = self._api.served_version(GROUP, VERSIONS)
         if version is None:
@@ -154,21 +164,23 @@ class KueueAdmissions:
         return workloads, {each.metadata.name or "": each for each in flavors}
 
 
-def _amounts(workload: Workload, demand_of: Callable[[str, frozenset[tuple[str, int]]], Vector]) -> Vector:
+def _admitted_amounts(
+    workload: KueueWorkload, demand_of: Callable[[str, frozenset[tuple[str, int]]], Vector]
+) -> Vector:
     """Return what Kueue has admitted of a Workload for pods that have not succeeded, and the number of those with GPUs."""
     amounts: list[Vector] = []
-    for assigned, left in workload.assignments:
+    for assigned, remaining in workload.assignments:
         on_flavors: dict[str, set[tuple[str, int]]] = {}
         for resource, amount in assigned.resource_usage.items():
-            of_pod = int(amount_of(amount) / assigned.count)
+            of_pod = int(quantity_of(amount) / assigned.count)
             on_flavors.setdefault(assigned.flavors.get(resource, ""), set()).add((resource, of_pod))
         demand = total(demand_of(flavor, frozenset(each)) for flavor, each in on_flavors.items())
-        of_pods = {key: amount * left for key, amount in demand.items()}
-        amounts.append({PODS: Fraction(left), **of_pods} if of_pods else {})
+        of_pods = {key: amount * remaining for key, amount in demand.items()}
+        amounts.append({PODS: Fraction(remaining), **of_pods} if of_pods else {})
     return total(amounts)
 
 
-def _demand(
+def _demand_on_flavor(
     catalogue: Catalogue,
     flavors: Mapping[str, Flavor],
     unclassified_pods: UnclassifiedPods,

@@ -85,7 +85,7 @@ class Manager:
 
     def is_ready_leader(self) -> bool:
         """Whether this process is the leader, and its informers are synced. Work that reads no informer asks only the elector."""
-        return self._elector.is_leader() and not self.informers.unready()
+        return self._elector.is_leader() and not self.informers.why_unready()
 
     def recount(self, period: float, stopping: threading.Event) -> None:
         """List and count the namespaces with a ledger again, evenly spread over the period, while this process leads.
@@ -126,7 +126,7 @@ class Manager:
         for namespace in self.informers.configure(configuration):
             self.queue.add(namespace)
 
-    def unhealthy(self) -> str:
+    def why_unhealthy(self) -> str:
         """Return why the process must be restarted, empty if not. An unavailable API server is not a reason."""
         now = monotonic()
         hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]

@@ -69,8 +69,8 @@ class Gap(msgspec.Struct, frozen=True):
         known = dict.fromkeys(keys, 0)
         demands: list[Vector] = []
         for life in lives:
-            begun = max(since, _moment(life.created, since))
-            ended = now if life.ended is None else min(now, _moment(life.ended, since))
+            begun = max(since, _moment_or(life.created, since))
+            ended = now if life.ended is None else min(now, _moment_or(life.ended, since))
             if ended > begun:
                 demands.append(life.demand)
                 for key in known.keys() & life.demand.keys():
@@ -108,7 +108,7 @@ class UsageHistory:
 
     def held(self, since: int, until: int) -> Held:
         """Return what was held between two moments, neither of them later than the last call of `elapse`."""
-        before, after = self._until(since), self._until(until)
+        before, after = self._held_until(since), self._held_until(until)
         gap = self._gap
         common = min(until, gap.until) - max(since, gap.since)
         unknown = {
@@ -123,7 +123,7 @@ class UsageHistory:
         first = max(0, bisect_right(self._moments, until) - 1)
         del self._moments[:first], self._totals[:first]
 
-    def _until(self, at: int) -> Mapping[str, int]:
+    def _held_until(self, at: int) -> Mapping[str, int]:
         """Return all that was held until a moment, between two points in proportion."""
         index = bisect_right(self._moments, at)
         if index == 0 or index == len(self._moments):
@@ -133,7 +133,7 @@ class UsageHistory:
         return {key: low[key] + (high[key] - low[key]) * (at - begin) // (end - begin) for key in self.keys}
 
 
-def _moment(timestamp: str, otherwise: int) -> int:
+def _moment_or(timestamp: str, otherwise: int) -> int:
     """Return a timestamp of the API server in ms since 1970."""
     try:
         return milliseconds(datetime.fromisoformat(timestamp))
@@ -151,32 +151,32 @@ class NamespaceSum:
         self._clock = clock
         self.history: UsageHistory | None = None
         self.used: Vector = dict.fromkeys(dimensions, NOTHING)
-        self._held: dict[str, dict[str, Fraction]] = {key: {} for key in dimensions}
+        self._by_holder: dict[str, dict[str, Fraction]] = {key: {} for key in dimensions}
         """The amount of each holder by dimension."""
-        self._counted = {uid: demand for uid, demand in demands.items() if demand[1]}
-        vectors = {id(vector): vector for _, vector in self._counted.values()}
-        equal = Counter((holder, id(vector)) for holder, vector in self._counted.values())
+        self._demands = {uid: demand for uid, demand in demands.items() if demand[1]}
+        vectors = {id(vector): vector for _, vector in self._demands.values()}
+        equal = Counter((holder, id(vector)) for holder, vector in self._demands.values())
         for (holder, identity), times in equal.items():
             self._add(holder, vectors[identity], times=times)
 
     def replace(self, uid: str, holder: str, vector: Vector) -> None:
         """Count this demand of an object instead of its former one."""
-        before, after = self._counted.get(uid, ("", {})), (holder, vector)
+        before, after = self._demands.get(uid, ("", {})), (holder, vector)
         if before == after:
             return
         if vector:
-            self._counted[uid] = after
+            self._demands[uid] = after
         else:
-            self._counted.pop(uid, None)
+            self._demands.pop(uid, None)
         self._add(*before, times=-1)
         self._add(*after)
 
     def equals_full_count(self, demands: Mapping[str, tuple[str, Vector]]) -> bool:
         other = NamespaceSum(self.dimensions, demands, self._clock)
-        return (other._counted, other.used, other._held) == (self._counted, self.used, self._held)
+        return (other._demands, other.used, other._by_holder) == (self._demands, self.used, self._by_holder)
 
     def counted(self, uid: str) -> Vector:
-        return self._counted.get(uid, ("", {}))[1]
+        return self._demands.get(uid, ("", {}))[1]
 
     def elapse(self) -> int:
         """Add the time until now to the history, and return now."""
@@ -192,7 +192,7 @@ class NamespaceSum:
             if key in self.used and amount:
                 added = amount if times == 1 else amount * times
                 self.used[key] += added
-                held = self._held[key]
+                held = self._by_holder[key]
                 held[holder] = held.get(holder, NOTHING) + added
                 if not held[holder]:
                     del held[holder]
@@ -202,7 +202,7 @@ class NamespaceSum:
 
         `idle` has since when holders are idle. It takes 2 ms among 10,000 holders.
         """
-        held = self._held[key]
+        held = self._by_holder[key]
         # Whole amounts as an int: these compare ten times as fast as a Fraction.
         ranked = (
             (-(each.numerator if each.denominator == 1 else each), name)

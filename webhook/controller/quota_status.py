@@ -19,7 +19,7 @@ from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import Subscribers
 from webhook.cluster.events import EventQueue
-from webhook.cluster.objects import CATALOGUES, FALSE, TRUE, Condition, with_transition_time
+from webhook.cluster.objects import CATALOGUES_CONFIG_MAP, FALSE, TRUE, Condition, with_transition_time
 from webhook.configuration.documents import QUOTA
 from webhook.configuration.dynamic_resources import unmapped_resources
 from webhook.configuration.loader import Configuration
@@ -40,7 +40,7 @@ from webhook.quota.documents import (
     KeptQuota,
     QuotaRecord,
     QuotaStatus,
-    ShareStatus,
+    TeamView,
     decimals,
     quota_path,
     quota_reference,
@@ -48,13 +48,13 @@ from webhook.quota.documents import (
 from webhook.quota.ledger_objects import LedgerRecord, is_team_object, ledger_of, ledgers_before
 
 COUNTED = "every stored pod and claim of the namespace is counted"
-KEYS_SHOWN = 8
+MAX_KEYS = 8
 """Dimensions or names in one message. The status has the amounts of all dimensions."""
 _LONGEST_QUOTED = 80
 SHARE_SECONDS = 15.0
 """Within this time the status of a quota shows what other namespaces of its team use. 500 of them make 33 writes a second."""
 
-Verdict = tuple[str, str, str]
+ConditionVerdict = tuple[str, str, str]
 """Status, reason and message."""
 
 
@@ -105,9 +105,9 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         events: EventQueue,
     ) -> None:
         quotas = informers.quotas
-        super().__init__(api, quotas.namespaces, quotas.first, informers.stale, is_ready_leader, events)
+        super().__init__(api, quotas.namespaces, quotas.first, informers.why_stale, is_ready_leader, events)
         self._ledger_objects, self._usage = informers.ledger_objects, informers.usage
-        self._unmapped_resources, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
+        self._unmapped_verdict, self._reports, self._gpu_use = unmapped_resources, reports, gpu_use
         quotas.subscribe(self._quota_changed)
         self._ledger_objects.subscribe(self._ledger_object_changed)
         unmapped_resources.changed.subscribe(self.all_changed)
@@ -135,7 +135,7 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
             for namespace in before.team.team_ledgers.ledgers:
                 self.changed(namespace)
 
-    def shown(self, record: QuotaRecord) -> QuotaStatus | None:
+    def desired_status(self, record: QuotaRecord) -> QuotaStatus | None:
         """Return the status that the quota should have, None while the ledger belongs to a former quota."""
         namespace = record.namespace
         ledger_record = ledger_of(namespace, self._ledger_objects.first)
@@ -144,30 +144,30 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         before, ledger, now = record.status, ledger_record.ledger, datetime.now(UTC)
         if ledger is None:
             verdicts = {READY: (FALSE, UNREADABLE, f"{ledger_record.problem}: requests are denied")}
-            unchanged = replaced(before.conditions, verdicts, before.observed_generation, now)
+            unchanged = replace_conditions(before.conditions, verdicts, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=unchanged)
         if ledger.quota_uid != record.uid:
             return None
         amounts = {"used": ledger.used or {}, "reserved": ledger.reserved_of_dimensions}
-        idle = self._gpu_use.shown(namespace) if self._gpu_use else None
+        idle = self._gpu_use.idle_status(namespace) if self._gpu_use else None
         if idle is not None and idle.gpus is not None:
             amounts["idle"] = {GPUS: idle.gpus}
         return QuotaStatus(
             hard=ledger.hard,
             used=ledger.used,
             reserved=amounts["reserved"],
-            waiting=self._reports.shown(namespace, ledger),
+            waiting=self._reports.waiting_status(namespace, ledger),
             shown=decimals(amounts),
             holders=ledger.holders,
             budget=BudgetStatus.of(ledger),
             idle=idle,
             kept=KeptQuota.of(ledger),
-            team=ShareStatus.of(ledger),
+            team=TeamView.of(ledger),
             conditions=conditions(
                 ledger,
                 before.conditions,
                 stale=self.stale(),
-                unmapped_resources=self._unmapped_resources.names,
+                unmapped_resources=self._unmapped_verdict.names,
                 grown_claims=self._grown_claims(namespace, ledger),
                 now=now,
             ),
@@ -195,25 +195,25 @@ def conditions(
     unchanged, because this process has not looked yet. `grown_claims`: the number of claims that count for more than they were
     admitted with.
     """
-    budget = _budget(ledger)
+    budget = _budget_verdicts(ledger)
     spent = {kind: verdict for kind, verdict in budget.items() if kind == BUDGET_SPENT}
     other_verdicts = {
-        EXCEEDED: exceeded(ledger.used or {}, ledger.hard, grown_claims=grown_claims),
+        EXCEEDED: exceeded_verdict(ledger.used or {}, ledger.hard, grown_claims=grown_claims),
         **spent,
         STALE: stale_verdict(stale),
         **budget,
     }
-    verdicts = {READY: _ready(ledger, other_verdicts), **other_verdicts}
+    verdicts = {READY: _ready_verdict(ledger, other_verdicts), **other_verdicts}
     if unmapped_resources is not None:
-        verdicts["UnmappedResources"] = _unmapped_resources(unmapped_resources)
+        verdicts["UnmappedResources"] = _unmapped_verdict(unmapped_resources)
     unchanged = (
         each for each in before if each.type in verdicts or each.type not in {BUDGET_SPENT, BUDGET_LOW}
     )
-    return replaced(unchanged, verdicts, ledger.generation, now)
+    return replace_conditions(unchanged, verdicts, ledger.generation, now)
 
 
-def replaced(
-    before: Iterable[Condition], verdicts: Mapping[str, Verdict], generation: int, now: datetime
+def replace_conditions(
+    before: Iterable[Condition], verdicts: Mapping[str, ConditionVerdict], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
     """Return the verdicts as conditions, and those of `before` that they do not name."""
     written = {condition.type: condition for condition in before}
@@ -224,7 +224,7 @@ def replaced(
     return *current, *(each for kind, each in written.items() if kind not in verdicts)
 
 
-def _ready(ledger: QuotaLedger, other_verdicts: Mapping[str, Verdict]) -> Verdict:
+def _ready_verdict(ledger: QuotaLedger, other_verdicts: Mapping[str, ConditionVerdict]) -> ConditionVerdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
     if ledger.used is None or ledger.uncounted:
         return FALSE, NOT_COUNTED, "pods and claims are not counted yet: requests are denied"
@@ -233,9 +233,7 @@ def _ready(ledger: QuotaLedger, other_verdicts: Mapping[str, Verdict]) -> Verdic
         until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"
         return FALSE, UNREADABLE, f"{why}: {until}"
     if ledger.class_catalogue is None:
-        why = (
-            f"reservations were counted by a class catalogue that is not published in ConfigMap {CATALOGUES}"
-        )
+        why = f"reservations were counted by a class catalogue that is not published in ConfigMap {CATALOGUES_CONFIG_MAP}"
         return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
     for kind, (status, _, message) in other_verdicts.items():
         if status == TRUE:
@@ -250,9 +248,9 @@ def _ready(ledger: QuotaLedger, other_verdicts: Mapping[str, Verdict]) -> Verdic
     return TRUE, "Ready", COUNTED
 
 
-def exceeded(
+def exceeded_verdict(
     used: Vector, hard: Vector, within: str = "used is within spec.hard", *, grown_claims: int = 0
-) -> Verdict:
+) -> ConditionVerdict:
     """Return the condition Exceeded. `within`: its message if nothing is exceeded."""
     over = exceeds(used, hard)
     if not over:
@@ -260,15 +258,15 @@ def exceeded(
     parts = [
         f"{excess.key}: {format_amount(excess.amount)} used of {format_amount(excess.hard)}, "
         f"{format_amount(excess.over)} too many"
-        for excess in over[:KEYS_SHOWN]
+        for excess in over[:MAX_KEYS]
     ]
-    more = f"; and {len(over) - KEYS_SHOWN} more" if len(over) > KEYS_SHOWN else ""
+    more = f"; and {len(over) - MAX_KEYS} more" if len(over) > MAX_KEYS else ""
     claims = f"{grown_claims} ResourceClaim{'s have' if grown_claims > 1 else ' has'}"
     grown = f"; ResourceSlices changed: {claims} larger devices than admitted" if grown_claims else ""
     return TRUE, "OverQuota", "; ".join(parts) + more + grown
 
 
-def _budget(ledger: QuotaLedger) -> dict[str, Verdict]:
+def _budget_verdicts(ledger: QuotaLedger) -> dict[str, ConditionVerdict]:
     """Return the conditions of the budget. None without one, or before its first count."""
     budget, spending = ledger.budget, ledger.spending
     if budget is None or spending is None:
@@ -285,12 +283,12 @@ def _budget(ledger: QuotaLedger) -> dict[str, Verdict]:
     return verdicts
 
 
-def stale_verdict(why: str) -> Verdict:
+def stale_verdict(why: str) -> ConditionVerdict:
     """Return the condition Stale."""
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
 
 
-def _unmapped_resources(names: Sequence[str]) -> Verdict:
+def _unmapped_verdict(names: Sequence[str]) -> ConditionVerdict:
     if not names:
         return (
             FALSE,
@@ -298,7 +296,7 @@ def _unmapped_resources(names: Sequence[str]) -> Verdict:
             "a GPUResourceMapping knows the DeviceClasses and resource names of the cluster",
         )
     why = "not counted, because no GPUResourceMapping names them"
-    return TRUE, "Unknown", f"{why}: {first_names(names, KEYS_SHOWN)}"
+    return TRUE, "Unknown", f"{why}: {first_names(names, MAX_KEYS)}"
 
 
 def quoted(lines: Sequence[str]) -> str:

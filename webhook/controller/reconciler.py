@@ -151,10 +151,10 @@ class QuotaReconciler:
 
     def count(self, namespace: str, ledger: QuotaLedger, begun: float) -> Counting | float:
         """Count a ledger, or return the seconds until it can be counted. Raises LedgerError, `errors.ApiError`."""
-        plan = self._plan(self._with_note(namespace, ledger).without_late_marks(self.clock()))
+        plan = self._plan_count(self._with_noted_spending(namespace, ledger).without_late_marks(self.clock()))
         if (wait := self._wait(namespace, plan)) > 0:
             return wait
-        return Counting(plan, self._reconciled(namespace, plan, self._count(namespace, plan, begun)))
+        return Counting(plan, self._reconcile_count(namespace, plan, self._count(namespace, plan, begun)))
 
     def list_again(
         self, namespace: str, counting: Counting, former: Revisions | None, started: float
@@ -212,7 +212,7 @@ class QuotaReconciler:
             return 0.0
         if wait := self._initialization_wait(namespace):
             return wait + MARGIN_SECONDS
-        return 0.0 if self._may_list(namespace, plan.counter) else LISTS_POLL_SECONDS
+        return 0.0 if self._list_if_many(namespace, plan.counter) else LISTS_POLL_SECONDS
 
     def _initialization_wait(self, namespace: str) -> float:
         """Return the seconds until the ledger may be initialised. Raise the epoch if it must be, for many at once."""
@@ -228,7 +228,7 @@ class QuotaReconciler:
         wait = self.observed.initialization_wait(namespace)
         return wait if wait < inf else EPOCH_RAISE_SECONDS
 
-    def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
+    def _list_if_many(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
         since = self.observed.spec_since(namespace)
         if counter.is_listed(namespace, since) or not counter.pods.is_longer(self.observed.uncounted()):
@@ -241,7 +241,7 @@ class QuotaReconciler:
             self._listing.release()
         return True
 
-    def _plan(self, ledger: QuotaLedger) -> _Plan:
+    def _plan_count(self, ledger: QuotaLedger) -> _Plan:
         """Return how to count the ledger. Raises `errors.ApiError`.
 
         A count under another catalogue version migrates to ours without a pause, if all replicas can read both catalogues.
@@ -264,13 +264,13 @@ class QuotaReconciler:
         since = self.observed.spec_since(namespace) if plan.needs_full_count else EVER_LISTED
         counter.refresh(namespace, since=since, nodes_since=since)
         self.usage_cache.refresh_claims(namespace)
-        counted = self._counted(namespace, plan)
+        counted = self._count_now(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
             counter.refresh(namespace, since=now, nodes_since=0.0)
-            counted = self._counted(namespace, plan)
+            counted = self._count_now(namespace, plan)
         return counted
 
-    def _counted(self, namespace: str, plan: _Plan) -> Counted:
+    def _count_now(self, namespace: str, plan: _Plan) -> Counted:
         deleted = self.usage_cache.deleted(namespace)
         idle = self.gpu_use.idle(namespace) if self.gpu_use else {}
         return plan.counter.count(namespace, plan.ledger, plan.version.unclassified_pods, deleted, idle)
@@ -283,7 +283,7 @@ class QuotaReconciler:
         shown = (each.id for each in ledger.reservations if not each.is_change and each.object_uid in objects)
         return bool(overdue.intersection(ledger.reservations.ids).difference(shown))
 
-    def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
+    def _reconcile_count(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
         if counted.listing.revisions.are_mixed:
             # A ledger without a count would accept it.
             return Refused.OLDER
@@ -339,17 +339,17 @@ class QuotaReconciler:
         # It is overdue after a count only if that added nothing, because a watch is silent.
         return wait if wait > -1 else SILENT_WATCH_SECONDS
 
-    def _with_note(self, namespace: str, ledger: QuotaLedger) -> QuotaLedger:
+    def _with_noted_spending(self, namespace: str, ledger: QuotaLedger) -> QuotaLedger:
         """Return the ledger of a new budget with what the namespace spent before, of a quota that was deleted."""
         if ledger.budget is None or ledger.spending is not None:
             return ledger
         return msgspec.structs.replace(ledger, spending=self.notes.get(namespace))
 
-    def _note(self, namespace: str, ledger: QuotaLedger) -> None:
+    def _note_spending(self, namespace: str, ledger: QuotaLedger) -> None:
         """Note what is spent until now, before the ledger is deleted."""
         if ledger.spending is not None:
-            plan = self._plan(ledger)
-            listing = self._counted(namespace, plan).listing if plan.counter.synced else None
+            plan = self._plan_count(ledger)
+            listing = self._count_now(namespace, plan).listing if plan.counter.synced else None
             self.notes.put(namespace, (listing and listing.spending) or ledger.spending)
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | float | None:
@@ -376,7 +376,7 @@ class QuotaReconciler:
             return self._prepared_join(namespace, ledger_object.ledger.moved_to)
         is_uncounted = ledger_object.ledger.used is None or self.membership.exceeds_max_namespaces(namespace)
         if is_uncounted or not self._has_spec(namespace, ledger_object):
-            followed = self._with_spec(namespace, ledger_object)
+            followed = self._follow_spec(namespace, ledger_object)
             if followed is None or isinstance(followed, float):
                 return followed
             ledger_object = followed
@@ -422,7 +422,7 @@ class QuotaReconciler:
         quota = self.store.read_desired(namespace, CALL_SECONDS)
         return desired_ledger(quota, desired_team(namespace, self.membership, self.observed))
 
-    def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | float | None:
+    def _follow_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | float | None:
         """Read the GPUQuota, and write its spec into the ledger. Without GPUQuota and team, delete it and return None.
 
         Both are looked for after the ledger was read.
@@ -433,7 +433,7 @@ class QuotaReconciler:
         if desired is None:
             if self.store.has_team(namespace, CALL_SECONDS):  # what is reserved would be lost
                 raise LedgerError("the watch does not show its ClusterGPUQuota yet", transient=True)
-            self._note(namespace, ledger)
+            self._note_spending(namespace, ledger)
             self.store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self.observed.forget(namespace, ledger.ledger_uid)
             self.deleted.forget(namespace)

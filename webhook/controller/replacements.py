@@ -25,12 +25,12 @@ from webhook.controller.gangs import READING_SECONDS
 from webhook.controller.keepers import Keepers
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Holding
-from webhook.quota.counted_records import CountedRecord, PodRecord
+from webhook.quota.counted_records import CountedPod, CountedRecord
 from webhook.workloads.gang_sources import GangSource
 
 log = logging.getLogger("gpu_admission.controller")
 
-KEPT_AGAIN = 0.5
+KEEPER_REREAD_SECONDS = 0.5
 """Seconds after which an object that keeps quota is read again: it may have ended, or ask for less."""
 LEARNING_SECONDS = 0.2
 """Seconds for the reads of new owners in one turn. An owner may be deleted before its pods, and is not found then."""
@@ -38,10 +38,10 @@ MAX_ENDED = 1000
 """Pods of one namespace that are remembered after their end, until a count has their credits."""
 
 
-class _Ended(msgspec.Struct, frozen=True, eq=False):
+class _EndedPod(msgspec.Struct, frozen=True, eq=False):
     """A pod that ended. at: when, in ms since 1970. after: a revision at which it had not ended."""
 
-    pod: PodRecord
+    pod: CountedPod
     at: int
     after: int
     has_succeeded: bool
@@ -68,7 +68,7 @@ class Replacements:
         self.line_spec_of, self._lets_wait = line_spec_of, lets_wait
         self.reconcile_later = reconcile_later
         self._lock = threading.Lock()
-        self._ended: dict[str, deque[_Ended]] = {}
+        self._ended: dict[str, deque[_EndedPod]] = {}
         self._unlearned: dict[str, set[GangSource]] = {}
         """By namespace: owners that are new since its first turn in this process."""
         usage_cache.events.began.subscribe(self._holder_began)
@@ -76,7 +76,7 @@ class Replacements:
 
     def _holder_began(self, _digest: str, holding: Holding) -> None:
         record = holding.record
-        if isinstance(record, PodRecord) and record.owner and record.namespace in self._unlearned:
+        if isinstance(record, CountedPod) and record.owner and record.namespace in self._unlearned:
             with self._lock:
                 self._unlearned[record.namespace].add(record.owner)
 
@@ -87,13 +87,13 @@ class Replacements:
 
     def ended(self, record: CountedRecord, after: int, *, has_succeeded: bool = False) -> None:
         """Note that an object ended after this revision: its replacement goes first in line."""
-        if isinstance(record, PodRecord):
+        if isinstance(record, CountedPod):
             now = now_ms()
             with self._lock:
                 # The namespace moves to the end: the dict is in the order of the last ends.
                 ended = self._ended.pop(record.namespace, deque(maxlen=MAX_ENDED))
                 self._ended[record.namespace] = ended
-                ended.append(_Ended(record, now, after, has_succeeded))
+                ended.append(_EndedPod(record, now, after, has_succeeded))
                 while self._ended[oldest := next(iter(self._ended))][-1].at < now - REPLACED_MS:
                     del self._ended[oldest]
 
@@ -109,7 +109,7 @@ class Replacements:
                 self._unlearned.pop(namespace, None)
             return with_keeps(counted, (), {each.uid: None for each in counted.keepers}, now_ms())
         # Without the lock: reading pods needs that of the informers, which hold theirs while they call `ended`.
-        self._learn(namespace)
+        self._learn_owners(namespace)
         demand_of = demand_reader(self.usage_cache, counted)
         if demand_of is None:
             return with_keeps(counted, (), {}, now_ms())
@@ -129,10 +129,10 @@ class Replacements:
         rooms = self._rooms(namespace, counted, keepers, demand_of) if keepers else {}
         counted = with_keeps(counted, left, rooms, now_ms())
         if counted.reservations.keeps:
-            self.reconcile_later(namespace, KEPT_AGAIN)
+            self.reconcile_later(namespace, KEEPER_REREAD_SECONDS)
         return counted
 
-    def _learn(self, namespace: str) -> None:
+    def _learn_owners(self, namespace: str) -> None:
         """Read which objects keep quota for the pods that run, while their owners exist."""
         deadline = monotonic() + LEARNING_SECONDS
         with self._lock:
@@ -154,7 +154,7 @@ class Replacements:
         namespace: str,
         ledger: QuotaLedger,
         keepers: Mapping[str, Keeper],
-        demand_of: Callable[[PodRecord], Vector],
+        demand_of: Callable[[CountedPod], Vector],
     ) -> dict[str, Room | None]:
         """Return what each of these objects asks for beyond its pods that hold quota. What cannot be read is absent."""
         keeper_of, live = self.keeper_of(namespace, keepers.values()), dict[str, list[Fraction]]()
@@ -172,19 +172,19 @@ class Replacements:
                 log.warning("%s: %s %s, which keeps quota: %s", namespace, keeper.kind, keeper.name, error)
         return rooms
 
-    def keeper_of(self, namespace: str, keepers: Iterable[Keeper]) -> Callable[[PodRecord], str]:
+    def keeper_of(self, namespace: str, keepers: Iterable[Keeper]) -> Callable[[CountedPod], str]:
         """Return a function: pod → uid of the one of these objects that keeps quota for it, "" if none does."""
         deadline, by_uid = monotonic() + READING_SECONDS, {each.uid: each for each in keepers}
         kinds = {each.through for each in by_uid.values()}
 
-        def keeper_of(pod: PodRecord) -> str:
+        def keeper_of(pod: CountedPod) -> str:
             may_have = pod.owner is not None and pod.owner.kind in kinds
             keeper = self._keepers.of(namespace, pod.owner, deadline) if may_have else None
             return keeper.uid if keeper is not None and keeper.uid in by_uid else ""
 
         return keeper_of
 
-    def _ended_between(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> list[_Ended]:
+    def _ended_between(self, namespace: str, former: QuotaLedger, counted: QuotaLedger) -> list[_EndedPod]:
         """Return the pods that ended since `former` was counted. What ended before is forgotten."""
         counted_before, oldest = former.revisions.pods, now_ms() - REPLACED_MS
         with self._lock:
@@ -197,12 +197,12 @@ class Replacements:
                 self._ended[namespace] = deque(ended, MAX_ENDED)
         return [each for each in ended if counted_before and each.after < counted.revisions.pods]
 
-    def credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[PodRecord], str]:
+    def credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[CountedPod], str]:
         """Return a function: pod → owner of its credits, "" without one. Other owners are not read."""
         holders = {each.holder for each in ledger.credits}
         deadline = monotonic() + READING_SECONDS
 
-        def credited_owner(pod: PodRecord) -> str:
+        def credited_owner(pod: CountedPod) -> str:
             may_have = bool(holders) and holder_key(pod.holder) in holders
             owner = self._keepers.of(namespace, pod.owner, deadline) if may_have else None
             return owner_key(pod.holder, owner.uid) if owner else ""
@@ -215,7 +215,7 @@ def now_ms() -> int:
     return int(time() * 1000)
 
 
-def demand_reader(usage_cache: UsageCache, ledger: QuotaLedger) -> Callable[[PodRecord], Vector] | None:
+def demand_reader(usage_cache: UsageCache, ledger: QuotaLedger) -> Callable[[CountedPod], Vector] | None:
     """Return a function: pod → its demand under every catalogue version of the ledger. None if one cannot be read."""
     counters = []
     for version in map(CatalogueVersion.parse, ledger.catalogue_versions):
@@ -225,7 +225,7 @@ def demand_reader(usage_cache: UsageCache, ledger: QuotaLedger) -> Callable[[Pod
         counters.append((counter, version.unclassified_pods))
     known: dict[tuple[int, ...], Vector] = {}
 
-    def demand_of(pod: PodRecord) -> Vector:
+    def demand_of(pod: CountedPod) -> Vector:
         """Return the same object for equal pods, as each counter does."""
         vectors = [counter.sums.demand_if_started(pod, by) for counter, by in counters]
         identities = tuple(map(id, vectors))

@@ -84,7 +84,7 @@ class SharedInformers:
         own = {informer.resource.plural: informer for informer in self._watched()}
         return {**own, **self.usage.own_counter.informers}
 
-    def unready(self) -> str:
+    def why_unready(self) -> str:
         """Return which kinds are not listed yet; empty if all are.
 
         The kind ClusterGPUQuota may be missing. Then there are no teams.
@@ -97,7 +97,7 @@ class SharedInformers:
         ]
         return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
-    def stale(self) -> str:
+    def why_stale(self) -> str:
         """Return why counts may lag, empty if they do not."""
         silent = [
             f"no message about {name} for {informer.age:.0f} s"
@@ -144,6 +144,6 @@ class UsageUpkeep:
                 usage.prune(ledgers, is_leader=self._elector.is_leader())
             except errors.ApiError as error:
                 log.warning("the published catalogues: %s", error)
-        if now - self._followed_at >= FOLLOW_SECONDS and not self._informers.unready():
+        if now - self._followed_at >= FOLLOW_SECONDS and not self._informers.why_unready():
             self._followed_at = now
             usage.follow(ledgers)

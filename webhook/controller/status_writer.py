@@ -38,7 +38,7 @@ class StatusWriter(Generic[Record]):
 
     Objects have a key: their namespace, or their name. `keys` returns all, `record` one of them, `path` its API path or that of
     its subresource, and `reference` what an Event on that is about, with its uid. `stale` returns why counts may lag, or "": when
-    it changes between the two, all statuses are written. A subclass defines `shown`.
+    it changes between the two, all statuses are written. A subclass defines `desired_status`.
     """
 
     kind = ""
@@ -64,14 +64,14 @@ class StatusWriter(Generic[Record]):
         self._was_stale = False
         self._dated_at = monotonic()
 
-    def shown(self, record: Record) -> LimitsStatus | None:
+    def desired_status(self, record: Record) -> LimitsStatus | None:
         """Return the status that the object should have. None if that is not known."""
         raise NotImplementedError
 
     def write(self, key: str) -> bool:
         """Write the status of an object if it differs, and return whether it did. Raises `errors.ApiError`."""
         record = self.record(key)
-        status = self.shown(record) if record else None
+        status = self.desired_status(record) if record else None
         if record is not None and status is not None:
             status = dated(status, record.status, datetime.now(UTC))
         if record is None or status is None or status == record.status:
@@ -89,7 +89,7 @@ class StatusWriter(Generic[Record]):
     def news(self, before: LimitsStatus, after: LimitsStatus) -> Iterator[tuple[str, str, str]]:
         """Yield reason, message and type of each Event about a new status."""
         for kind in self.with_event:
-            if (condition := after.true(kind)) and not before.true(kind):
+            if (condition := after.condition_if_true(kind)) and not before.condition_if_true(kind):
                 yield kind, condition.message, WARNING
 
     def changed(self, key: str, within: float = EVERY_SECONDS) -> None:
@@ -149,6 +149,6 @@ class StatusWriter(Generic[Record]):
 def dated(after: Status, before: Status, now: datetime) -> Status:
     """Return the status with the time of its count: now if it is counted and changes, or was not dated for DATED_SECONDS."""
     kept = replace(after, counted_at=before.counted_at)
-    is_counted = after.true(READY) is not None and after.true(STALE) is None
+    is_counted = after.condition_if_true(READY) is not None and after.condition_if_true(STALE) is None
     is_late = before.counted_at <= timestamp(now - timedelta(seconds=DATED_SECONDS))
     return replace(after, counted_at=timestamp(now)) if is_counted and (kept != before or is_late) else kept

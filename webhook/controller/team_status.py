@@ -16,8 +16,14 @@ from policies.quota.team_spec import MAX_NAMESPACES
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import NORMAL, EventQueue
 from webhook.cluster.objects import FALSE, TRUE
-from webhook.configuration.documents import TEAM
-from webhook.controller.quota_status import KEYS_SHOWN, Verdict, exceeded, replaced, stale_verdict
+from webhook.configuration.documents import CLUSTER_QUOTA
+from webhook.controller.quota_status import (
+    MAX_KEYS,
+    ConditionVerdict,
+    exceeded_verdict,
+    replace_conditions,
+    stale_verdict,
+)
 from webhook.controller.shared_informers import SharedInformers
 from webhook.controller.status_writer import StatusWriter
 from webhook.controller.teams import TeamSizes
@@ -25,18 +31,18 @@ from webhook.quota.documents import EXCEEDED, NOT_COUNTED, READY, STALE, UNREADA
 from webhook.quota.ledger_objects import KIND, LedgerRecord, is_team_object, team_name, team_object_name
 from webhook.quota.team_documents import Member, Members, TeamRecord, TeamStatus, team_path, team_reference
 
-LARGEST = 10
+MAX_MEMBERS_SHOWN = 10
 """Namespaces in a status. `gpu-admission quota` shows all."""
-TOO_MANY = "TooManyNamespaces"
+TOO_MANY_NAMESPACES = "TooManyNamespaces"
 TOO_LARGE = "TooLarge"
 
 
 class TeamStatusWriter(StatusWriter[TeamRecord]):
     """Hears: ledger_objects, membership.changed, membership.moved."""
 
-    kind = TEAM
+    kind = CLUSTER_QUOTA
     path, reference = staticmethod(team_path), staticmethod(team_reference)
-    with_event = (EXCEEDED, TOO_MANY, TOO_LARGE)
+    with_event = (EXCEEDED, TOO_MANY_NAMESPACES, TOO_LARGE)
 
     def __init__(
         self,
@@ -47,7 +53,9 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         events: EventQueue,
     ) -> None:
         records = informers.membership.records
-        super().__init__(api, lambda: list(records), records.get, informers.stale, is_ready_leader, events)
+        super().__init__(
+            api, lambda: list(records), records.get, informers.why_stale, is_ready_leader, events
+        )
         self._membership, self._sizes = informers.membership, sizes
         self._quotas, self._ledger_objects = informers.quotas, informers.ledger_objects
         self._ledger_objects.subscribe(self._ledger_object_changed)
@@ -67,15 +75,15 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         for team in teams:
             self.changed(team)
 
-    def shown(self, record: TeamRecord) -> TeamStatus | None:
+    def desired_status(self, record: TeamRecord) -> TeamStatus | None:
         """Return the status that it should have, None while the ledgers belong to a former ClusterGPUQuota."""
         ledger_record = self._ledger_objects.first(team_object_name(record.name))
         if ledger_record is None and not record.problem:
             return None
         before, team, now = record.status, ledger_record.team if ledger_record else None, datetime.now(UTC)
         if team is None or record.problem:
-            verdicts = {READY: (FALSE, UNREADABLE, _unreadable(record, ledger_record))}
-            unchanged = replaced(before.conditions, verdicts, before.observed_generation, now)
+            verdicts = {READY: (FALSE, UNREADABLE, _unreadable_message(record, ledger_record))}
+            unchanged = replace_conditions(before.conditions, verdicts, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=unchanged)
         ledgers, spec = team.team_ledgers, team.team_ledgers.team
         if spec.uid != record.uid:
@@ -84,19 +92,21 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         keys = {*spec.hard, GPUS}
         counted = [ledger for ledger in ledgers.ledgers.values() if ledger.used is not None]
         amounts = {
-            "used": _at(total(each.used or {} for each in counted), keys),
-            "reserved": total(_only(ledger.reserved, keys) for ledger in ledgers.ledgers.values()),
-            "guaranteedIdle": _idle(ledgers),
+            "used": _amounts_of(total(each.used or {} for each in counted), keys),
+            "reserved": total(_limited_to(ledger.reserved, keys) for ledger in ledgers.ledgers.values()),
+            "guaranteedIdle": _unused_guarantees(ledgers),
             "granted": total(
-                _only(quota.hard, keys) for member in members if (quota := self._quotas.first(member))
+                _limited_to(quota.hard, keys) for member in members if (quota := self._quotas.first(member))
             ),
         }
         used = amounts["used"] if counted or not members else None
         verdicts = {
-            EXCEEDED: exceeded(amounts["used"], spec.hard, "used by all namespaces is within spec.hard"),
+            EXCEEDED: exceeded_verdict(
+                amounts["used"], spec.hard, "used by all namespaces is within spec.hard"
+            ),
             STALE: stale_verdict(self.stale()),
-            TOO_MANY: _too_many(members),
-            TOO_LARGE: _too_large(self._sizes.left_out(record.name, members)),
+            TOO_MANY_NAMESPACES: _too_many_verdict(members),
+            TOO_LARGE: _too_large_verdict(self._sizes.left_out(record.name, members)),
         }
         return TeamStatus(
             hard=spec.hard,
@@ -104,11 +114,11 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
             reserved=amounts["reserved"],
             granted=amounts["granted"],
             guaranteed_idle=amounts["guaranteedIdle"],
-            namespaces=Members(count=len(members), largest=_largest(ledgers, members, keys)),
+            namespaces=Members(count=len(members), largest=_largest_members(ledgers, members, keys)),
             shown=decimals(amounts),
-            conditions=replaced(
+            conditions=replace_conditions(
                 before.conditions,
-                {READY: _ready(ledgers, members, verdicts), **verdicts},
+                {READY: _ready_verdict(ledgers, members, verdicts), **verdicts},
                 spec.generation,
                 now,
             ),
@@ -121,15 +131,15 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         yield from super().news(before, after)
 
 
-def _at(vector: Vector, keys: set[str]) -> Vector:
+def _amounts_of(vector: Vector, keys: set[str]) -> Vector:
     return {key: vector.get(key, NOTHING) for key in sorted(keys)}
 
 
-def _only(vector: Vector, keys: set[str]) -> Vector:
+def _limited_to(vector: Vector, keys: set[str]) -> Vector:
     return {key: amount for key, amount in vector.items() if key in keys}
 
 
-def _idle(ledgers: TeamLedgers) -> Vector:
+def _unused_guarantees(ledgers: TeamLedgers) -> Vector:
     """Return what is guaranteed and not used."""
     return total(
         positive_difference(
@@ -139,23 +149,25 @@ def _idle(ledgers: TeamLedgers) -> Vector:
     )
 
 
-def _largest(ledgers: TeamLedgers, members: Sequence[str], keys: set[str]) -> tuple[Member, ...]:
+def _largest_members(ledgers: TeamLedgers, members: Sequence[str], keys: set[str]) -> tuple[Member, ...]:
     """Return the namespaces that use the most GPUs, and are guaranteed the most."""
     guaranteed = ledgers.team.guaranteed
     largest = []
     for namespace in members:
         ledger = ledgers.ledgers.get(namespace)
-        used = None if ledger is None or ledger.used is None else _at(ledger.held, keys)
+        used = None if ledger is None or ledger.used is None else _amounts_of(ledger.held, keys)
         largest.append(Member(name=namespace, used=used, guaranteed=guaranteed.get(namespace, {})))
-    largest.sort(key=lambda each: (-_gpus(each.used or {}), -_gpus(each.guaranteed), each.name))
-    return tuple(largest[:LARGEST])
+    largest.sort(key=lambda each: (-_gpus_of(each.used or {}), -_gpus_of(each.guaranteed), each.name))
+    return tuple(largest[:MAX_MEMBERS_SHOWN])
 
 
-def _gpus(vector: Vector) -> float:
+def _gpus_of(vector: Vector) -> float:
     return float(vector.get(GPUS, NOTHING))
 
 
-def _ready(ledgers: TeamLedgers, members: Sequence[str], other_verdicts: Mapping[str, Verdict]) -> Verdict:
+def _ready_verdict(
+    ledgers: TeamLedgers, members: Sequence[str], other_verdicts: Mapping[str, ConditionVerdict]
+) -> ConditionVerdict:
     """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
     keys = ledgers.team.hard.keys()
     counted = {
@@ -164,7 +176,7 @@ def _ready(ledgers: TeamLedgers, members: Sequence[str], other_verdicts: Mapping
         if ledgers.has(namespace) and ledger.used is not None and keys <= ledger.used.keys()
     }
     if missing := [namespace for namespace in members[:MAX_NAMESPACES] if namespace not in counted]:
-        why = f"not counted for the team yet: {first_names(missing, KEYS_SHOWN)}"
+        why = f"not counted for the team yet: {first_names(missing, MAX_KEYS)}"
         status, _, message = other_verdicts[TOO_LARGE]
         return FALSE, NOT_COUNTED, f"{why}; {message}" if status == TRUE else why
     for kind, (status, _, message) in other_verdicts.items():
@@ -175,22 +187,22 @@ def _ready(ledgers: TeamLedgers, members: Sequence[str], other_verdicts: Mapping
     return TRUE, READY, "every stored pod and claim of its namespaces is counted"
 
 
-def _too_many(members: Sequence[str]) -> Verdict:
+def _too_many_verdict(members: Sequence[str]) -> ConditionVerdict:
     beyond = members[MAX_NAMESPACES:]
     if not beyond:
         return FALSE, "WithinLimit", f"at most {MAX_NAMESPACES} namespaces belong to it"
     why = f"{len(members)} namespaces belong to it, and a team has at most {MAX_NAMESPACES}"
-    return TRUE, "BeyondLimit", f"{why}: all GPUs are denied in {first_names(beyond, KEYS_SHOWN)}"
+    return TRUE, "BeyondLimit", f"{why}: all GPUs are denied in {first_names(beyond, MAX_KEYS)}"
 
 
-def _too_large(left_out: Sequence[str]) -> Verdict:
+def _too_large_verdict(left_out: Sequence[str]) -> ConditionVerdict:
     if not left_out:
         return FALSE, "Fits", "all ledgers of the team fit one object"
     why = "the object with the ledgers of the team has no more room"
-    return TRUE, "NoRoom", f"not in force: {first_names(left_out, KEYS_SHOWN)}; {why}"
+    return TRUE, "NoRoom", f"not in force: {first_names(left_out, MAX_KEYS)}; {why}"
 
 
-def _unreadable(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
+def _unreadable_message(record: TeamRecord, ledger_object: LedgerRecord | None) -> str:
     if ledger_object is None:
         return f"{record.problem}: it limits nothing"
     if ledger_object.team is None:

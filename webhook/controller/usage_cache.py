@@ -17,7 +17,7 @@ from webhook.cluster.objects import timestamp
 from webhook.controller.device_slices import DeviceSlices
 from webhook.controller.usage_counter import UsageCounter, UsageEvents
 from webhook.quota.config_maps import PublishedCatalogues, digests_of
-from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory, PodRecord
+from webhook.quota.counted_records import LONG_PENDING_SECONDS, ClaimHistory, CountedPod
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -55,7 +55,7 @@ class UsageCache:
         self._published = PublishedCatalogues(api, namespace, self.own_catalogue)
         slices.subscribe(self._slices_changed)
 
-    def waiting(self, namespace: str) -> list[PodRecord]:
+    def waiting(self, namespace: str) -> list[CountedPod]:
         return self.own_counter.sums.waiting(namespace)
 
     def own_catalogue(self) -> Catalogue:

@@ -23,7 +23,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import CountedNode, counted_node_reader
 from webhook.cluster.collection import CLUSTER, Subscribers
 from webhook.cluster.informer import STALE_SECONDS, Informer
-from webhook.cluster.nodes import WHOLE_NODES
+from webhook.cluster.nodes import NODES_IN_FULL
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.allocations import is_binding
 from webhook.controller.device_slices import DeviceSlices
@@ -31,15 +31,15 @@ from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import (
     PODS,
     ClaimHistory,
-    ClaimRecord,
+    CountedClaim,
+    CountedPod,
     CountedRecord,
-    PodRecord,
     demand_fields,
 )
 
 log = logging.getLogger("gpu_admission.controller")
 
-DELETED = StoredObject({}, terminal=True)
+DELETED_OBJECT = StoredObject({}, terminal=True)
 """A deleted object, which may never have been counted. It counts as terminal, so its reservation is removed at once."""
 
 CLAIMS_SECONDS, CLAIMS_A_SECOND = 1.0, 500
@@ -113,11 +113,11 @@ class UsageCounter:
         claims, nodes = served_resource(api, "resourceclaims"), counted_node_reader(catalogue)
         reader = self.sums.reader
         watch = partial(Informer, api, lock=self._lock)
-        self.pods: Informer[PodRecord] = watch(
+        self.pods: Informer[CountedPod] = watch(
             PODS, reader.read_pod, partial(self._object_changed, self.sums.pod_changed), awaited=awaited
         )
-        self.nodes: Informer[CountedNode] = watch(WHOLE_NODES, nodes, self._node_changed)
-        self.claims: Informer[ClaimRecord] | None = (
+        self.nodes: Informer[CountedNode] = watch(NODES_IN_FULL, nodes, self._node_changed)
+        self.claims: Informer[CountedClaim] | None = (
             watch(claims, reader.read_claim, self._claim_changed, awaited=awaited) if claims else None
         )
 
@@ -203,7 +203,7 @@ class UsageCounter:
             # If the API server does not serve claims, there are none at the revision of the pods.
             claims = self.claims.position(namespace) if self.claims else pods
             self.sums.claims_reached(namespace, claims.revision)
-            gone = self._gone_claims(namespace)
+            gone = self._deleted_claims_in_use(namespace)
             used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone, idle)
             spending = ledger.spending
             if self._is_silent:
@@ -217,7 +217,7 @@ class UsageCounter:
         listing = Listing(
             used=used,
             waiting=waiting,
-            objects={**dict.fromkeys(settled, DELETED), **objects},
+            objects={**dict.fromkeys(settled, DELETED_OBJECT), **objects},
             revisions=Revisions(
                 pods=pods.revision,
                 resource_claims=claims.revision,
@@ -253,16 +253,16 @@ class UsageCounter:
             log.error("%s: the sums of its pods and claims were not those of a full count", namespace)
 
     def holdings(self) -> Iterator[Holding]:
-        held = (self._holding(record) for record in self._held())
+        held = (self._holding(record) for record in self._counted_records())
         yield from (each for each in held if each is not None)
 
     def demands(self) -> Iterator[tuple[CountedRecord, Vector]]:
         """Yield the pods and claims of all namespaces that hold something, and what they hold."""
-        for record in self._held():
+        for record in self._counted_records():
             if vector := self._demand(record):
                 yield record, vector
 
-    def _held(self) -> Iterator[CountedRecord]:
+    def _counted_records(self) -> Iterator[CountedRecord]:
         for informer in (self.pods, self.claims):
             records: Iterable[CountedRecord] = informer.all() if informer else ()
             yield from filter(_is_counted, records)
@@ -271,9 +271,9 @@ class UsageCounter:
         with self._lock:
             self.sums.keep(wanted)
             for namespace in self._history.namespaces():
-                self._gone_claims(namespace)
+                self._deleted_claims_in_use(namespace)
 
-    def _gone_claims(self, namespace: str) -> dict[str, ClaimRecord]:
+    def _deleted_claims_in_use(self, namespace: str) -> dict[str, CountedClaim]:
         listed, deleted = self.pods.position(namespace).list_started, self.pods.deleted(namespace)
 
         def has_ended(uid: str, since: float) -> bool:
@@ -283,7 +283,7 @@ class UsageCounter:
 
         return self._history.gone(namespace, has_ended)
 
-    def _with_pods_of_groups(self, claim: ClaimRecord) -> ClaimRecord:
+    def _with_pods_of_groups(self, claim: CountedClaim) -> CountedClaim:
         """Return the claim as reserved for each pod of its PodGroups: the group may be deleted before its pods end."""
         if not claim.groups:
             return claim
@@ -292,19 +292,19 @@ class UsageCounter:
 
     # Called by the informers, with the lock held.
 
-    def _claim_changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
+    def _claim_changed(self, before: CountedClaim | None, after: CountedClaim | None) -> None:
         if before is not None and after is None:
-            self._history.add_gone(self._with_pods_of_groups(before))
+            self._history.add_deleted(self._with_pods_of_groups(before))
         self._object_changed(self.sums.claim_changed, before, after)
 
     def slices_changed(self) -> None:
         """Find the kinds of devices again. Takes the lock."""
         with self._lock:
-            for namespace in self._summed(lambda *_: self.sums.slices_changed(), None, None):
+            for namespace in self._change_sums(lambda *_: self.sums.slices_changed(), None, None):
                 self._events.changed(namespace, True)
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
-        for namespace in self._summed(self.sums.node_changed, before, after):
+        for namespace in self._change_sums(self.sums.node_changed, before, after):
             self._events.changed(namespace, False)
 
     def _object_changed(
@@ -317,15 +317,15 @@ class UsageCounter:
         frees = is_free or is_binding(before, after)
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and ends else None
-        namespaces = self._summed(change, before, after)
+        namespaces = self._change_sums(change, before, after)
         if (
-            isinstance(before, PodRecord)
-            and isinstance(after, PodRecord)
+            isinstance(before, CountedPod)
+            and isinstance(after, CountedPod)
             and before.owner not in {None, after.owner}
         ):
             self._handed_over.add(after.uid)
         if held is not None:
-            succeeded = isinstance(after, PodRecord) and after.has_succeeded and not after.is_deleted
+            succeeded = isinstance(after, CountedPod) and after.has_succeeded and not after.is_deleted
             handed_over = held.record.uid in self._handed_over
             ended = msgspec.structs.replace(held, has_succeeded=succeeded, was_handed_over=handed_over)
             self._events.ended(self.digest, ended)
@@ -338,7 +338,7 @@ class UsageCounter:
         for namespace in namespaces:
             self._events.changed(namespace, frees)
 
-    def _summed(self, change: _Change, before: object, after: object) -> frozenset[str]:
+    def _change_sums(self, change: _Change, before: object, after: object) -> frozenset[str]:
         """Drop all sums if a change fails halfway. The next count makes new ones, so a bug cannot lead to too low a sum."""
         try:
             return change(before, after)
@@ -349,17 +349,17 @@ class UsageCounter:
     def _holding(self, record: CountedRecord) -> Holding | None:
         """Return the demand of an object. None without demand, and for a claim that the scheduler made for a pod."""
         vector = self._demand(record)
-        kind = "Pod" if isinstance(record, PodRecord) else "ResourceClaim"
+        kind = "Pod" if isinstance(record, CountedPod) else "ResourceClaim"
         return Holding(kind, record, demand_fields(vector, self.catalogue.classes)) if vector else None
 
     def _demand(self, record: CountedRecord) -> Vector:
         """Return the demand of an object, nothing for a claim that the scheduler made for a pod."""
-        return {} if isinstance(record, ClaimRecord) and record.made_for else self.sums.demand(record)
+        return {} if isinstance(record, CountedClaim) and record.extended_pod else self.sums.demand(record)
 
 
 def _waits(record: CountedRecord | None) -> bool:
-    return isinstance(record, PodRecord) and record.waits
+    return isinstance(record, CountedPod) and record.waits
 
 
 def _is_counted(record: CountedRecord | None) -> bool:
-    return record is not None and (not isinstance(record, PodRecord) or record.holds_quota)
+    return record is not None and (not isinstance(record, CountedPod) or record.holds_quota)

@@ -16,7 +16,7 @@ from webhook.cluster.objects import timestamp
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Holding
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.quota.counted_records import PodRecord
+from webhook.quota.counted_records import CountedPod
 
 HELD_SECONDS = 3600.0
 """Seconds between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""
@@ -60,11 +60,11 @@ class UsageLog:
         own = self._usage_cache.own_counter
         # Until our own counter has its first list, only an older one sees what ends.
         if (digest == own.digest or not own.synced) and self._is_ready_leader():
-            self._line(holding, "released")
+            self._write_line(holding, "released")
 
-    def started(self, pod: PodRecord) -> None:
+    def started(self, pod: CountedPod) -> None:
         """Write that a pod which waited for quota lost its scheduling gate: from now on it holds its demand."""
-        self._line(Holding("Pod", pod, {}), "started")
+        self._write_line(Holding("Pod", pod, {}), "started")
 
     def run(self, stopping: threading.Event) -> None:
         """Write a line for each holding when this process begins to lead, and then once a period, until `stopping`."""
@@ -75,15 +75,15 @@ class UsageLog:
                 self._new.clear()
                 continue
             if not counted_at or monotonic() >= counted_at + COUNTING_SECONDS:
-                counted_at = self._counting(counted_at)
-            self._held(self._taken(), stopping, first=True)
+                counted_at = self._write_counting(counted_at)
+            self._write_held(self._take_begun(), stopping, first=True)
             if monotonic() >= due:
                 due = monotonic() + HELD_SECONDS
-                self._held(self._usage_cache.own_counter.holdings(), stopping)
+                self._write_held(self._usage_cache.own_counter.holdings(), stopping)
         if counted_at:
-            self._counting(counted_at)
+            self._write_counting(counted_at)
 
-    def _counting(self, counted_at: float) -> float:
+    def _write_counting(self, counted_at: float) -> float:
         """Write that this process has led since it said so last, by monotonic time; 0: since now. Return when it says so now."""
         at, now = monotonic(), datetime.now(UTC)
         since = now - timedelta(seconds=at - counted_at if counted_at else 0.0)
@@ -100,17 +100,17 @@ class UsageLog:
         )
         return at
 
-    def _taken(self) -> Iterator[Holding]:
+    def _take_begun(self) -> Iterator[Holding]:
         while self._new:
             yield self._new.popleft()
 
-    def _held(self, holdings: Iterable[Holding], stopping: threading.Event, **fields: bool) -> None:
+    def _write_held(self, holdings: Iterable[Holding], stopping: threading.Event, **fields: bool) -> None:
         for number, holding in enumerate(holdings, start=1):
-            self._line(holding, "held", **fields)
+            self._write_line(holding, "held", **fields)
             if number % AT_ONCE == 0:
                 stopping.wait(PAUSE_SECONDS)
 
-    def _line(self, holding: Holding, verdict: str, **fields: bool) -> None:
+    def _write_line(self, holding: Holding, verdict: str, **fields: bool) -> None:
         record = holding.record
         team = self._team_of(record.namespace)
         line = {

@@ -29,7 +29,7 @@ from webhook.controller.namespace_sum import (
     UsageHistory,
     largest_holders,
 )
-from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
+from webhook.quota.counted_records import ClaimHistory, CountedClaim, CountedPod, CountedRecord, RecordReader
 
 R = TypeVar("R", bound=CountedRecord)
 
@@ -37,25 +37,25 @@ R = TypeVar("R", bound=CountedRecord)
 class _Namespace:
     """The stored pods and claims of one namespace by uid, and their sums.
 
-    `gone` has deleted claims by uid, while pods still use their devices. `of_pods` has the uids of the claims that a pod owns, by
-    the uid of the pod.
+    `gone` has deleted claims by uid, while pods still use their devices. `claims_by_pod` has the uids of the claims that a pod
+    owns, by the uid of the pod.
     """
 
     def __init__(self) -> None:
-        self.pods: dict[str, PodRecord] = {}
+        self.pods: dict[str, CountedPod] = {}
         self.waiting: set[str] = set()
         """The uids of the pods that wait under our scheduling gate."""
         self.unbound: dict[str, str] = {}
         """By uid of a pod that holds quota and has no node: since when."""
-        self.claims: dict[str, ClaimRecord] = {}
-        self.gone: dict[str, ClaimRecord] = {}
-        self.of_pods: dict[str, set[str]] = {}
+        self.claims: dict[str, CountedClaim] = {}
+        self.gone: dict[str, CountedClaim] = {}
+        self.claims_by_pod: dict[str, set[str]] = {}
         self.allocations = Allocations()
         self.sums: dict[UnclassifiedPods, NamespaceSum] = {}
         self.uids: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By resource and name."""
 
-    def note_unbound(self, before: PodRecord | None, after: PodRecord | None) -> None:
+    def note_unbound(self, before: CountedPod | None, after: CountedPod | None) -> None:
         """Note since when a pod holds quota without a node: since its creation, or since our gate was removed."""
         if after is None or after.node_name or not after.holds_quota:
             if before is not None:
@@ -65,15 +65,15 @@ class _Namespace:
         else:
             self.unbound.setdefault(after.uid, after.since)
 
-    def replace_claim(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
-        _replace(self.claims, self.uids["resourceclaims"], before, after)
+    def replace_claim(self, before: CountedClaim | None, after: CountedClaim | None) -> None:
+        _replace_record(self.claims, self.uids["resourceclaims"], before, after)
         if before is not None and before.pod:
-            owned = self.of_pods.get(before.pod, set())
+            owned = self.claims_by_pod.get(before.pod, set())
             owned.discard(before.uid)
             if not owned:
-                self.of_pods.pop(before.pod, None)
+                self.claims_by_pod.pop(before.pod, None)
         if after is not None and after.pod:
-            self.of_pods.setdefault(after.pod, set()).add(after.uid)
+            self.claims_by_pod.setdefault(after.pod, set()).add(after.uid)
 
     def find(self, uid: str, name: str) -> Iterator[CountedRecord]:
         """Yield the objects with this uid or this name, such as `pods/train-0`."""
@@ -84,7 +84,7 @@ class _Namespace:
                 yield record
 
 
-def _replace(stored: dict[str, R], uids: dict[str, str], before: R | None, after: R | None) -> None:
+def _replace_record(stored: dict[str, R], uids: dict[str, str], before: R | None, after: R | None) -> None:
     if after is not None:
         stored[after.uid] = after
         uids[after.name] = after.uid
@@ -108,32 +108,32 @@ class UsageSums:
         self.clock = clock
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
         self._nodes = NodeIndex(catalogue.classes.label_keys)
-        self._gone: dict[str, NamedNode] = {}
+        self._deleted_nodes: dict[str, NamedNode] = {}
         """Deleted nodes by name. A pod keeps its demand as long as it is on a deleted node."""
         self._by_node: dict[NodeReference, dict[str, str]] = {}
         """Uid and namespace of the pods whose demand depends on the nodes of the reference."""
 
-    def pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> frozenset[str]:
+    def pod_changed(self, before: CountedPod | None, after: CountedPod | None) -> frozenset[str]:
         """Return the namespaces whose sums may differ. The last pod of a deleted node affects pods that select the node."""
         record = after or before
         if record is None:
             return frozenset()
         space = self._namespaces[record.namespace]
-        _replace(space.pods, space.uids["pods"], before, after)
+        _replace_record(space.pods, space.uids["pods"], before, after)
         space.note_unbound(before, after)
         space.allocations.pod_changed(before, after)
         (space.waiting.add if after is not None and after.waits else space.waiting.discard)(record.uid)
-        self._refer(before, after)
+        self._index_nodes(before, after)
         self._count(space, record)
         namespaces = frozenset({record.namespace})
         if before is not None and (after is None or after.node_name != before.node_name):
-            namespaces |= self._leave(before.node_name)
+            namespaces |= self._forget_empty_node(before.node_name)
         if after is None:
             self._history.forget(record.uid)
             self._drop_empty(record.namespace)
         return namespaces
 
-    def claim_changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> frozenset[str]:
+    def claim_changed(self, before: CountedClaim | None, after: CountedClaim | None) -> frozenset[str]:
         record = after or before
         if record is None:
             return frozenset()
@@ -147,16 +147,16 @@ class UsageSums:
         self._count(space, record)
         if after is None:
             # A change of the claim may have come after its pod was forgotten.
-            if record.made_for and record.made_for not in space.pods:
-                self._history.forget(record.made_for)
+            if record.extended_pod and record.extended_pod not in space.pods:
+                self._history.forget(record.extended_pod)
             self._drop_empty(record.namespace)
         return frozenset({record.namespace})
 
     def node_changed(self, before: NamedNode | None, after: NamedNode | None) -> frozenset[str]:
-        if after is None and before is not None and self._has_pods(before.name):
-            self._gone[before.name] = before
+        if after is None and before is not None and self._has_bound_pods(before.name):
+            self._deleted_nodes[before.name] = before
             return frozenset()
-        gone = self._gone.pop(after.name, None) if after is not None else None
+        gone = self._deleted_nodes.pop(after.name, None) if after is not None else None
         self._nodes.replace(gone, None)
         self._nodes.replace(before, after)
         return self._count_again(each for each in (gone, before, after) if each is not None)
@@ -194,7 +194,7 @@ class UsageSums:
             )
             return sum(now > admitted for now, admitted in both)
 
-    def pod(self, namespace: str, uid: str) -> PodRecord | None:
+    def pod(self, namespace: str, uid: str) -> CountedPod | None:
         space = self._namespaces.get(namespace)
         return space.pods.get(uid) if space else None
 
@@ -203,7 +203,7 @@ class UsageSums:
         namespace: str,
         unclassified_pods: UnclassifiedPods,
         ledger: QuotaLedger,
-        gone: Mapping[str, ClaimRecord] | None = None,
+        gone: Mapping[str, CountedClaim] | None = None,
         idle: Mapping[str, str] | None = None,
     ) -> tuple[Vector, dict[str, tuple[Holder, ...]], dict[str, StoredObject]]:
         """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation.
@@ -211,7 +211,7 @@ class UsageSums:
         `idle` has since when holders are idle.
         """
         space = self._namespaces[namespace]
-        self._count_gone(space, gone or {})
+        self._count_deleted_claims(space, gone or {})
         namespace_sum = self._sum(space, unclassified_pods, ledger)
         wanted = ((reservation.object_uid, reservation.name) for reservation in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
@@ -261,7 +261,7 @@ class UsageSums:
     def _lives(self, space: _Namespace, unclassified_pods: UnclassifiedPods) -> Iterator[Life]:
         """Yield all stored objects, with the demand that they have or had."""
         for record in (*space.pods.values(), *{**space.gone, **space.claims}.values()):
-            if isinstance(record, PodRecord) and record.is_terminal and record.waiting is None:
+            if isinstance(record, CountedPod) and record.is_terminal and record.waiting is None:
                 demand = self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
                 yield Life(demand, record.since, record.ended)
             else:
@@ -277,13 +277,13 @@ class UsageSums:
             del space.sums[unclassified_pods]
         return not wrong
 
-    def pods(self, namespace: str) -> list[PodRecord]:
+    def pods(self, namespace: str) -> list[CountedPod]:
         """Return the pods of a namespace, also those that have ended. Takes the lock."""
         with self.lock:
             space = self._namespaces.get(namespace)
             return list(space.pods.values()) if space else []
 
-    def waiting(self, namespace: str) -> list[PodRecord]:
+    def waiting(self, namespace: str) -> list[CountedPod]:
         """Return the pods of a namespace that wait under our scheduling gate. Takes the lock."""
         with self.lock:
             space = self._namespaces.get(namespace)
@@ -302,7 +302,7 @@ class UsageSums:
         with self.lock:
             return {name for name, space in self._namespaces.items() if space.waiting}
 
-    def demand_if_started(self, record: PodRecord, unclassified_pods: UnclassifiedPods) -> Vector:
+    def demand_if_started(self, record: CountedPod, unclassified_pods: UnclassifiedPods) -> Vector:
         """Return the demand that a pod will have without our scheduling gate. Takes the lock."""
         with self.lock:
             return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
@@ -330,12 +330,12 @@ class UsageSums:
     def _demand(
         self, space: _Namespace, record: CountedRecord | None, unclassified_pods: UnclassifiedPods
     ) -> Vector:
-        if isinstance(record, ClaimRecord):
+        if isinstance(record, CountedClaim):
             pod = space.pods.get(record.pod)
             pods = {(pod.uid, pod.extended_claim): self._demand(space, pod, unclassified_pods)} if pod else {}
             kinds = space.allocations.kinds(record, pod)
             return self.reader.demand_of_claim(record, unclassified_pods, pods, kinds)
-        if isinstance(record, PodRecord) and record.holds_quota:
+        if isinstance(record, CountedPod) and record.holds_quota:
             return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
         return {}
 
@@ -347,13 +347,13 @@ class UsageSums:
             space.allocations.note(claim, space.pods.get(claim.pod))
         for unclassified_pods, each in space.sums.items():
             each.replace(uid, record.holder, self._demand(space, stored, unclassified_pods))
-        for owned in space.of_pods.get(uid, ()):
+        for owned in space.claims_by_pod.get(uid, ()):
             self._count(space, space.claims[owned])
         for gone in space.gone.values():
             if gone.pod == uid:
                 self._count(space, gone)
 
-    def _count_gone(self, space: _Namespace, gone: Mapping[str, ClaimRecord]) -> None:
+    def _count_deleted_claims(self, space: _Namespace, gone: Mapping[str, CountedClaim]) -> None:
         for uid in space.gone.keys() - gone.keys():
             space.allocations.find_kinds(uid, (), self._kind_of)
             self._count(space, space.gone.pop(uid))
@@ -362,7 +362,7 @@ class UsageSums:
             space.allocations.find_kinds(uid, claim.devices, self._kind_of)
             self._count(space, claim)
 
-    def _refer(self, before: PodRecord | None, after: PodRecord | None) -> None:
+    def _index_nodes(self, before: CountedPod | None, after: CountedPod | None) -> None:
         if before is not None:
             for reference in before.nodes:
                 pods = self._by_node.get(reference, {})
@@ -373,15 +373,15 @@ class UsageSums:
             for reference in after.nodes:
                 self._by_node.setdefault(reference, {})[after.uid] = after.namespace
 
-    def _has_pods(self, node: str) -> bool:
+    def _has_bound_pods(self, node: str) -> bool:
         pods = self._by_node.get((NODE_NAME, node), {})
         return any(self._namespaces[each].pods[uid].node_name for uid, each in pods.items())
 
-    def _leave(self, node: str) -> frozenset[str]:
+    def _forget_empty_node(self, node: str) -> frozenset[str]:
         """Forget a deleted node if no pod is on it any more."""
-        if node not in self._gone or self._has_pods(node):
+        if node not in self._deleted_nodes or self._has_bound_pods(node):
             return frozenset()
-        gone = self._gone.pop(node)
+        gone = self._deleted_nodes.pop(node)
         self._nodes.replace(gone, None)
         return self._count_again([gone])
 
@@ -402,8 +402,8 @@ class UsageSums:
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:
-    name = f"{'pods' if isinstance(record, PodRecord) else 'resourceclaims'}/{record.name}"
+    name = f"{'pods' if isinstance(record, CountedPod) else 'resourceclaims'}/{record.name}"
     stored = StoredObject(demand, version=record.version, name=name)
-    if not isinstance(record, PodRecord):
+    if not isinstance(record, CountedPod):
         return stored
     return replace(stored, terminal=record.is_terminal, waits=record.waits)

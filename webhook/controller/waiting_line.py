@@ -28,27 +28,27 @@ from webhook.controller.gangs import Gangs
 from webhook.controller.kueue_admissions import KueueAdmissions
 from webhook.controller.replacements import Replacements, demand_reader, now_ms
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.quota.counted_records import PodRecord
+from webhook.quota.counted_records import CountedPod
 
 log = logging.getLogger("gpu_admission.controller")
 
-LIFT_THREADS = 16
-LIFT_SECONDS = 10.0
+GATE_THREADS = 16
+GATE_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds for which others pass a pod after the removal of its gate was denied. Each further denial doubles them."""
-PUT_BACK = (
+PUT_BACK_ADVICE = (
     f"run the controller as ServiceAccount {CONTROLLER} of the webhook's namespace, or remove the mutating webhook that adds "
     f"{GATE}: the API server called one that put the gate back"
 )
 """`serve` puts it back for every other user, so that a second apply of a manifest does not remove it."""
-CHANGED = "limit the mutating webhook that changes pods to their creation: one that exists must keep its fields; it wrote {}"
+CHANGED_HINT = "limit the mutating webhook that changes pods to their creation: one that exists must keep its fields; it wrote {}"
 _UNCHANGEABLE = "pod updates may not change fields"
 """Begins the API server's list of changed fields (`ValidatePodUpdate` of Kubernetes). Webhooks may send such lists, too."""
 _DIFFERENCE = re.compile("(?m)^[-+] .+")
 """A changed field in this list: of the stored pod (-), and of the new one (+)."""
 
 
-class _Aside(msgspec.Struct, frozen=True):
+class _PassedPod(msgspec.Struct, frozen=True):
     """A pod whose lift failed. Others pass it for `pause` seconds, up to `until` (monotonic), or until its version changes."""
 
     version: int
@@ -56,10 +56,10 @@ class _Aside(msgspec.Struct, frozen=True):
     until: float
 
 
-class _Waiting(msgspec.Struct, frozen=True, eq=False):
+class _WaitingPods(msgspec.Struct, frozen=True, eq=False):
     """The pods of a namespace that wait, their demands by uid, and what the line needs to know of them."""
 
-    pods: Collection[PodRecord]
+    pods: Collection[CountedPod]
     demands: Mapping[str, Vector]
     line: InLine
 
@@ -79,12 +79,12 @@ class WaitingLine:
         self.replacements, self.credited = replacements, replacements.credited
         self._usage_cache, self._line_spec_of = replacements.usage_cache, replacements.line_spec_of
         self._reconcile_later = replacements.reconcile_later
-        self._pool = ThreadPoolExecutor(LIFT_THREADS, thread_name_prefix="lift")
+        self._pool = ThreadPoolExecutor(GATE_THREADS, thread_name_prefix="lift")
         self._lock = threading.Lock()
         self._lifting: set[str] = set()
-        self._lifted: dict[str, dict[str, int]] = {}
+        self._gates_removed: dict[str, dict[str, int]] = {}
         """By namespace: the uids and versions of the pods whose gates this process removed, until the watch shows it."""
-        self._aside: dict[str, _Aside] = {}
+        self._aside: dict[str, _PassedPod] = {}
 
     def take_turn(self, namespace: str, ledger: QuotaLedger) -> Turn | None:
         """Return the ledger with what is held for the next pods in line; None if nobody waits, or it cannot be decided.
@@ -117,7 +117,7 @@ class WaitingLine:
             )
         return team_turn
 
-    def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_Waiting | None":
+    def _waiting(self, namespace: str, ledger: QuotaLedger, *, in_team: bool) -> "_WaitingPods | None":
         """Return the pods of a namespace that wait, and were counted; None if nobody does, or their demand cannot be read."""
         stored = self._usage_cache.waiting(namespace)
         pods = [pod for pod in stored if pod.version <= ledger.revisions.pods]
@@ -126,7 +126,7 @@ class WaitingLine:
             self._reports.nobody_waits(namespace)
             self._gangs.forget(namespace)
             self._kueue.forget(namespace)
-            self._lifted.pop(namespace, None)
+            self._gates_removed.pop(namespace, None)
             return None
         demand_of = demand_reader(self._usage_cache, ledger)
         if demand_of is None:
@@ -148,7 +148,7 @@ class WaitingLine:
                 since=pod.since,
                 priority=pod.priority,
                 gang=keys.get(pod.uid, ""),
-                obstacle=self._obstacle(pod, gangs.get(keys.get(pod.uid, ""))),
+                obstacle=self._standing_against(pod, gangs.get(keys.get(pod.uid, ""))),
                 owner=owner_of(pod),
                 keeper=keeper_of(pod),
                 beyond=admitted.amounts if pod.uid in admitted.uids else {},
@@ -158,13 +158,13 @@ class WaitingLine:
         waiters += mark_waiters(ledger)
         spec = self._line_spec_of(namespace)
         line = line_up(ledger, waiters, gangs, spec, now_ms(), in_team=in_team)
-        return _Waiting(pods, demands, line)
+        return _WaitingPods(pods, demands, line)
 
     def start(self, namespace: str, uids: Iterable[str], unless: Callable[[], object] = bool) -> None:
         """Remove the gates of these pods, in other threads; of no pod once `unless` returns something true."""
         pods = {pod.uid: pod for pod in self._usage_cache.waiting(namespace)}
         with self._lock:
-            lifted = self._lifted.get(namespace, {})
+            lifted = self._gates_removed.get(namespace, {})
             for uid in lifted.keys() - pods.keys():
                 del lifted[uid]
         for uid in uids:
@@ -173,7 +173,7 @@ class WaitingLine:
                 if pod is None or uid in self._lifting or lifted.get(uid) == pod.version:
                     continue
                 self._lifting.add(uid)
-            self._pool.submit(self._lift, pod, unless)
+            self._pool.submit(self._remove_gate, pod, unless)
 
     def start_all(self, namespace: str, unless: Callable[[], object]) -> None:
         self.start(namespace, [pod.uid for pod in self._usage_cache.waiting(namespace)], unless)
@@ -182,7 +182,7 @@ class WaitingLine:
         return bool(self._usage_cache.waiting(namespace))
 
     def _known_gangs(
-        self, namespace: str, waiting: Collection[PodRecord]
+        self, namespace: str, waiting: Collection[CountedPod]
     ) -> tuple[dict[str, str], dict[str, Gang]]:
         """Return the key of the gang of each pod that waits, by uid, and these gangs by key, with all of their pods.
 
@@ -208,7 +208,7 @@ class WaitingLine:
                 gangs[known.key] = Gang(known.size, gang.running + int(has_begun))
         return keys, gangs
 
-    def _obstacle(self, pod: PodRecord, gang: Gang | None) -> Standing | None:
+    def _standing_against(self, pod: CountedPod, gang: Gang | None) -> Standing | None:
         if gang is not None and not gang.size:
             return Standing.UNREAD_GANG
         if pod.waiting is not None and pod.waiting.has_other_gate:
@@ -219,7 +219,7 @@ class WaitingLine:
         self._reconcile_later(pod.namespace, aside.until - now)  # another event may have come before
         return Standing.DENIED
 
-    def _lift(self, pod: PodRecord, unless: Callable[[], object] = bool) -> None:
+    def _remove_gate(self, pod: CountedPod, unless: Callable[[], object] = bool) -> None:
         """Remove the gate of the pod, if it is the version that we know. The body of a thread of the pool."""
         try:
             if unless():
@@ -233,14 +233,14 @@ class WaitingLine:
             ]
             path = api_path("/api/v1", "namespaces", pod.namespace, "pods", pod.name)
             body = msgspec.json.encode(patch)
-            answer = self._api.patch(path, body, content_type=JSON_PATCH, timeout=LIFT_SECONDS)
+            answer = self._api.patch(path, body, content_type=JSON_PATCH, timeout=GATE_SECONDS)
             stored = decode_pod(msgspec.Raw(answer))
             if waits(stored):
-                self._stand_aside(pod, PUT_BACK, stored.metadata.version if stored.metadata else 0)
+                self._stand_aside(pod, PUT_BACK_ADVICE, stored.metadata.version if stored.metadata else 0)
                 return
             with self._lock:
                 self._aside.pop(pod.uid, None)
-                self._lifted.setdefault(pod.namespace, {})[pod.uid] = pod.version
+                self._gates_removed.setdefault(pod.namespace, {})[pod.uid] = pod.version
             self._reports.started(pod)
         except (errors.Conflict, errors.NotFound):
             # It has changed or gone, and the watch will show it.
@@ -249,10 +249,10 @@ class WaitingLine:
             # Try twice: the pod may have changed, or the API server just started and knows no roles. Admission denies it again.
             before = self._aside.get(pod.uid)
             if before is not None and before.version == pod.version:
-                self._stand_aside(pod, _problem(error), pod.version)
+                self._stand_aside(pod, _denial_advice(error), pod.version)
             else:
                 with self._lock:
-                    self._aside[pod.uid] = _Aside(pod.version, 0.0, monotonic())
+                    self._aside[pod.uid] = _PassedPod(pod.version, 0.0, monotonic())
                 self._reconcile_later(pod.namespace, FIRST_PAUSE)
         except (errors.Unreachable, errors.Unavailable) as error:
             # Nobody denied it: the API server or a webhook does not answer. The pod keeps its place, and what is held for it.
@@ -268,7 +268,7 @@ class WaitingLine:
             with self._lock:
                 self._lifting.discard(pod.uid)
 
-    def _stand_aside(self, pod: PodRecord, problem: str, version: int) -> None:
+    def _stand_aside(self, pod: CountedPod, problem: str, version: int) -> None:
         """Let others pass the pod while it is stored in this version, for a pause."""
         before, now = self._aside.get(pod.uid), monotonic()
         pause = min(max(FIRST_PAUSE, 2 * before.pause), LONGEST_PAUSE) if before else FIRST_PAUSE
@@ -276,7 +276,7 @@ class WaitingLine:
             stale = [uid for uid, each in self._aside.items() if each.until + LONGEST_PAUSE < now]
             for uid in stale:
                 del self._aside[uid]
-            self._aside[pod.uid] = _Aside(version, pause, now + pause)
+            self._aside[pod.uid] = _PassedPod(version, pause, now + pause)
         self._reports.denied(pod, problem)
         log.warning("%s/%s: its scheduling gate was not removed: %s", pod.namespace, pod.name, problem)
         self._reconcile_later(pod.namespace, 0.0)  # what is held for it goes to those behind it
@@ -292,9 +292,9 @@ def mark_waiters(ledger: QuotaLedger) -> Iterator[Waiter]:
         yield Waiter(uid=key, demand=mark.demand, since=creation_timestamp(mark.since))
 
 
-def _problem(error: errors.ApiError) -> str:
+def _denial_advice(error: errors.ApiError) -> str:
     """Return what to do about a denial. A mutating webhook wrote the fields that differ: our patch only removes a gate."""
     differences = _DIFFERENCE.findall(str(error)) if _UNCHANGEABLE in str(error) else ()
     if not differences:
         return str(error)
-    return CHANGED.format(" ".join(" ".join(each.split()).removesuffix(",") for each in differences))
+    return CHANGED_HINT.format(" ".join(" ".join(each.split()).removesuffix(",") for each in differences))

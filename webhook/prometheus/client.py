@@ -14,7 +14,7 @@ import urllib3
 
 from policies.finding import truncate
 from policies.printable import printable
-from webhook.cluster.errors import in_words
+from webhook.cluster.errors import failure_text
 
 SECONDS = 30.0
 """Timeout of one query, unless the caller names another. Prometheus itself ends a query after 2 min by default."""
@@ -124,7 +124,7 @@ class Prometheus:
                     if len(document) > LONGEST_ANSWER:
                         raise self._error(f"answered more than {LONGEST_ANSWER >> 20} MiB")
             except urllib3.exceptions.HTTPError as error:
-                raise self._error(in_words(error)) from None
+                raise self._error(failure_text(error)) from None
         return response.status, bytes(document)
 
     def _token(self, file: Path) -> str:

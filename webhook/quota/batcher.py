@@ -72,7 +72,7 @@ class _Moved:
     """The outcome of a review that waited for an object whose ledger has moved to another object."""
 
 
-class _Waiting(msgspec.Struct, eq=False):
+class _WaitingReview(msgspec.Struct, eq=False):
     """A review that waits for its outcome. `woken` is set when there is one, or when the review is to lead.
 
     `requests` holds its request by demand key. If the ledger has another key, the outcome is the ledger: the thread of the
@@ -117,8 +117,8 @@ class ReservationBatcher:
         self.no_quota = no_quota or NoQuota(clock=clock)
         self._lock = threading.Lock()
         # By the name of an object, as `Store.object_name` has it:
-        self._queues: dict[str, deque[_Waiting]] = {}  # an object is in it while somebody leads
-        self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
+        self._queues: dict[str, deque[_WaitingReview]] = {}  # an object is in it while somebody leads
+        self._remembered: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._rivals: dict[str, float] = {}
         self._paused_until: dict[str, float] = {}  # when we may write again
         self._copies: dict[str, tuple[VersionedLedger, float]] = {}  # and when it was read
@@ -126,11 +126,11 @@ class ReservationBatcher:
     def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
         requests: dict[DemandKey, ReservationRequest] = {}
-        known, _ = self._known.get(self._store.object_name(namespace), (None, 0.0))
+        known, _ = self._remembered.get(self._store.object_name(namespace), (None, 0.0))
         if known is not None and (own := known.of(namespace)) is not None:
             requests[own.ledger.demand_key] = self._request(request_of, own.ledger, deadline)
         while True:
-            outcome = self._outcome(_Waiting(namespace, requests, deadline))
+            outcome = self._outcome(_WaitingReview(namespace, requests, deadline))
             if isinstance(outcome, ReservationOutcome):
                 return outcome
             if isinstance(outcome, QuotaLedger):
@@ -150,7 +150,7 @@ class ReservationBatcher:
                 return request_of(ledger, published)
             pause = self._back_off(pause, deadline)
 
-    def _outcome(self, waiting: _Waiting) -> ReservationOutcome | QuotaLedger | _Moved:
+    def _outcome(self, waiting: _WaitingReview) -> ReservationOutcome | QuotaLedger | _Moved:
         """Wait for the outcome, and lead when it is this review's turn."""
         object_name = self._store.object_name(waiting.namespace)
         with self._lock:
@@ -176,7 +176,7 @@ class ReservationBatcher:
         if ledger is None:
             return NO_QUOTA
         published = self._catalogues_of(ledger, self._seconds_until(deadline))
-        return self._alone(ledger, request_of(ledger, published))
+        return self._decide_alone(ledger, request_of(ledger, published))
 
     def copy(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide by a ledger that is at most COPY_SECONDS old, and reserve nothing. Raises LedgerError.
@@ -185,22 +185,22 @@ class ReservationBatcher:
         """
         known, read_at = self._copies.get(self._store.object_name(namespace), (None, float("-inf")))
         copied = known and known.of(namespace)
-        is_read = copied is None or copied.ledger.used is None or self._clock() - read_at > COPY_SECONDS
+        must_read = copied is None or copied.ledger.used is None or self._clock() - read_at > COPY_SECONDS
         while True:
-            if is_read:
+            if must_read:
                 copied = self._read_copy(namespace, deadline)
             if copied is None:
                 return NO_QUOTA
             ledger = copied.ledger
             request = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
-            outcome = self._alone(ledger, request)
-            if is_read or (outcome.verdict and not outcome.verdict.allowed):
+            outcome = self._decide_alone(ledger, request)
+            if must_read or (outcome.verdict and not outcome.verdict.allowed):
                 return outcome
-            is_read = not ledger.has_room(request.demand, times=NEARLY_FULL)
-            if not is_read:
+            must_read = not ledger.has_room(request.demand, times=NEARLY_FULL)
+            if not must_read:
                 return outcome
 
-    def _alone(self, ledger: QuotaLedger, request: ReservationRequest) -> ReservationOutcome:
+    def _decide_alone(self, ledger: QuotaLedger, request: ReservationRequest) -> ReservationOutcome:
         return decide_alone(ledger, request, limit=self._store.reservations_limit, now=self._now_ms())
 
     def _now_ms(self) -> int:
@@ -220,13 +220,13 @@ class ReservationBatcher:
         read = self._store.read(namespace, self._seconds_until(deadline))
         return None if read is None else read.ledger
 
-    def _give_up(self, waiting: _Waiting) -> bool:
+    def _give_up(self, waiting: _WaitingReview) -> bool:
         """Stop waiting, unless an outcome or the lead has just come."""
         with self._lock:
             waiting.given_up = not waiting.woken.is_set()
             return waiting.given_up
 
-    def _gather(self, object_name: str, batch: list[_Waiting]) -> None:
+    def _gather(self, object_name: str, batch: list[_WaitingReview]) -> None:
         """Add all waiting requests to the batch, and drop those that gave up or have their outcome."""
         with self._lock:
             queue = self._queues[object_name]
@@ -234,7 +234,7 @@ class ReservationBatcher:
             queue.clear()
             batch[:] = [waiting for waiting in batch if not waiting.given_up and waiting.outcome is None]
 
-    def _lead(self, object_name: str, leader: _Waiting) -> None:
+    def _lead(self, object_name: str, leader: _WaitingReview) -> None:
         batch = [leader]
         try:
             self._decide(object_name, batch, leader.deadline)
@@ -249,7 +249,7 @@ class ReservationBatcher:
         finally:
             self._hand_over(object_name, batch)
 
-    def _hand_over(self, object_name: str, batch: list[_Waiting]) -> None:
+    def _hand_over(self, object_name: str, batch: list[_WaitingReview]) -> None:
         with self._lock:
             queue = self._queues[object_name]
             queue.extendleft(waiting for waiting in reversed(batch) if waiting.outcome is None)
@@ -260,7 +260,7 @@ class ReservationBatcher:
                     return
             del self._queues[object_name]
 
-    def _decide(self, object_name: str, batch: list[_Waiting], deadline: float) -> None:
+    def _decide(self, object_name: str, batch: list[_WaitingReview], deadline: float) -> None:
         """Decide on the batch, and on requests that join it. Raises LedgerError once the deadline has passed."""
         pause, fresh = FIRST_PAUSE, False
         last = _contended()
@@ -273,7 +273,7 @@ class ReservationBatcher:
             if deadline <= begun:
                 raise last
             try:
-                self._attempt(object_name, batch, deadline, fresh=fresh)
+                self._try_batch(object_name, batch, deadline, fresh=fresh)
             except LedgerConflict:
                 self.metrics.conflicts.inc()
                 last = _contended()
@@ -302,14 +302,16 @@ class ReservationBatcher:
         if seconds > 0:
             sleep(min(seconds, max(0.0, deadline - self._clock())))
 
-    def _attempt(self, object_name: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
+    def _try_batch(
+        self, object_name: str, batch: list[_WaitingReview], deadline: float, *, fresh: bool
+    ) -> None:
         """Decide on the batch by the remembered object, or else by a fresh one, and write the reservations.
 
         A remembered object justifies only a write, which fails if it has changed.
         """
-        known, until = self._known.get(object_name, (None, 0.0))
-        is_usable = not fresh and not self._has_rivals(object_name) and self._clock() < until
-        if known is not None and is_usable and self._decide_on(object_name, known, batch, deadline):
+        known, until = self._remembered.get(object_name, (None, 0.0))
+        may_reuse = not fresh and not self._has_rivals(object_name) and self._clock() < until
+        if known is not None and may_reuse and self._decide_by_object(object_name, known, batch, deadline):
             return
         begun, epoch, namespace = self._clock(), self.no_quota.epoch(), batch[0].namespace
         before = self._store.read(namespace, self._seconds_until(deadline))
@@ -327,45 +329,45 @@ class ReservationBatcher:
         if known is not None and before.reserves_more_than(known):
             self._rivals[object_name] = self._clock() + RIVAL_SECONDS
         self._remember(object_name, before)
-        requested = frozenset(batch)
+        came_before = frozenset(batch)
         self._gather(object_name, batch)
-        self._decide_on(object_name, before, batch, deadline, requested=requested)
+        self._decide_by_object(object_name, before, batch, deadline, came_before=came_before)
 
-    def _decide_on(
+    def _decide_by_object(
         self,
         object_name: str,
         before: VersionedLedger,
-        batch: list[_Waiting],
+        batch: list[_WaitingReview],
         deadline: float,
         *,
-        requested: frozenset[_Waiting] | None = None,
+        came_before: frozenset[_WaitingReview] | None = None,
     ) -> bool:
         """Decide on the batch by this object. Return False if it may not decide.
 
-        `requested` are the requests that came before the object was read. It denies no others: they wait for the next read, as do
-        those of a namespace whose ledger it does not have. None means that the object is only remembered: then it decides only if
-        every request can be reserved.
+        `came_before` are the requests that came before the object was read. It denies no others: they wait for the next read, as
+        do those of a namespace whose ledger it does not have. None means that the object is only remembered: then it decides only
+        if every request can be reserved.
         """
-        after, outcomes = self._decided(before, batch)
+        after, outcomes = self._decide_each(before, batch)
         batch[:] = [waiting for waiting in batch if waiting.outcome is None]
         reserved = [waiting for waiting, outcome in outcomes.items() if outcome.is_reserved]
-        if requested is None and len(reserved) < len(batch):
+        if came_before is None and len(reserved) < len(batch):
             return False
         if after is not before:
-            self._known[object_name] = before, 0.0
+            self._remembered[object_name] = before, 0.0
             self._write(object_name, after, next(iter(outcomes)).namespace, deadline, gather=len(batch) > 1)
         if outcomes:
             self.metrics.batch_size.observe(len(outcomes))
         for waiting, outcome in outcomes.items():
-            if outcome.is_reserved or waiting in (requested or ()):
+            if outcome.is_reserved or waiting in (came_before or ()):
                 waiting.finish(outcome)
         return True
 
-    def _decided(
-        self, before: VersionedLedger, batch: list[_Waiting]
-    ) -> tuple[VersionedLedger, dict[_Waiting, ReservationOutcome]]:
+    def _decide_each(
+        self, before: VersionedLedger, batch: list[_WaitingReview]
+    ) -> tuple[VersionedLedger, dict[_WaitingReview, ReservationOutcome]]:
         """Return what replaces the object, and the outcomes. Finish those that must compute their request by its ledger first."""
-        after, outcomes = before, dict[_Waiting, ReservationOutcome]()
+        after, outcomes = before, dict[_WaitingReview, ReservationOutcome]()
         for namespace in dict.fromkeys(waiting.namespace for waiting in batch):
             if (own := after.of(namespace)) is None:
                 continue
@@ -379,7 +381,7 @@ class ReservationBatcher:
             limit = after.reservation_limit(namespace, self._store.reservations_limit)
             decided = decide(ledger, requests, limit=limit, now=self._now_ms())
             if decided.ledger is not ledger:
-                after = after.replaced(namespace, decided.ledger)
+                after = after.with_ledger(namespace, decided.ledger)
             for waiting, request, verdict in zip(of_namespace, requests, decided.verdicts, strict=True):
                 outcomes[waiting] = ReservationOutcome(ledger, request, verdict)
         return after, outcomes
@@ -404,16 +406,16 @@ class ReservationBatcher:
 
     def _remember(self, object_name: str, versioned: VersionedLedger) -> None:
         now = self._clock()
-        if len(self._known) >= NAMESPACES_REMEMBERED and object_name not in self._known:
+        if len(self._remembered) >= NAMESPACES_REMEMBERED and object_name not in self._remembered:
             # These only save reads and conflicts, and most namespaces may be gone.
-            for remembered in (self._known, self._rivals, self._paused_until):
+            for remembered in (self._remembered, self._rivals, self._paused_until):
                 remembered.clear()
-        self._known[object_name] = versioned, now + REMEMBERED_SECONDS
+        self._remembered[object_name] = versioned, now + REMEMBERED_SECONDS
         if object_name in self._copies:
             self._copies[object_name] = versioned, now
 
     def _forget(self, namespace: str) -> None:
-        for remembered in (self._known, self._rivals, self._paused_until):
+        for remembered in (self._remembered, self._rivals, self._paused_until):
             remembered.pop(namespace, None)
 
     def _seconds_until(self, deadline: float) -> float:

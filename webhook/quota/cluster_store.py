@@ -137,7 +137,7 @@ class ClusterStore:
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
         if before.team_ledgers is not None:
-            after = before.replaced(namespace, ledger).team_ledgers or before.team_ledgers
+            after = before.with_ledger(namespace, ledger).team_ledgers or before.team_ledgers
             written_team = self.swap_team(before.version, after, seconds)
             return VersionedLedger(after.of(namespace) or ledger, written_team.version, after)
         body = encode_ledger_object(namespace, before.version, ledger)

@@ -29,11 +29,11 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
-from webhook.cluster.objects import BUDGETS, CATALOGUES, decode_config_map
+from webhook.cluster.objects import BUDGETS_CONFIG_MAP, CATALOGUES_CONFIG_MAP, decode_config_map
 
 log = logging.getLogger("gpu_admission.quota")
 
-REMEMBERED = 8
+MAX_REMEMBERED = 8
 """Maximum number of catalogues in memory beside our own. An upgrade has two. A built-in one takes 12 KB."""
 RETRY_MISSING_SECONDS = 1.0
 """A missing catalogue is read again after this time. Otherwise each review of such a ledger would read the ConfigMap."""
@@ -83,9 +83,9 @@ class PublishedCatalogues:
     """The catalogues of one installation. Thread-safe; no lock is held during a call of the API server."""
 
     def __init__(self, api: ApiClient, namespace: str, own: Callable[[], Catalogue]) -> None:
-        self._config_map, self._own = SharedConfigMap(api, namespace, CATALOGUES), own
+        self._config_map, self._own = SharedConfigMap(api, namespace, CATALOGUES_CONFIG_MAP), own
         self._remembered: dict[str, Catalogue] = {}
-        self._missed: dict[str, float] = {}
+        self._missed_at: dict[str, float] = {}
         self._published: frozenset[str] = frozenset()
         self._named_at: dict[str, float] = {}
 
@@ -106,18 +106,21 @@ class PublishedCatalogues:
         """Return a published catalogue, or None. Raises `errors.ApiError` if the API server cannot be reached."""
         if digest in self._remembered:
             return self._remembered[digest]
-        if monotonic() - self._missed.get(digest, -RETRY_MISSING_SECONDS) < RETRY_MISSING_SECONDS:
+        if monotonic() - self._missed_at.get(digest, -RETRY_MISSING_SECONDS) < RETRY_MISSING_SECONDS:
             return None
         try:
             document = self._config_map.read(seconds)[1].get(digest)
             catalogue = None if document is None else read_catalogue(digest, document)
         except (errors.NotFound, errors.Forbidden, CatalogueError) as error:
-            log.warning("ConfigMap %s: %s", CATALOGUES, error)
+            log.warning("ConfigMap %s: %s", CATALOGUES_CONFIG_MAP, error)
             catalogue = None
         if catalogue is None:
-            self._missed = {**dict(list(self._missed.items())[1 - REMEMBERED :]), digest: monotonic()}
+            self._missed_at = {
+                **dict(list(self._missed_at.items())[1 - MAX_REMEMBERED :]),
+                digest: monotonic(),
+            }
             return None
-        latest = list(self._remembered.items())[1 - REMEMBERED :]
+        latest = list(self._remembered.items())[1 - MAX_REMEMBERED :]
         self._remembered = {**dict(latest), digest: catalogue}
         return catalogue
 
@@ -133,7 +136,9 @@ class PublishedCatalogues:
         except PASSING:
             raise
         except errors.ApiError as error:
-            log.warning("ConfigMap %s: catalogue %s cannot be published: %s", CATALOGUES, digest, error)
+            log.warning(
+                "ConfigMap %s: catalogue %s cannot be published: %s", CATALOGUES_CONFIG_MAP, digest, error
+            )
             return False
         self._published |= {digest}
         return True
@@ -169,12 +174,12 @@ class BudgetNotes:
     """The notes of one installation. Thread-safe."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
-        self._config_map = SharedConfigMap(api, namespace, BUDGETS)
+        self._config_map = SharedConfigMap(api, namespace, BUDGETS_CONFIG_MAP)
 
     def get(self, namespace: str) -> Spending | None:
         """Return the note about a namespace, or None. Raises `errors.ApiError` if another attempt may succeed."""
         try:
-            return _read(self._config_map.read()[1].get(namespace, ""))
+            return _decode_note(self._config_map.read()[1].get(namespace, ""))
         except (errors.NotFound, errors.Forbidden) as error:
             log.warning("%s: whether its budget was spent before cannot be read: %s", namespace, error)
             return None
@@ -186,7 +191,7 @@ class BudgetNotes:
         """
 
         def changes_of(data: dict[str, str]) -> dict[str, str | None]:
-            noted = _read(data.get(namespace, ""))
+            noted = _decode_note(data.get(namespace, ""))
             if noted is not None and noted.until >= spending.until:
                 return {}
             ended = (key for key, text in data.items() if _has_ended(text, spending.until))
@@ -200,7 +205,7 @@ class BudgetNotes:
             log.error("%s: what is spent of its budget is lost: %s", namespace, error)  # noqa: TRY400
 
 
-def _read(text: str) -> Spending | None:
+def _decode_note(text: str) -> Spending | None:
     try:
         return _SPENDING.decode(text)
     except msgspec.MsgspecError:
@@ -217,5 +222,5 @@ def _without_zeros(spending: Spending) -> Spending:
 
 
 def _has_ended(text: str, now: int) -> bool:
-    noted = _read(text)
+    noted = _decode_note(text)
     return noted is None or noted.end <= now

@@ -32,12 +32,12 @@ LONG_PENDING_SECONDS = 600.0
 
 PODS = Resource("/api/v1", "pods")
 
-Kinds = tuple[int | None, ...]
+KindIndexes = tuple[int | None, ...]
 """Indexes of kinds of devices in the catalogue; None for an unknown device."""
 
 
 class Blueprint(msgspec.Struct, weakref=True, eq=False):
-    """What the demand of a pod or claim depends on, as JSON, its demands, and the nodes that an unbound pod selects."""
+    """What the demand of a pod or claim depends on (JSON), its demands, and the nodes that a pod without a node selects."""
 
     document: bytes
     demands: dict[tuple[UnclassifiedPods, Hashable], Vector]
@@ -59,16 +59,16 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True):
 class WaitingPod(msgspec.Struct, frozen=True):
     """What decides when a pod under our scheduling gate may start: the index of our gate, other gates, and the priority.
 
-    `may_be_kueues`: it claims that Kueue starts it, and no other gate holds it.
+    `may_start_by_kueue`: it claims that Kueue starts it, and no other gate holds it.
     """
 
     gate: int
     has_other_gate: bool
     priority: int
-    may_be_kueues: bool = False
+    may_start_by_kueue: bool = False
 
 
-class PodRecord(CountedRecord, frozen=True, kw_only=True):
+class CountedPod(CountedRecord, frozen=True, kw_only=True):
     """`extended_claim` is the name of the ResourceClaim that the scheduler made for the extended resources of the pod.
 
     `generated_claims` are the names of those that the resource-claim controller made from templates.
@@ -113,7 +113,7 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
         """The nodes whose labels decide its demand: its own node, or else the nodes that it selects."""
         return ((NODE_NAME, self.node_name),) if self.node_name else self.blueprint.nodes
 
-    def owns(self, claim: "ClaimRecord") -> bool:
+    def owns(self, claim: "CountedClaim") -> bool:
         """Whether a controller made the claim for this pod. A tenant can write the owner of a claim, but no status of a pod."""
         return claim.pod == self.uid and claim.name in (self.extended_claim, *self.generated_claims)
 
@@ -122,13 +122,13 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
         """Whether it has a node, and claims that controllers made for it."""
         return bool(self.node_name and (self.generated_claims or self.extended_claim))
 
-    def has_for_good(self, claim: "ClaimRecord") -> bool:
+    def has_final_devices(self, claim: "CountedClaim") -> bool:
         """Whether the scheduler does not choose other devices for the claim any more."""
         is_running = bool(self.node_name) and not self.is_terminal
         return is_running and self.uid in claim.reserved_for and self.owns(claim)
 
 
-class Device(NamedTuple):
+class ClaimedDevice(NamedTuple):
     """A device, or a share of one, that a claim has: for which request, and how much of its capacity."""
 
     request: str
@@ -142,8 +142,8 @@ class Device(NamedTuple):
         return DeviceResult(self.request, self.driver, self.pool, self.name, None, dict(self.consumed))
 
 
-class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
-    """`made_for` is the uid of the pod for whose extended resources the scheduler made the claim, "" for an ordinary claim.
+class CountedClaim(CountedRecord, frozen=True, kw_only=True):
+    """`extended_pod` is the uid of the pod for whose extended resources the scheduler made the claim, "" for an ordinary claim.
 
     `reserved_for` are the uids of the pods that may use its devices. The scheduler writes them before it binds a pod, a kubelet
     starts no other pod, and the resource-claim controller removes pods that have ended. `groups` are the names of the PodGroups
@@ -153,11 +153,11 @@ class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
     administrative access is left out. A claim without an owner counts as admitted, whatever it has.
     """
 
-    made_for: str
+    extended_pod: str
     reserved_for: tuple[str, ...]
     groups: tuple[str, ...] = ()
     pod: str = ""
-    devices: tuple[Device, ...] = ()
+    devices: tuple[ClaimedDevice, ...] = ()
 
 
 class ClaimHistory:
@@ -174,7 +174,7 @@ class ClaimHistory:
     def __init__(self) -> None:
         self._first: dict[str, dict[str, str]] = {}
         """By uid of the pod and name of the claim: the uid of the claim."""
-        self._gone: dict[str, dict[str, tuple[ClaimRecord, float]]] = {}
+        self._deleted_in_use: dict[str, dict[str, tuple[CountedClaim, float]]] = {}
         """By namespace and uid: the claim, reserved for the pods that have not ended, and when it was deleted (monotonic)."""
         self._lock = threading.Lock()
 
@@ -186,28 +186,30 @@ class ClaimHistory:
         with self._lock:
             self._first.pop(pod, None)
 
-    def add_gone(self, claim: ClaimRecord) -> None:
+    def add_deleted(self, claim: CountedClaim) -> None:
         """Note that a claim was deleted. Usually its pods have ended before, and it is reserved for no pod."""
         if claim.reserved_for:
             with self._lock:
-                self._gone.setdefault(claim.namespace, {}).setdefault(claim.uid, (claim, monotonic()))
+                self._deleted_in_use.setdefault(claim.namespace, {}).setdefault(
+                    claim.uid, (claim, monotonic())
+                )
 
     def namespaces(self) -> list[str]:
         with self._lock:
-            return list(self._gone)
+            return list(self._deleted_in_use)
 
-    def gone(self, namespace: str, has_ended: Callable[[str, float], bool]) -> dict[str, ClaimRecord]:
+    def gone(self, namespace: str, has_ended: Callable[[str, float], bool]) -> dict[str, CountedClaim]:
         """Return the deleted claims of a namespace that pods still use, by uid, and forget the others. This bounds the memory.
 
         has_ended: whether the pod with this uid has ended, with the time at which its claim was deleted.
         """
         with self._lock:
-            in_use: dict[str, tuple[ClaimRecord, float]] = {}
-            for uid, (claim, since) in self._gone.pop(namespace, {}).items():
+            in_use: dict[str, tuple[CountedClaim, float]] = {}
+            for uid, (claim, since) in self._deleted_in_use.pop(namespace, {}).items():
                 if pods := tuple(pod for pod in claim.reserved_for if not has_ended(pod, since)):
                     in_use[uid] = msgspec.structs.replace(claim, reserved_for=pods), since
             if in_use:
-                self._gone[namespace] = in_use
+                self._deleted_in_use[namespace] = in_use
             return {uid: claim for uid, (claim, _) in in_use.items()}
 
 
@@ -220,25 +222,25 @@ class RecordReader:
         self._blueprints: WeakValueDictionary[tuple[str, bytes], Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def read_pod(self, raw: msgspec.Raw) -> PodRecord | None:
+    def read_pod(self, raw: msgspec.Raw) -> CountedPod | None:
         """Return the record of a pod in JSON. None if the pod has neither demand nor a claim."""
         pod = decode_pod(raw)
         extended = pod.status and pod.status.extended_resource_claim_status
         has_claim = bool(pod.spec.resource_claims or extended)
-        waiting = _waiting(pod, raw) if waits(pod) else None
+        waiting = _waiting_pod(pod, raw) if waits(pod) else None
         requests_gpus = self._resource_mapping.pod_requests_gpus(pod) or bool(pod.spec.overhead)
         if not has_claim and not requests_gpus and waiting is None:
             return None
         reduced = self._reduced(pod)
-        record = PodRecord(
-            **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
+        record = CountedPod(
+            **self._record_fields(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
             node_name=pod.spec.node_name or "",
             is_terminal=pod.is_terminal,
-            ended=_ended(raw) if pod.is_terminal else "",
+            ended=_ended_at(raw) if pod.is_terminal else "",
             is_deleted=bool(pod.metadata and pod.metadata.deletion_timestamp),
             has_succeeded=pod.has_succeeded,
             extended_claim=extended.resource_claim_name if extended else "",
-            generated_claims=_generated_claims(pod),
+            generated_claims=_generated_claim_names(pod),
             gang_source=gang_source(pod),
             owner=owner_source(pod.metadata or Metadata()),
             waiting=waiting,
@@ -249,7 +251,7 @@ class RecordReader:
         return record if self.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES) else None
 
     def demand_of_pod(
-        self, record: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex
+        self, record: CountedPod, unclassified_pods: UnclassifiedPods, nodes: NodeIndex
     ) -> Vector:
         """Return the demand of the pod. For a pod that waits: its demand once the gate is removed."""
         demands = record.blueprint.demands
@@ -262,37 +264,37 @@ class RecordReader:
             ).vector
         return demands[key]
 
-    def read_claim(self, raw: msgspec.Raw) -> ClaimRecord:
+    def read_claim(self, raw: msgspec.Raw) -> CountedClaim:
         claim = decode_claim(raw)
         metadata = claim.metadata or Metadata()
-        common = self._common(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
+        common = self._record_fields(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
         pod = marked_for(metadata)
-        is_given = bool(pod) and self._history.is_first(pod, common["name"], common["uid"])
+        is_extended = bool(pod) and self._history.is_first(pod, common["name"], common["uid"])
         consumers = (claim.status and claim.status.reserved_for) or ()
         pods = tuple(each.uid for each in consumers if (each.api_group, each.resource) == ("", "pods"))
         groups = (
             each.name for each in consumers if (each.api_group, each.resource) == (SCHEDULING, "podgroups")
         )
-        return ClaimRecord(
+        return CountedClaim(
             **common,
-            made_for=pod if is_given else "",
+            extended_pod=pod if is_extended else "",
             reserved_for=pods,
             groups=tuple(groups),
-            pod=owner_pod(metadata) if is_given or not pod else "",
-            devices=_devices(claim.status),
+            pod=owner_pod(metadata) if is_extended or not pod else "",
+            devices=_claimed_devices(claim.status),
         )
 
-    def adopted(self, claim: ClaimRecord) -> ClaimRecord:
+    def adopted(self, claim: CountedClaim) -> CountedClaim:
         """Return the record of another reader with a blueprint of this one, for the demand under this catalogue."""
         blueprint = self._blueprint("ResourceClaim", claim.blueprint.document)
         return msgspec.structs.replace(claim, blueprint=blueprint)
 
     def demand_of_claim(
         self,
-        record: ClaimRecord,
+        record: CountedClaim,
         unclassified_pods: UnclassifiedPods,
         pods: Mapping[tuple[str, str], Vector],
-        kinds: Kinds = (),
+        kinds: KindIndexes = (),
     ) -> Vector:
         """Return the demand of the claim, less the demand of the pod for which the scheduler made it.
 
@@ -300,7 +302,7 @@ class RecordReader:
         of a pod, which names its claim. `kinds` has the index of the kind of each device of the claim, if it counts for its
         devices.
         """
-        own = pods.get((record.made_for, record.name), {})
+        own = pods.get((record.extended_pod, record.name), {})
         names = {key.removeprefix(RESOURCES): own[key] for key in sorted(own) if key.startswith(RESOURCES)}
         allocated = tuple(
             AllocatedDevice(device.request, kind, device.consumed)
@@ -314,7 +316,7 @@ class RecordReader:
             demands[key] = exact or claim_demand(claim, self.catalogue, unclassified_pods).vector
         return demands[key]
 
-    def _common(
+    def _record_fields(
         self, metadata: Metadata, kind: str, reduced: Pod | ResourceClaim, nodes: Iterable[NodeReference] = ()
     ) -> dict[str, Any]:
         """Return the fields of a CountedRecord. `reduced` has what the demand depends on."""
@@ -352,16 +354,16 @@ class RecordReader:
         )
 
 
-def _generated_claims(pod: Pod) -> tuple[str, ...]:
+def _generated_claim_names(pod: Pod) -> tuple[str, ...]:
     statuses = (pod.status and pod.status.resource_claim_statuses) or ()
     return tuple(each.resource_claim_name for each in statuses if each.resource_claim_name)
 
 
-def _devices(status: ClaimStatus | None) -> tuple[Device, ...]:
+def _claimed_devices(status: ClaimStatus | None) -> tuple[ClaimedDevice, ...]:
     """Return the devices of a claim. Ten thousand claims have equal names of requests, drivers, nodes and devices."""
     allocation = status and status.allocation and status.allocation.devices
     return tuple(
-        Device(
+        ClaimedDevice(
             intern(each.request),
             intern(each.driver),
             intern(each.pool),
@@ -389,7 +391,7 @@ _CONTAINER_STATUSES = msgspec.json.Decoder(tuple[_ContainerStatus, ...] | None)
 _PRIORITY = msgspec.json.Decoder(int | None)
 
 
-def _ended(raw: msgspec.Raw) -> str:
+def _ended_at(raw: msgspec.Raw) -> str:
     """Return when the last container of a terminal pod ended, "" if that cannot be read."""
     try:
         statuses = _CONTAINER_STATUSES.decode(fields_of(raw, "status").get("containerStatuses", b"null"))
@@ -398,7 +400,7 @@ def _ended(raw: msgspec.Raw) -> str:
     return max((each.state.terminated.finished_at or "" for each in statuses or ()), default="")
 
 
-def _waiting(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
+def _waiting_pod(pod: Pod, raw: msgspec.Raw) -> WaitingPod:
     names = [gate.name for gate in pod.spec.scheduling_gates or ()]
     priority = _PRIORITY.decode(fields_of(raw, "spec").get("priority", b"null")) or 0
     has_other_gate = len(names) > 1

@@ -138,7 +138,7 @@ class IdleGPUs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured: str = ""
 
 
-class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class TeamView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the namespace sees of its team.
 
     name: of the ClusterGPUQuota. hard: what it grants to all its namespaces. free: what this namespace can still have.
@@ -154,7 +154,7 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     contact: str = ""
 
     @classmethod
-    def of(cls, ledger: QuotaLedger) -> "ShareStatus | None":
+    def of(cls, ledger: QuotaLedger) -> "TeamView | None":
         """Return what a ledger sees of its team. None without one."""
         if (team_state := ledger.team_state) is None:
             return None
@@ -175,7 +175,7 @@ class ShareStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         )
 
 
-KEPT_SHOWN = 10
+MAX_KEPT = 10
 """Objects that keep quota, in the status at most."""
 
 
@@ -193,7 +193,7 @@ class KeptQuota(msgspec.Struct, frozen=True, rename="camel"):
             kept = total(each.demand for each in ledger.reservations.keeps if each.keeper_uid == keeper.uid)
             if shown := {key: kept[key] for key in kept if key in ledger.dimensions}:
                 demands[f"{keeper.kind}/{keeper.name}"] = shown
-        return tuple(cls(name, demand) for name, demand in sorted(demands.items())[:KEPT_SHOWN])
+        return tuple(cls(name, demand) for name, demand in sorted(demands.items())[:MAX_KEPT])
 
 
 class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -215,7 +215,7 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.conditions if each.type == kind), None)
 
-    def true(self, kind: str) -> Condition | None:
+    def condition_if_true(self, kind: str) -> Condition | None:
         """Return the condition of a type if it is True."""
         condition = self.condition(kind)
         return condition if condition and condition.status == "True" else None
@@ -237,7 +237,7 @@ class QuotaStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_
     budget: BudgetStatus | None = None
     idle: IdleGPUs | None = None
     kept: tuple[KeptQuota, ...] = ()
-    team: ShareStatus | None = None
+    team: TeamView | None = None
 
 
 class LimitsRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ MAX_WAITING, MAX_WAITING_OF_NAMESPACE = 8, 4
 """Maximum number of reviews that wait for a count, of all namespaces and of one. Each takes one of the 32 threads."""
 READ_SECONDS = 0.1
 """Seconds between two reads of a ledger that a review waits for."""
-COUNT_SECONDS, SKIP_SECONDS = 10.0, 60.0
+FIRST_COUNT_SECONDS, SKIP_SECONDS = 10.0, 60.0
 """A count takes some 3 s. If a quota has none COUNT_SECONDS after a review first met it, no review waits for it until
 SKIP_SECONDS have passed."""
 
@@ -95,7 +95,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
         decide = self.enforcer.batcher.try_out if self.dry_run else self.enforcer.batcher.reserve
         try:
             outcome = self._decide_once_counted(decide, quota_request)
-            if _is(outcome, VerdictReason.OTHERS_WAIT) and not self.has_controller:
+            if _has_reason(outcome, VerdictReason.OTHERS_WAIT) and not self.has_controller:
                 outcome = decide(
                     self.namespace, partial(quota_request.for_ledger, is_served=False), self.deadline
                 )
@@ -118,16 +118,16 @@ class ReviewQuota(msgspec.Struct, dict=True):
     ) -> ReservationOutcome:
         """Decide now, or, if the quota was never counted, once it is. Raises LedgerError."""
         outcome = decide(self.namespace, quota_request.for_ledger, self.deadline)
-        if _is(outcome, VerdictReason.UNCOUNTED) and quota_request.is_enforced and self._may_wait():
+        if _has_reason(outcome, VerdictReason.UNCOUNTED) and quota_request.is_enforced and self._may_wait():
             self.enforcer.waiting.append(self.namespace)
             try:
                 until = self.deadline - 2 * READ_SECONDS
-                while _is(outcome, VerdictReason.UNCOUNTED) and monotonic() < until:
+                while _has_reason(outcome, VerdictReason.UNCOUNTED) and monotonic() < until:
                     sleep(READ_SECONDS)
                     outcome = decide(self.namespace, quota_request.for_ledger, self.deadline)
             finally:
                 self.enforcer.waiting.remove(self.namespace)
-        if not _is(outcome, VerdictReason.UNCOUNTED):
+        if not _has_reason(outcome, VerdictReason.UNCOUNTED):
             self.enforcer.first_met.pop(self.namespace, None)
         return outcome
 
@@ -140,7 +140,9 @@ class ReviewQuota(msgspec.Struct, dict=True):
             first_met[self.namespace] = now
         is_full = len(waiting) >= MAX_WAITING or waiting.count(self.namespace) >= MAX_WAITING_OF_NAMESPACE
         return (
-            now - first_met.get(self.namespace, now) < COUNT_SECONDS and not is_full and self.has_controller
+            now - first_met.get(self.namespace, now) < FIRST_COUNT_SECONDS
+            and not is_full
+            and self.has_controller
         )
 
     @property
@@ -164,7 +166,7 @@ class ReviewQuota(msgspec.Struct, dict=True):
         return ledger
 
 
-def _is(outcome: ReservationOutcome, reason: VerdictReason) -> bool:
+def _has_reason(outcome: ReservationOutcome, reason: VerdictReason) -> bool:
     return outcome.verdict is not None and outcome.verdict.reason is reason
 
 

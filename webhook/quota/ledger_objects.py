@@ -62,7 +62,7 @@ class VersionedTeamLedgers(msgspec.Struct, frozen=True):
         return VersionedLedger(ledger, self.version, self.team_ledgers) if ledger else None
 
 
-class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+class _LedgerText(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """The text of a ledger. Revisions are text, as everywhere in Kubernetes."""
 
     quota_uid: str
@@ -91,7 +91,7 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """Of the own object, written in that of a team."""
 
 
-class _TeamLedgers(msgspec.Struct, frozen=True, omit_defaults=True):
+class _TeamLedgersText(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text of the object of a team. Each part stays text, so that unchanged parts are neither read nor written again."""
 
     team: msgspec.Raw
@@ -106,9 +106,9 @@ class _Object(Identified, frozen=True):
 
 
 _OBJECT = msgspec.json.Decoder(_Object)
-_LEDGER = msgspec.json.Decoder(_Ledger, dec_hook=lambda _fraction, text: parse_amount(text))
+_LEDGER_TEXT = msgspec.json.Decoder(_LedgerText, dec_hook=lambda _fraction, text: parse_amount(text))
 _TEAM = msgspec.json.Decoder(Team, dec_hook=lambda _fraction, text: parse_amount(text))
-_TEAM_LEDGERS = msgspec.json.Decoder(_TeamLedgers)
+_TEAM_LEDGERS_TEXT = msgspec.json.Decoder(_TeamLedgersText)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
@@ -143,14 +143,14 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
     """Return the ledger of an object in JSON. Raises LedgerObjectError."""
     try:
         read = _OBJECT.decode(document)
-        metadata, written = read.metadata, _LEDGER.decode(read.ledger)
-        ledger = _read(written, metadata.uid)
+        metadata, written = read.metadata, _LEDGER_TEXT.decode(read.ledger)
+        ledger = _parse_ledger(written, metadata.uid)
     except ValueError as error:  # of msgspec, amounts and numbers
         raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
     return VersionedLedger(ledger, metadata.resource_version)
 
 
-def _read(written: _Ledger, ledger_uid: str) -> QuotaLedger:
+def _parse_ledger(written: _LedgerText, ledger_uid: str) -> QuotaLedger:
     parsed = {
         "ledger_uid": ledger_uid,
         "hard": parse_vector(written.hard),
@@ -175,9 +175,9 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
 
     If it would be longer than LONGEST_BODY, it omits the holders.
     """
-    body = _body(namespace, version, _written(ledger))
+    body = _body(namespace, version, _ledger_text(ledger))
     if len(body) > LONGEST_BODY and ledger.holders:
-        return _body(namespace, version, _written(replace(ledger, holders={})))
+        return _body(namespace, version, _ledger_text(replace(ledger, holders={})))
     return body
 
 
@@ -186,7 +186,7 @@ def encode_epoch(version: str) -> bytes:
     return _body(EPOCH_OBJECT, version, version)
 
 
-def _written(ledger: QuotaLedger) -> _Ledger:
+def _ledger_text(ledger: QuotaLedger) -> _LedgerText:
     as_text = {
         "ledger_uid": "",
         "hard": texts(ledger.hard),
@@ -195,10 +195,10 @@ def _written(ledger: QuotaLedger) -> _Ledger:
         "reservations": ledger.reservations.text,
         "revisions": {key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
     }
-    return _Ledger(**{name: getattr(ledger, name) for name in _Ledger.__struct_fields__} | as_text)
+    return _LedgerText(**{name: getattr(ledger, name) for name in _LedgerText.__struct_fields__} | as_text)
 
 
-def _body(name: str, version: str, written: _Ledger | _TeamLedgers | str) -> bytes:
+def _body(name: str, version: str, written: _LedgerText | _TeamLedgersText | str) -> bytes:
     # An empty entry removes the managed fields. If an object has none, the API server tracks none until it is applied
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": name, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
@@ -228,14 +228,14 @@ class TeamObjects:
         """Return the ledgers in the object of a team. Raises LedgerObjectError."""
         try:
             read = _OBJECT.decode(document)
-            metadata, written = read.metadata, _TEAM_LEDGERS.decode(read.ledger)
+            metadata, written = read.metadata, _TEAM_LEDGERS_TEXT.decode(read.ledger)
             last = self._last.get(metadata.name)
             spec = bytes(written.team)
             by_namespace = {namespace: bytes(raw) for namespace, raw in written.ledgers.items()}
             ledgers = {
                 namespace: last.team_ledgers.ledgers[namespace]
                 if last is not None and last.ledgers.get(namespace) == text
-                else _read_in_team(text)
+                else _parse_in_team(text)
                 for namespace, text in by_namespace.items()
             }
             leaving = frozenset(written.leaving)
@@ -279,20 +279,20 @@ class TeamObjects:
         self._last[name] = last
 
 
-def _read_in_team(text: bytes) -> QuotaLedger:
-    written = _LEDGER.decode(text)
-    return _read(written, written.ledger_uid)
+def _parse_in_team(text: bytes) -> QuotaLedger:
+    written = _LEDGER_TEXT.decode(text)
+    return _parse_ledger(written, written.ledger_uid)
 
 
 def _text_in_team(ledger: QuotaLedger) -> bytes:
-    return _ENCODER.encode(replace(_written(ledger), ledger_uid=ledger.ledger_uid))
+    return _ENCODER.encode(replace(_ledger_text(ledger), ledger_uid=ledger.ledger_uid))
 
 
 def _team_body(
     name: str, version: str, team: bytes, ledgers: Mapping[str, bytes], leaving: frozenset[str]
 ) -> bytes:
     raw = {namespace: msgspec.Raw(text) for namespace, text in ledgers.items()}
-    return _body(name, version, _TeamLedgers(msgspec.Raw(team), raw, tuple(sorted(leaving))))
+    return _body(name, version, _TeamLedgersText(msgspec.Raw(team), raw, tuple(sorted(leaving))))
 
 
 class LedgerRecord(msgspec.Struct, frozen=True):

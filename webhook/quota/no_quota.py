@@ -44,32 +44,32 @@ class NoQuota:
         self, read_epoch: Callable[[float], int] = lambda _seconds: 0, clock: Callable[[], float] = monotonic
     ) -> None:
         self._read_epoch, self._clock = read_epoch, clock
-        self._shown = 0, -inf  # the epoch that its last read showed, and when that began
-        self._found: dict[str, tuple[float, int]] = {}  # when the read began, and the epoch known then
+        self._epoch_read = 0, -inf  # the epoch that its last read showed, and when that began
+        self._found_at: dict[str, tuple[float, int]] = {}  # when the read began, and the epoch known then
 
     def read(self) -> None:
         """Read the epoch. If that fails, the last read counts until it is too old."""
         begun = self._clock()
         with contextlib.suppress(LedgerError):
-            self._shown = self._read_epoch(NO_QUOTA_SECONDS), begun
+            self._epoch_read = self._read_epoch(NO_QUOTA_SECONDS), begun
 
     def epoch(self) -> int:
         """Return the version of the epoch that is known."""
-        return self._shown[0]
+        return self._epoch_read[0]
 
     def note_no_quota(self, namespace: str, begun: float, epoch: int) -> None:
         """Note that a read found no quota, when it began, and the epoch that was known then."""
-        if len(self._found) >= NAMESPACES_REMEMBERED:
-            self._found.clear()
-        self._found[namespace] = begun, epoch
+        if len(self._found_at) >= NAMESPACES_REMEMBERED:
+            self._found_at.clear()
+        self._found_at[namespace] = begun, epoch
 
     def is_current(self, namespace: str) -> bool:
         """Whether the last read found no quota, and no later quota can count yet."""
-        begun, epoch = self._found.get(namespace, (-inf, 0))
-        now, (shown, shown_at) = self._clock(), self._shown
-        is_shown = epoch == shown and now - shown_at < NO_QUOTA_SECONDS
+        begun, epoch = self._found_at.get(namespace, (-inf, 0))
+        now, (epoch_now, read_at) = self._clock(), self._epoch_read
+        is_epoch_same = epoch == epoch_now and now - read_at < NO_QUOTA_SECONDS
         # The read used a list of ClusterGPUQuotas that was up to LISTED_SECONDS old.
-        return now - begun < (REMEMBERED_SECONDS if is_shown else NO_QUOTA_SECONDS - LISTED_SECONDS)
+        return now - begun < (REMEMBERED_SECONDS if is_epoch_same else NO_QUOTA_SECONDS - LISTED_SECONDS)
 
 
 def team_listed_now(api: ApiClient, namespace: str, seconds: float) -> TeamMatch | None:

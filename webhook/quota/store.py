@@ -39,7 +39,7 @@ class VersionedLedger(msgspec.Struct, frozen=True):
         ledger = self.team_ledgers.of(namespace)
         return VersionedLedger(ledger, self.version, self.team_ledgers) if ledger else None
 
-    def replaced(self, namespace: str, ledger: QuotaLedger) -> "VersionedLedger":
+    def with_ledger(self, namespace: str, ledger: QuotaLedger) -> "VersionedLedger":
         """Return this version with another ledger of the namespace, to be written."""
         if self.team_ledgers is None:
             return VersionedLedger(ledger, self.version)
@@ -130,18 +130,18 @@ class MemoryStore:
     def release(self, namespace: str, uid: str) -> None:
         """Remove the reservations of an object that is being deleted."""
         with self._lock:
-            held = self._ledgers.get(namespace)
-            reserved = held.ledger.reservations if held else ()
-            if held and (ids := [each.id for each in reserved if each.object_uid == uid]):
-                reservations = held.ledger.reservations.without(ids)
-                self._replace(namespace, msgspec.structs.replace(held.ledger, reservations=reservations))
+            stored = self._ledgers.get(namespace)
+            reserved = stored.ledger.reservations if stored else ()
+            if stored and (ids := [each.id for each in reserved if each.object_uid == uid]):
+                reservations = stored.ledger.reservations.without(ids)
+                self._replace(namespace, msgspec.structs.replace(stored.ledger, reservations=reservations))
 
     def ledgers(self) -> dict[str, QuotaLedger]:
         """Return all ledgers by namespace, for metrics."""
         with self._lock:
             namespaces = tuple(self._configuration().quotas)
-            held_by_namespace = ((namespace, self._current(namespace)) for namespace in namespaces)
-            return {namespace: held.ledger for namespace, held in held_by_namespace if held is not None}
+            by_namespace = ((namespace, self._current(namespace)) for namespace in namespaces)
+            return {namespace: stored.ledger for namespace, stored in by_namespace if stored is not None}
 
     def _current(self, namespace: str) -> VersionedLedger | None:
         """Return the ledger under the spec in force. A changed spec makes another version."""
@@ -149,21 +149,21 @@ class MemoryStore:
         spec = configuration.quotas.get(namespace)
         if spec is None:
             return None
-        held = self._ledgers.get(namespace)
+        stored = self._ledgers.get(namespace)
         pods = spec.unclassified_pods
         version = CatalogueVersion(catalogue_digest(configuration), pods)
-        new = QuotaLedger(quota_uid=f"memory/{namespace}", generation=0, hard={}, unclassified_pods=pods)
-        ledger = held.ledger if held else new
-        granted = msgspec.structs.replace(
+        initial = QuotaLedger(quota_uid=f"memory/{namespace}", generation=0, hard={}, unclassified_pods=pods)
+        ledger = stored.ledger if stored else initial
+        current = msgspec.structs.replace(
             ledger,
             hard=spec.amounts,
             unclassified_pods=pods,
             used={**dict.fromkeys(spec.amounts, NOTHING), **(ledger.used or {})},
             class_catalogue=str(version),
         )
-        if held is not None and granted == ledger:
-            return held
-        return self._replace(namespace, msgspec.structs.replace(granted, generation=ledger.generation + 1))
+        if stored is not None and current == ledger:
+            return stored
+        return self._replace(namespace, msgspec.structs.replace(current, generation=ledger.generation + 1))
 
     def _replace(self, namespace: str, ledger: QuotaLedger) -> VersionedLedger:
         replaced = VersionedLedger(ledger, str(next(self._versions)))

@@ -15,7 +15,7 @@ from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.events import Regarding
 from webhook.cluster.objects import fields_of
-from webhook.configuration.documents import API_VERSION, TEAM
+from webhook.configuration.documents import API_VERSION, CLUSTER_QUOTA
 from webhook.quota.documents import STORED_OBJECT, LimitsRecord, LimitsStatus, status_decoder
 
 TEAM_PLURAL = "clustergpuquotas"
@@ -28,7 +28,7 @@ def team_path(*rest: str) -> str:
 
 def team_reference(name: str, uid: str) -> Regarding:
     """Return what an Event on the ClusterGPUQuota is about."""
-    return Regarding(API_VERSION, TEAM, name, uid)
+    return Regarding(API_VERSION, CLUSTER_QUOTA, name, uid)
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,7 +109,7 @@ def decode_team(document: bytes | msgspec.Raw) -> TeamRecord:
     stored, namespaces = STORED_OBJECT.decode(document), None
     with suppress(msgspec.ValidationError):
         namespaces = _NAMESPACES.decode(fields_of(stored.spec).get("namespaces", b"null"))
-    fields = stored.fields(TEAM, _SPEC, _STATUS)
+    fields = stored.fields(CLUSTER_QUOTA, _SPEC, _STATUS)
     return TeamRecord(name=stored.metadata.name, namespaces=namespaces, **fields)
 
 

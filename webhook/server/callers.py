@@ -16,10 +16,10 @@ from webhook.server.http import RETRY, RefusedError, text
 from webhook.server.tls import ServingCertificate
 
 # A name in a certificate has no bound; of a common name X.509 allows 64 characters.
-_NAMES, _NAME_LIMIT = 3, 128
+_MAX_NAMES_SHOWN, _NAME_LIMIT = 3, 128
 
-# 403 and not 401: of a 401 kube-apiserver reports no word of ours ("the server has asked for the client to provide
-# credentials"), of a 403 all of them (client-go, NewGenericServerResponse).
+# 403 and not 401: kube-apiserver drops the body of a 401 ("the server has asked for the client to provide credentials"),
+# and shows that of a 403 (client-go, NewGenericServerResponse).
 NO_CERTIFICATE = text(
     403,
     "gpu-admission takes reviews only from callers with a client certificate: see its docs/operate/security.md",
@@ -31,31 +31,34 @@ log = logging.getLogger("gpu_admission.server")
 
 
 class CallerAuthentication:
-    """Allows callers with a certificate of the authorities in use and exactly one of the names. For the poller's thread only."""
+    """Allows callers with a certificate of the CAs in use and an allowed name, not a pattern. For the poller's thread only."""
 
     def __init__(self, names: Collection[str], serving: ServingCertificate, metrics: ServerMetrics) -> None:
-        self._names, self._serving, self._metrics = frozenset(names), serving, metrics
+        self._allowed_names, self._serving, self._metrics = frozenset(names), serving, metrics
 
     def check(self, connection: Connection) -> None:
         """Raise RefusedError for a request on this connection that must not be worked on."""
         caller = connection.caller
         if caller is None:
-            self.count(connection, "no certificate", "without a client certificate")
+            self.record_refusal(connection, "no certificate", "without a client certificate")
             raise RefusedError(NO_CERTIFICATE)
-        if caller.verified_by != self._serving.verified_by or caller.not_after < time.time():
-            self.count(connection, "no longer valid", "whose client certificate is no longer valid")
+        if caller.ca_bundle != self._serving.ca_bundle or caller.not_after < time.time():
+            self.record_refusal(connection, "no longer valid", "whose client certificate is no longer valid")
             raise RefusedError(VERIFY_AGAIN)
         if not caller.is_client:
             problem = "with a certificate that is not for clients: its extended key usage lacks clientAuth"
-            self.count(connection, "not for clients", problem)
+            self.record_refusal(connection, "not for clients", problem)
             raise RefusedError(text(403, f"gpu-admission was called {problem}"))
-        if self._names.isdisjoint(caller.names):
-            names = ", ".join(ascii(name[:_NAME_LIMIT]) for name in sorted(caller.names)[:_NAMES]) or "nobody"
+        if self._allowed_names.isdisjoint(caller.names):
+            names = (
+                ", ".join(ascii(name[:_NAME_LIMIT]) for name in sorted(caller.names)[:_MAX_NAMES_SHOWN])
+                or "nobody"
+            )
             problem = f"with a client certificate of {names}, which --client-name does not allow"
-            self.count(connection, "name not allowed", problem)
+            self.record_refusal(connection, "name not allowed", problem)
             raise RefusedError(text(403, f"gpu-admission was called {problem}"))
 
-    def count(self, connection: Connection, reason: str, which: str) -> None:
+    def record_refusal(self, connection: Connection, reason: str, which: str) -> None:
         self._metrics.callers_refused.labels(reason).inc()
         with contextlib.suppress(OSError):  # it has gone
             log.warning("refusing a caller: %s, %s", connection.socket.getpeername()[0], which)

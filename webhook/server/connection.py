@@ -15,11 +15,11 @@ from webhook.server.tls import Caller, caller_of
 
 # A TLS record holds at most 16 KiB. A smaller read could leave decrypted bytes in OpenSSL, of which the poller hears nothing: the
 # socket is not ready.
-_READ = 32 * 1024
+_READ_BYTES = 32 * 1024
 # Reads after which the other connections get their turn.
 _READS_PER_POLL = 8
 # OpenSSL returns from a write when all of it is sent. After a smaller write the bytes sent no longer count.
-_WRITE = 256 * 1024
+_WRITE_BYTES = 256 * 1024
 _WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
@@ -50,7 +50,7 @@ class Connection:
         self.caller: Caller | None = None  # whose certificate the handshake has verified
         self.outgoing = memoryview(b"")
         self.closing = False  # after the answer
-        self.counted = self.served = 0
+        self.counted_bytes = self.answers_sent = 0
 
     def handshake(self) -> int:
         """Go on with the handshake; returns the events to wait for, 0 when it is done. OSError: it failed."""
@@ -66,7 +66,7 @@ class Connection:
         """Read what has arrived, up to the end of one request; False at the end of the stream. Raises RefusedError."""
         try:
             for _ in range(_READS_PER_POLL):
-                data = self.socket.recv(_READ)
+                data = self.socket.recv(_READ_BYTES)
                 self.received += data
                 if not data or self.has_whole_request():
                     return bool(data)
@@ -91,7 +91,7 @@ class Connection:
         """Hand `outgoing` to the socket; True when it took everything. OSError: the client is gone."""
         try:
             while self.outgoing:
-                self.outgoing = self.outgoing[self.socket.send(self.outgoing[:_WRITE]) :]
+                self.outgoing = self.outgoing[self.socket.send(self.outgoing[:_WRITE_BYTES]) :]
         except _WOULD_BLOCK:
             return False
         return True
@@ -105,7 +105,7 @@ class Connection:
     def linger(self) -> bool:
         """Discard what still arrives; False when the client has closed."""
         with contextlib.suppress(*_WOULD_BLOCK):
-            return all(self.socket.recv(_READ) for _ in range(_READS_PER_POLL))
+            return all(self.socket.recv(_READ_BYTES) for _ in range(_READS_PER_POLL))
         return True
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ _LARGE_THREADS = 2
 
 log = logging.getLogger("gpu_admission.server")
 
-_Waiting = queue.SimpleQueue[tuple[Connection, Request]]
+_RequestQueue = queue.SimpleQueue[tuple[Connection, Request]]
 
 
 class Application(NamedTuple):
@@ -91,23 +91,23 @@ class Dispatcher:
     ) -> None:
         self.closing = False
         self._app, self._limits, self._metrics, self._wake = app, limits, metrics, wake
-        self._own: tuple[deque[tuple[Connection, Request]], ...] = deque(), deque()  # probes, at once
-        self._for_threads, self._large = _Waiting(), _Waiting()
+        self._own_queues: tuple[deque[tuple[Connection, Request]], ...] = deque(), deque()  # probes, at once
+        self._for_threads, self._large = _RequestQueue(), _RequestQueue()
         self._done: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._held = 0
         metrics.held.set_function(lambda: self._held)
         for waiting, count in ((self._for_threads, limits.threads), (self._large, _LARGE_THREADS)):
             for _ in range(count):
-                thread("request", partial(self._work, waiting), threading.Event()).start()
+                thread("request", partial(self._answer_from_queue, waiting), threading.Event()).start()
 
     @property
     def busy(self) -> bool:
         """Whether the poller's thread itself has requests to answer."""
-        return any(self._own)
+        return any(self._own_queues)
 
     def take(self, connection: Connection, request: Request) -> None:
         """Have the request answered, sooner or later. RefusedError: too many are held already."""
-        probes, only_computes = self._own
+        probes, only_computes = self._own_queues
         maximum, is_large = self._limits.max_concurrent, request.body_size > _SMALL_BYTES
         if request.path in self._app.probes:
             probes.append((connection, request))
@@ -137,14 +137,14 @@ class Dispatcher:
             yield self._done.get()
         end = time.monotonic() + _SLICE_SECONDS
         while self.busy and time.monotonic() < end:
-            for waiting in self._own:  # in turn: a flood of neither keeps the other waiting
+            for waiting in self._own_queues:  # in turn: a flood of neither keeps the other waiting
                 if waiting:
                     connection, request = waiting.popleft()
                     self._answer(connection, request)
                     self._held -= 1
                     yield connection
 
-    def _work(self, waiting: _Waiting, _stopping: threading.Event) -> None:
+    def _answer_from_queue(self, waiting: _RequestQueue, _stopping: threading.Event) -> None:
         while True:
             connection, request = waiting.get()
             self._answer(connection, request)

@@ -63,7 +63,7 @@ class Response(NamedTuple):
 
     def encode(self, *, close: bool, body: bool = True) -> bytes:
         """Return the bytes to send; `body=False` leaves the body out, as an answer to HEAD must."""
-        front = _front(self.status, self.headers, close)
+        front = _head(self.status, self.headers, close)
         return b"%b%d\r\n\r\n%b" % (front, len(self.body), self.body if body else b"")
 
 
@@ -71,7 +71,7 @@ Handler = Callable[[Request], Response]
 
 
 @lru_cache(maxsize=64)
-def _front(status: int, headers: Fields, close: bool) -> bytes:
+def _head(status: int, headers: Fields, close: bool) -> bytes:
     """Return a head up to the length: a server has a handful of them."""
     fields = "".join(f"{name}: {value}\r\n" for name, value in headers)
     kept = "close" if close else "keep-alive"
@@ -111,9 +111,9 @@ _PATH, _QUERY = r"/[!\"$->@-~]*+", r"[!\"$-~]*+"
 _HEAD = re.compile(rf"([A-Z]+) ({_PATH})(?:\?({_QUERY}))? HTTP/1\.([01])\r\n((?:{_NAME}:{_VALUE}\r\n)*)\r\n")
 _FIELD = re.compile(rf"({_NAME}):[ \t]*({_VALUE})\r\n")
 # Twice, they leave open what the request is (RFC 9110 section 5.3).
-_SINGLE = {"host", "content-length", "content-type", "expect"}
+_SINGLE_FIELDS = {"host", "content-length", "content-type", "expect"}
 # No length that fits 64 bits has more digits, and int() of an endless run of digits takes time.
-_DIGITS = 19
+_MAX_DIGITS = 19
 _CODINGS = re.compile(r"(?:chunked|compress|deflate|gzip|identity|[, \t])*", re.IGNORECASE)
 
 
@@ -138,7 +138,7 @@ def _parse(head: str) -> Request:
     headers: dict[str, str] = {}
     for cased, value in fields:
         name = cased.lower()
-        if name in headers and name in _SINGLE:
+        if name in headers and name in _SINGLE_FIELDS:
             raise RefusedError(BAD_HEAD)
         headers[name] = (f"{headers[name]}, {value}" if name in headers else value).rstrip(" \t")
     connection = headers.get("connection", "").lower()
@@ -166,7 +166,7 @@ def _body_size(headers: dict[str, str]) -> int:
         return 0
     if not (length.isascii() and length.isdigit()):
         raise RefusedError(BAD_LENGTH)
-    return int(length) if len(length) <= _DIGITS else sys.maxsize
+    return int(length) if len(length) <= _MAX_DIGITS else sys.maxsize
 
 
 _EVERY_ENVIRON = {

@@ -96,7 +96,7 @@ class Poller:
                 key.data()
             self._limit_buffers()
         for connection in self._dispatcher.answered():
-            connection.served += 1
+            connection.answers_sent += 1
             self._move_on(connection, self._deliver)
         if (now := time.monotonic()) >= self._next_sweep:
             self._next_sweep = now + SWEEP_SECONDS
@@ -123,10 +123,10 @@ class Poller:
                 accepted, _ = self._listener.accept()
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    self._close_one()
+                    self._close_oldest()
                 return False
             if len(self.connections) >= self._limits.connections:
-                self._close_one()
+                self._close_oldest()
             try:
                 accepted.setblocking(False)  # before TLS, which may already read: has the client gone?
                 accepted = self._wrap(accepted)
@@ -158,7 +158,7 @@ class Poller:
         except ssl.SSLCertVerificationError as error:
             if self._callers:
                 problem = f"whose client certificate: {error.verify_message}"
-                self._callers.count(connection, "not verified", problem)
+                self._callers.record_refusal(connection, "not verified", problem)
             # The alert that says so would be lost with what the client sends meanwhile.
             connection.end_stream()
             self._enter(connection, ConnectionState.LINGER, _LINGER_SECONDS)
@@ -199,7 +199,7 @@ class Poller:
         if connection.state is ConnectionState.IDLE:
             connection.since = time.monotonic()
             self._enter(connection, ConnectionState.REQUEST, self._limits.request_seconds)
-        self._count(connection, len(connection.received))
+        self._count_bytes(connection, len(connection.received))
         self._limit_buffers()
         if connection.state is not ConnectionState.REQUEST:
             return
@@ -226,7 +226,7 @@ class Poller:
 
     def _deliver(self, connection: Connection) -> None:
         is_sent = connection.send()
-        self._count(connection, len(connection.outgoing) + len(connection.received))
+        self._count_bytes(connection, len(connection.outgoing) + len(connection.received))
         if not is_sent:
             if connection.state is not ConnectionState.RESPONSE:
                 self._enter(connection, ConnectionState.RESPONSE, self._limits.response_seconds)
@@ -242,21 +242,21 @@ class Poller:
         if connection.state is ConnectionState.CLOSED:
             return
         self._watch(connection, 0)
-        self._count(connection, 0)
+        self._count_bytes(connection, 0)
         connection.close()
         self.connections.discard(connection)
         self._metrics.open.set(len(self.connections))
 
-    def _count(self, connection: Connection, held: int) -> None:
-        self._buffered += held - connection.counted
-        connection.counted = held
+    def _count_bytes(self, connection: Connection, held: int) -> None:
+        self._buffered += held - connection.counted_bytes
+        connection.counted_bytes = held
 
-    def _close_one(self) -> None:
+    def _close_oldest(self) -> None:
         """Close the oldest connection without a request so far, else the one that has been idle for longest."""
         waiting = [each for each in self.connections if each.state is not ConnectionState.ANSWERING]
         if waiting:
             self._metrics.cut.labels("too many connections").inc()
-            self._close(min(waiting, key=lambda each: (each.served > 0, each.since)))
+            self._close(min(waiting, key=lambda each: (each.answers_sent > 0, each.since)))
 
     def _limit_buffers(self) -> None:
         """End the oldest unfinished requests and responses until the buffers are within their limit."""

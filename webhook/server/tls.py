@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certs.check import extension, is_authority
+from certs.check import extension, is_ca
 from webhook.server.settings import StartupError
 
 log = logging.getLogger("gpu_admission.server")
@@ -48,7 +48,7 @@ class Caller(NamedTuple):
     names: frozenset[str]
     is_client: bool
     not_after: float
-    verified_by: bytes | None
+    ca_bundle: bytes | None
 
 
 def caller_of(client: ssl.SSLSocket) -> Caller | None:
@@ -64,21 +64,21 @@ def caller_of(client: ssl.SSLSocket) -> Caller | None:
     names = {value for kind, value in subject if kind == "commonName"}
     names |= {value for kind, value in fields.get("subjectAltName", ()) if kind in {"DNS", "URI"}}
     context = client.context
-    verified_by = context.client_ca if isinstance(context, ServerContext) else None
+    ca_bundle = context.client_ca if isinstance(context, ServerContext) else None
     usages = extension(certificate, x509.ExtendedKeyUsage)
     is_client = usages is not None and ExtendedKeyUsageOID.CLIENT_AUTH in usages
-    return Caller(frozenset(names), is_client, ssl.cert_time_to_seconds(fields["notAfter"]), verified_by)
+    return Caller(frozenset(names), is_client, ssl.cert_time_to_seconds(fields["notAfter"]), ca_bundle)
 
 
-class _Reloaded:
+class _ReloadedFiles:
     """Files that are read again when they change. Raises StartupError if they cannot be used at the start.
 
     While their present content cannot be used, the one before it stays in use. Any thread may read `state`.
     """
 
     state: CertificateState
-    changed: str
-    kept: str
+    changed_text: str
+    kept_text: str
 
     def __init__(self, *paths: Path) -> None:
         self._paths = paths
@@ -96,18 +96,18 @@ class _Reloaded:
             if must_load or seen != self._seen:
                 self._load()
             if seen != self._seen:
-                log.info("%s %s, valid until %s", self.changed, self._paths[0], self.state.not_after)
+                log.info("%s %s, valid until %s", self.changed_text, self._paths[0], self.state.not_after)
         except StartupError as error:
             if seen != self._seen:
                 self.state = dataclasses.replace(self.state, last_error=str(error))
-                log.error("%s %s: %s", self.kept, self.state.not_after, error)  # noqa: TRY400 - no traceback
+                log.error("%s %s: %s", self.kept_text, self.state.not_after, error)  # noqa: TRY400 - no traceback
         self._seen = seen
 
 
-class ClientCA(_Reloaded):
+class ClientCA(_ReloadedFiles):
     """The authorities of callers, in one PEM file. `state` has the end of the last one to expire."""
 
-    changed, kept = "callers are verified by", "keeping the client CA valid until"
+    changed_text, kept_text = "callers are verified by", "keeping the client CA valid until"
     bundle: bytes
     """The authorities in use, one after the other in DER."""
 
@@ -119,7 +119,7 @@ class ClientCA(_Reloaded):
             raise StartupError(f"{path}: {error.strerror}") from error
         except ValueError as error:
             raise StartupError(f"{path} must hold certificates of authorities in PEM") from error
-        if not all(map(is_authority, authorities)):
+        if not all(map(is_ca, authorities)):
             raise StartupError(f"{path} must hold certificates of authorities only")
         not_after = max(authority.not_valid_after_utc for authority in authorities)
         if not_after <= dt.datetime.now(dt.UTC):
@@ -128,10 +128,10 @@ class ClientCA(_Reloaded):
         self.state = CertificateState(not_after, None)
 
 
-class ServingCertificate(_Reloaded):
+class ServingCertificate(_ReloadedFiles):
     """A pair of PEM files and its TLS context, for one thread. With `client_ca`, it asks callers for a certificate."""
 
-    changed, kept = "serving a new certificate from", "keeping the certificate valid until"
+    changed_text, kept_text = "serving a new certificate from", "keeping the certificate valid until"
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         self.client_ca = None if client_ca is None else ClientCA(client_ca)
@@ -146,7 +146,7 @@ class ServingCertificate(_Reloaded):
         return self._context
 
     @property
-    def verified_by(self) -> bytes | None:
+    def ca_bundle(self) -> bytes | None:
         """Return the authorities that verify the client certificates of new connections."""
         return self._context.client_ca
 

@@ -12,7 +12,7 @@ from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod
 from policies.policy import EffectivePolicy
 from policies.rule import Phase
-from policies.rules.disruption import Server
+from policies.rules.disruption import ServingWorkload
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.evaluation.decision import DeadlineExceeded, Decision
 from webhook.evaluation.decision_cache import DecisionCache
@@ -31,7 +31,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     facts: Callable[[float], Facts] = lambda _deadline: Facts()
     """Returns the facts for one review, which are read by its deadline."""
     quota: QuotaEnforcer | None = None
-    servers: Callable[[str, WorkloadKinds, float], tuple[Server, ...] | None] = (
+    servers: Callable[[str, WorkloadKinds, float], tuple[ServingWorkload, ...] | None] = (
         lambda _namespace, _kinds, _deadline: None
     )
     """Returns the servers of a namespace, None if they cannot be read by the deadline."""

@@ -5,7 +5,7 @@ from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from webhook.certificates.serving import AUTHORITY_LABEL, CLIENT_CA_LABEL, LEAF_LABEL, not_after_gauge
+from webhook.certificates.serving import CA_LABEL, CLIENT_CA_LABEL, LEAF_LABEL, not_after_gauge
 from webhook.evaluation.decision import Decision
 from webhook.quota.metrics import dry_run_label
 from webhook.server.tls import CertificateState, ClientCA
@@ -62,7 +62,7 @@ class Metrics:
         expiry = self._certificate_not_after
         expiry.labels(LEAF_LABEL).set_function(lambda: s.not_after.timestamp() if (s := state()) else 0.0)
         if authority is not None:
-            expiry.labels(AUTHORITY_LABEL).set_function(authority)
+            expiry.labels(CA_LABEL).set_function(authority)
         self._certificate_valid.set_function(lambda: float(bool((s := state()) and s.last_error is None)))
 
     def watch_client_ca(self, authorities: ClientCA) -> None:

@@ -28,7 +28,7 @@ from policies.placement.nodes import (
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer
-from webhook.cluster.nodes import WHOLE_NODES, node_pools, state_reader
+from webhook.cluster.nodes import NODES_IN_FULL, node_pools, state_reader
 from webhook.threads import thread
 
 LOOK_SECONDS = 2.0
@@ -93,7 +93,7 @@ class _Nodes:
         self.index = NodeIndex(keys.names)
         self._changes = 0
         self._seen: tuple[int, tuple[NodeOffer, ...], NodeFacts] = (-1, (), NodeFacts(keys=keys))
-        self.informer = Informer(api, WHOLE_NODES, state_reader(keys), self._changed)
+        self.informer = Informer(api, NODES_IN_FULL, state_reader(keys), self._changed)
         self.stopping = threading.Event()
         self.informer.start(self.stopping)
 

@@ -10,7 +10,7 @@ from policies.pods.limits import LONGEST_NAME
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import OwnerReference
 from webhook.cluster import errors
-from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, decoded, object_path
+from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient, decode_bounded, object_path
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.facts import OwnerLookup, OwnerUnread
 from webhook.workloads.owners import own_deadline
@@ -58,7 +58,7 @@ class OwnerDeadlines:
     ) -> int | None:
         try:
             path = object_path(owner.api_version, namespace, workload_kind.plural, owner.name)
-            data = decoded(msgspec.json.decode, self._api.get(path, timeout=seconds))
+            data = decode_bounded(msgspec.json.decode, self._api.get(path, timeout=seconds))
         except errors.NotFound:
             return None
         except (errors.ApiError, msgspec.MsgspecError) as error:

@@ -16,7 +16,7 @@ from policies.policy import Labels
 from policies.quota.team_spec import TeamMatch, limits_warnings
 from policies.rule import Mode
 from webhook.configuration import documents
-from webhook.configuration.advice import REMEDY, UNREGISTERED, policy_advice, unregistered
+from webhook.configuration.advice import REMEDY, UNREVIEWED_KIND, policy_warnings, unregistered_annotations
 from webhook.configuration.cluster_source import decode_stored
 from webhook.configuration.documents import CONFIGURATION, Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
@@ -73,7 +73,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
 
     def _configuration_documents(self) -> list[Document]:
         """Return the documents that have to go together. No document names a quota."""
-        return [document for document in self.source.documents if document.kind not in documents.LIMITS]
+        return [document for document in self.source.documents if document.kind not in documents.QUOTA_SPECS]
 
     def _problems(self, document: Document) -> list[Finding]:
         known, devices = self._configuration_documents(), self.source.devices
@@ -88,8 +88,8 @@ class DocumentReviews(msgspec.Struct, frozen=True):
         return findings
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
-        if document.kind in documents.LIMITS:
-            spec = msgspec.convert(document.spec, documents.LIMITS[document.kind])
+        if document.kind in documents.QUOTA_SPECS:
+            spec = msgspec.convert(document.spec, documents.QUOTA_SPECS[document.kind])
             for path, message in limits_warnings(document.name, spec, self.teams()):
                 yield _warning(message=message, path=f"spec.{path}")
             return
@@ -105,15 +105,17 @@ class DocumentReviews(msgspec.Struct, frozen=True):
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in stored if each.title not in bad), document])
-            advice = policy_advice(configuration, document.name, now, self.namespaces())
+            advice = policy_warnings(configuration, document.name, now, self.namespaces())
             yield from (_warning(message=message, path=path) for path, message in advice)
 
     def _mapping_advice(self, document: Document) -> Iterator[Finding]:
         read = load_objects([document])
         spec, kinds = read.resource_mappings[document.name], read.own_workload_kinds[document.name]
-        for path, key in unregistered(spec, self.registered()) if spec.fraction_annotations else ():
+        for path, key in (
+            unregistered_annotations(spec, self.registered()) if spec.fraction_annotations else ()
+        ):
             reason = INEFFECTIVE_ANNOTATION
-            yield _warning(reason=reason, path=path, value=key, message=UNREGISTERED, remedy=REMEDY)
+            yield _warning(reason=reason, path=path, value=key, message=UNREVIEWED_KIND, remedy=REMEDY)
         # No denial: the CustomResourceDefinition may come later, or another version of it.
         for path, message in kind_problems(kinds, self.schemas(kinds)):
             yield _warning(path=path, message=message, remedy=_CORRECT)
@@ -128,7 +130,7 @@ def _findings_on(problems: Iterable[LocatedProblem], document: Document) -> Iter
 def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:
     return (
         document.kind == documents.POLICY
-        and documents.is_pause(document.spec.get(documents.PAUSE))
+        and documents.is_valid_pause(document.spec.get(documents.PAUSE))
         and documents.with_pause(document.spec, None) == documents.with_pause(dict(before), None)
     )
 

@@ -6,7 +6,7 @@ import msgspec
 
 from policies.policy import TemplateMode
 from policies.rule import Mode
-from policies.rules.disruption import check_budget
+from policies.rules.disruption import check_pdb
 from webhook.cluster.namespaces import decode_budget
 from webhook.evaluation.decision import DeadlineExceeded, Decision
 from webhook.evaluation.workloads import evaluate_autoscaler, evaluate_workload
@@ -79,7 +79,7 @@ def review_budget(review: Review) -> ReviewResult:
     if not servers:
         return allow(review)
     # Its pods may be made later.
-    findings = check_budget(budget, servers, configuration.resource_mapping, are_all=False)
+    findings = check_pdb(budget, servers, configuration.resource_mapping, no_other_pods=False)
     return advised(request, [Decision.of_findings(review.policy(), findings, Mode.WARN)])
 
 

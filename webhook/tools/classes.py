@@ -26,7 +26,7 @@ from webhook.configuration.documents import CLASS, GROUP
 from webhook.configuration.loader import Configuration, keys_to_know
 from webhook.quota.documents import PLURAL, decode_quota, quota_path
 from webhook.tools.json_struct import JsonStruct
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 NO_POOLS = NodeFacts(keys=())
 
@@ -81,18 +81,18 @@ class ClassListing(JsonStruct, frozen=True, kw_only=True):
     nodes_from: str = ""
 
     @property
-    def at_hand(self) -> tuple[ListedClass, ...]:
+    def relevant(self) -> tuple[ListedClass, ...]:
         """The classes that have nodes or can have them; where nodes cannot be read, also those that a document names.
 
         All classes, if these are none.
         """
-        is_known = any(each.capacity is not None for each in self.classes)
-        at_hand = tuple(
+        has_capacity = any(each.capacity is not None for each in self.classes)
+        relevant = tuple(
             each
             for each in self.classes
-            if each.has_nodes or each.can_be_made or (each.named and not is_known)
+            if each.has_nodes or each.can_be_made or (each.named and not has_capacity)
         )
-        return at_hand or self.classes
+        return relevant or self.classes
 
 
 def read_classes(
@@ -102,10 +102,10 @@ def read_classes(
 
     Raises ConfigurationError, and `errors.ApiError` for everything but a lack of rights.
     """
-    reader = Permitted(api)
+    reader = TolerantReader(api)
     configuration = reader.configuration(config)
     policy = reader.policy_of(configuration, namespace)
-    hard = reader.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", partial(_hard, api, namespace))
+    hard = reader.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", partial(_granted_amounts, api, namespace))
     nodes = reader.class_nodes(configuration, now, any_age=True)
     keys = keys_to_know(configuration)
     right = "list nodepools.karpenter.sh"
@@ -124,7 +124,7 @@ def read_classes(
     )
 
 
-def _hard(api: ApiClient, namespace: str) -> Mapping[str, Fraction] | None:
+def _granted_amounts(api: ApiClient, namespace: str) -> Mapping[str, Fraction] | None:
     try:
         record = decode_quota(api.get(quota_path(namespace)))
     except errors.NotFound:
@@ -149,10 +149,10 @@ def list_classes(
     options = policy.options_of(gpu_class.RULE.id) if policy else None
     options = options if isinstance(options, GPUClassOptions) else GPUClassOptions()
     granted = {key.removeprefix(CLASSES) for key, amount in (hard or {}).items() if amount}
-    own = {document.name for document in configuration.documents if document.kind == CLASS}
+    documented = {document.name for document in configuration.documents if document.kind == CLASS}
     listed = []
     for of_class in configuration.classes:
-        allowed, because = use_of_class(of_class, policy, now, hard)
+        allowed, because = class_permission(of_class, policy, now, hard)
         listed.append(
             ListedClass(
                 name=of_class.name,
@@ -163,11 +163,11 @@ def list_classes(
                 mig_profiles=tuple(of_class.mig_profiles),
                 per_gpu=of_class.per_gpu,
                 allocatable_per_gpu=None if of_class.per_gpu else shares.get(of_class.name),
-                built_in=of_class.name not in own,
+                built_in=of_class.name not in documented,
                 allowed=allowed,
                 because=because,
                 can_be_made=_can_be_made(of_class, options, pools),
-                named=of_class.name in own
+                named=of_class.name in documented
                 or bool({of_class.name, of_class.family} & {*granted, options.default})
                 or (ANY not in options.allowed and class_matches(of_class, options.allowed)),
                 capacity=None if capacities is None else capacities.get(of_class.name, NO_CAPACITY),
@@ -192,7 +192,7 @@ def _can_be_made(of_class: GPUClass, options: GPUClassOptions, pools: NodeFacts)
     return bool(values) and pools.has_label(options.label_key, values)
 
 
-def use_of_class(
+def class_permission(
     of_class: GPUClass, policy: EffectivePolicy | None, now: datetime, hard: Mapping[str, Fraction] | None
 ) -> tuple[bool | None, str]:
     """Return `allowed` and `because` of a ListedClass; `hard` is what the namespace's quota grants."""

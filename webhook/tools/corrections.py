@@ -17,24 +17,24 @@ def correct(wanted: Callable[[], Sequence[T]], attempt: Callable[[Sequence[T]], 
     for _ in range(MAX_ROUNDS):
         if not (untried := wanted()):
             break
-        _by_halves(untried, attempt)
+        _attempt_halves(untried, attempt)
 
 
-def _by_halves(wanted: Sequence[T], attempt: Callable[[Sequence[T]], bool]) -> None:
+def _attempt_halves(wanted: Sequence[T], attempt: Callable[[Sequence[T]], bool]) -> None:
     """Attempt all fixes; if that fails, each half. Each attempt evaluates everything again."""
     if not attempt(wanted) and len(wanted) > 1:
         middle = len(wanted) // 2
-        _by_halves(wanted[:middle], attempt)
-        _by_halves(wanted[middle:], attempt)
+        _attempt_halves(wanted[:middle], attempt)
+        _attempt_halves(wanted[middle:], attempt)
 
 
 def is_better(before: Iterable[Violation], after: Iterable[Violation], fixed: Iterable[Violation]) -> bool:
     """Whether the fixed findings of an object are gone, and no denial is new."""
     after = list(after)
-    removed, old, new = (Counter(map(_kind, each)) for each in (fixed, before, after))
-    denied = {_kind(each) for each in after if each.outcome is Outcome.DENIED}
+    removed, old, new = (Counter(map(_rule_and_reason, each)) for each in (fixed, before, after))
+    denied = {_rule_and_reason(each) for each in after if each.outcome is Outcome.DENIED}
     return all(new[kind] <= old[kind] - removed[kind] for kind in (*removed, *denied))
 
 
-def _kind(violation: Violation) -> tuple[str, str]:
+def _rule_and_reason(violation: Violation) -> tuple[str, str]:
     return violation.finding.rule, violation.finding.reason.name

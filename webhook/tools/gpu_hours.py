@@ -29,7 +29,7 @@ LONGEST_LINE = 1024 * 1024
 """Bytes; the webhook writes at most 64 KiB. A longer line counts as unreadable, and is skipped in parts."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LoggedFinding(msgspec.Struct, frozen=True):
     rule: str = ""
     reason: str = ""
     outcome: str = ""
@@ -63,7 +63,7 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
     since: str = ""
     replica: str = ""
     first: bool = False
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LoggedFinding, ...] = ()
 
 
 class Counts(msgspec.Struct):
@@ -134,13 +134,13 @@ MAX_REMEMBERED = 200_000
 UNKNOWN_CLASS = "(class not known)"
 NO_TEAM = "(no team)"
 UNKNOWN_USER = "(not in the log)"
-MILLISECONDS = 3_600_000
+MS_PER_HOUR = 3_600_000
 """Of an hour."""
 
 Group = tuple[str, ...]
-"""Names, one for each `By`."""
+"""Names, one for each `GroupBy`."""
 
-CONTROLLERS = "system:"
+SYSTEM_PREFIX = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
 
 amount_of = lru_cache(maxsize=4096)(parse_amount)
@@ -175,22 +175,22 @@ def coverage(
     counting: when controllers say that they counted. lines: from the first to the last line about an object. -inf and inf stand
     for the first and the last line.
     """
-    merged = _merged(counting)
+    merged = _merge(counting)
     log = Interval(merged[0].since, merged[-1].until) if merged else lines
     if log is None:
         return Coverage(None, [])
-    at = log.since if since == float("-inf") else since
+    covered_until = log.since if since == float("-inf") else since
     end = log.until if until == float("inf") else min(until, now)
     gaps: list[Interval] = []
     for each in (*merged, Interval(end, float("inf"))):
-        gap = Interval(at, min(each.since, end))
-        if gap.until - at > CONTINUOUS_SECONDS:
+        gap = Interval(covered_until, min(each.since, end))
+        if gap.until - covered_until > CONTINUOUS_SECONDS:
             gaps.append(gap)
-        at = max(at, each.until)
+        covered_until = max(covered_until, each.until)
     return Coverage(log, gaps)
 
 
-def _merged(intervals: list[Interval]) -> list[Interval]:
+def _merge(intervals: list[Interval]) -> list[Interval]:
     merged: list[Interval] = []
     for interval in sorted(intervals):
         if merged and interval.since <= merged[-1].until + CONTINUOUS_SECONDS:
@@ -204,7 +204,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(dict[K, V]):
+class RecentDict(dict[K, V]):
     """Keeps the newest MAX_REMEMBERED entries only."""
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -214,7 +214,7 @@ class Recent(dict[K, V]):
             del self[next(iter(self))]
 
 
-class By(Enum):
+class GroupBy(Enum):
     """How GPU-hours are grouped."""
 
     NAMESPACE = "namespace"
@@ -228,7 +228,7 @@ SWEEP_SECONDS = 60.0
 """All `held` lines of one hour are written within this time: 1,000 each half second."""
 
 
-class Held(msgspec.Struct):
+class OpenHolding(msgspec.Struct):
     """A pod or claim that holds GPUs, by its last line; moments are in seconds of the epoch. use: 0 to 1, None: unknown."""
 
     since: float
@@ -254,7 +254,7 @@ class GroupUsage(msgspec.Struct):
     worked: float = 0.0
     """GPU-milliseconds in which the GPUs of these pods worked."""
 
-    def add(self, held: Held, first: float, last: float) -> None:
+    def add(self, held: OpenHolding, first: float, last: float) -> None:
         milliseconds = held.gpus.numerator * round((last - first) * 1000)
         self.objects += 1
         self.first, self.last = min(self.first, first), max(self.last, last)
@@ -267,19 +267,25 @@ class GroupUsage(msgspec.Struct):
     def by_class(self) -> dict[str, Fraction]:
         """GPU-hours by class, exact."""
         hours: dict[str, Fraction] = {}
-        for (gpu_class, whole), part in self.held.items():
-            hours[gpu_class] = hours.get(gpu_class, NOTHING) + _hours(part, whole)
+        for (gpu_class, denominator), milliseconds in self.held.items():
+            hours[gpu_class] = hours.get(gpu_class, NOTHING) + _hours(milliseconds, denominator)
         return hours
 
     @property
     def hours(self) -> Fraction:
-        return sum((_hours(part, whole) for (_, whole), part in self.held.items()), NOTHING)
+        return sum(
+            (_hours(milliseconds, denominator) for (_, denominator), milliseconds in self.held.items()),
+            NOTHING,
+        )
 
     @property
     def use(self) -> tuple[float, float, float]:
         """Return the GPU-hours that were used, idle, and not measured; their sum is `hours`."""
-        measured = sum((_hours(part, whole) for whole, part in self.measured.items()), NOTHING)
-        used = self.worked / MILLISECONDS
+        measured = sum(
+            (_hours(milliseconds, denominator) for denominator, milliseconds in self.measured.items()),
+            NOTHING,
+        )
+        used = self.worked / MS_PER_HOUR
         return used, max(float(measured) - used, 0.0), float(self.hours - measured)
 
 
@@ -291,7 +297,7 @@ class Usage:
 
     def __init__(
         self,
-        by: Sequence[By],
+        by: Sequence[GroupBy],
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -300,16 +306,16 @@ class Usage:
         self._by, self._use = tuple(by), use
         self._since = since.timestamp() if since else float("-inf")
         self._until = until.timestamp() if until else float("inf")
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, OpenHolding] = {}
         self._last_line: dict[str, float] = {}
         self._last_held: dict[str, float] = {}
         """By controller: its last line, and its last `held` of an object that was not new."""
-        self._released = Recent[str, None]()
-        self._started = Recent[str, float]()
+        self._released = RecentDict[str, None]()
+        self._started = RecentDict[str, float]()
         """When the scheduling gate of a pod was removed that waited for quota: it held nothing before."""
-        self._authors = Recent[str, str]()
-        self._owners = Recent[tuple[str, str], str]()
-        self._admitted = Recent[str, None]()
+        self._authors = RecentDict[str, str]()
+        self._owners = RecentDict[tuple[str, str], str]()
+        self._admitted = RecentDict[str, None]()
         self._groups: dict[Group, GroupUsage] = {}
         self._counting: list[Interval] = []
         self._lines: Interval | None = None
@@ -320,8 +326,8 @@ class Usage:
         """Objects without a line that says when they ended: they count as long as their controller knew of them."""
 
     @property
-    def only_admitted(self) -> int:
-        """The number of objects that were admitted with a demand, but are in no line of a controller: perhaps never stored."""
+    def admitted_without_usage(self) -> int:
+        """The number of objects that were admitted with a demand, but that no controller line names: perhaps never stored."""
         return len(self._admitted)
 
     def read(self, lines: Iterable[AuditLine]) -> None:
@@ -329,9 +335,9 @@ class Usage:
         for line in lines:
             try:
                 if line.phase == "count":
-                    self._counted(line)
+                    self._read_count(line)
                 elif line.phase == "validate" and not line.dry_run:
-                    self._reviewed(line)
+                    self._read_review(line)
             except (ValueError, OverflowError):  # an invalid time or amount
                 self.unreadable += 1
 
@@ -349,25 +355,25 @@ class Usage:
             self.open_ended += self._add(held)
         self._held.clear()
 
-    def _reviewed(self, line: AuditLine) -> None:
+    def _read_review(self, line: AuditLine) -> None:
         if line.verdict not in {"allowed", "warned", "patched"}:
             return
         uid = line.object_uid
         if line.kind not in {"Pod", "ResourceClaim"}:
-            if By.USER in self._by and not line.user.startswith(CONTROLLERS):
+            if GroupBy.USER in self._by and not line.user.startswith(SYSTEM_PREFIX):
                 self._owners[line.namespace, f"{line.kind}/{line.name}"] = line.user
         elif line.operation == "CREATE" and uid:
-            if By.USER in self._by:
+            if GroupBy.USER in self._by:
                 self._authors[uid] = line.user
             if line.demand and uid not in self._held and uid not in self._released:
                 self._admitted[uid] = None
 
-    def _counted(self, line: AuditLine) -> None:
+    def _read_count(self, line: AuditLine) -> None:
         uid, at = line.object_uid, seconds_of(line.time)
         if line.verdict == "counting":
             # Lines of one controller follow each other, so that the list stays as short as its gaps are few.
-            self._counting[-1:] = _merged([*self._counting[-1:], Interval(seconds_of(line.since), at)])
-            _raise(self._last_line, line.replica, at)
+            self._counting[-1:] = _merge([*self._counting[-1:], Interval(seconds_of(line.since), at)])
+            _move_on(self._last_line, line.replica, at)
         elif line.verdict == "started":
             self._started[uid] = at
         elif not line.demand or not line.since:
@@ -376,17 +382,22 @@ class Usage:
         self.usage_lines += 1
         if not line.demand or uid in self._released:
             return
-        gpus, group = amount_of(line.demand.get(GPUS, "0")), tuple(self._name(by, line) for by in self._by)
+        gpus, group = (
+            amount_of(line.demand.get(GPUS, "0")),
+            tuple(self._group_name(by, line) for by in self._by),
+        )
         since = max(seconds_of(line.since), self._started.get(uid, float("-inf")))
         gpu_class = line.class_ or UNKNOWN_CLASS
-        held = Held(since, at, line.replica, gpus, group, gpu_class, self._use(line) if self._use else None)
+        held = OpenHolding(
+            since, at, line.replica, gpus, group, gpu_class, self._use(line) if self._use else None
+        )
         self._admitted.pop(uid, None)
         first, last = self._lines or (at, at)
         self._lines = Interval(min(first, at), max(last, at))
-        _raise(self._last_line, line.replica, at)
+        _move_on(self._last_line, line.replica, at)
         if line.verdict != "released":
             if not line.first:
-                _raise(self._last_held, line.replica, at)
+                _move_on(self._last_held, line.replica, at)
             before = self._held.get(uid)
             if before is None or before.last < held.last:
                 self._held[uid] = held
@@ -395,17 +406,17 @@ class Usage:
         self._released[uid] = None
         self._add(held)
 
-    def _name(self, by: By, line: AuditLine) -> str:
+    def _group_name(self, by: GroupBy, line: AuditLine) -> str:
         match by:
-            case By.NAMESPACE:
+            case GroupBy.NAMESPACE:
                 return line.namespace
-            case By.TEAM:
+            case GroupBy.TEAM:
                 return line.team or NO_TEAM
-            case By.CLASS:
+            case GroupBy.CLASS:
                 return line.class_ or UNKNOWN_CLASS
-            case By.OWNER:
-                return line.owner if By.NAMESPACE in self._by else f"{line.namespace}/{line.owner}"
-            case By.USER:
+            case GroupBy.OWNER:
+                return line.owner if GroupBy.NAMESPACE in self._by else f"{line.namespace}/{line.owner}"
+            case GroupBy.USER:
                 return self._user(line)
 
     def _user(self, line: AuditLine) -> str:
@@ -416,7 +427,7 @@ class Usage:
             author = self._owners.get((line.namespace, f"Deployment/{name.rpartition('-')[0]}"))
         return author or self._authors.get(line.object_uid) or UNKNOWN_USER
 
-    def _add(self, held: Held) -> bool:
+    def _add(self, held: OpenHolding) -> bool:
         first, last = max(held.since, self._since), min(held.last, self._until)
         if last <= first:
             return False
@@ -427,12 +438,12 @@ class Usage:
         return True
 
 
-def _raise(last: dict[str, float], replica: str, at: float) -> None:
+def _move_on(last: dict[str, float], replica: str, at: float) -> None:
     last[replica] = max(at, last.get(replica, at))
 
 
 def _hours(milliseconds: int, denominator: int) -> Fraction:
-    return Fraction(milliseconds, denominator * MILLISECONDS)
+    return Fraction(milliseconds, denominator * MS_PER_HOUR)
 
 
 def seconds_of(text: str) -> float:

@@ -25,7 +25,7 @@ from webhook.cluster import errors, objects
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.nodes import StoredNode, decode_node
 from webhook.cluster.objects import InstallationNames, ObjectMeta, decode_metadata
-from webhook.configuration.cluster_source import read_chosen
+from webhook.configuration.cluster_source import read_documents_in_force
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.dynamic_resources import read_claims, read_cluster_devices
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
@@ -38,7 +38,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 T = TypeVar("T")
 
 
-class Unknown(Exception):  # noqa: N818 - a result of a check
+class NoResult(Exception):  # noqa: N818 - a result of a check
     """A check has no result. The message says why."""
 
 
@@ -76,7 +76,7 @@ class Documents(msgspec.Struct, frozen=True):
 
 
 class InstalledCluster:
-    """One installation at one moment. All methods that read may raise `errors.ApiError` or `Unknown`."""
+    """One installation at one moment. All methods that read may raise `errors.ApiError` or `NoResult`."""
 
     def __init__(
         self, api: ApiClient, names: InstallationNames, *, config: Path | None, now: datetime
@@ -177,7 +177,7 @@ class InstalledCluster:
         """Return the configuration in force. Raises Unknown."""
         configuration = self.documents.configuration
         if configuration is None:
-            raise Unknown("the configuration cannot be used: see check `documents`")
+            raise NoResult("the configuration cannot be used: see check `documents`")
         return configuration
 
     @cached_property
@@ -215,7 +215,7 @@ class InstalledCluster:
     @cached_property
     def documents(self) -> Documents:
         if self._config is None:
-            chosen = read_chosen(self.api, self.names.namespace)
+            chosen = read_documents_in_force(self.api, self.names.namespace)
             return Documents("the cluster", chosen.configuration, chosen.problems)
         try:
             devices = read_cluster_devices(self.api, self.names.namespace)
@@ -230,5 +230,5 @@ class InstalledCluster:
 
     def lets_wait(self, namespace: str) -> bool:
         """Whether pods that exceed the quota of the namespace wait in line."""
-        held = self.policy_of(namespace).in_force(QUOTA_RULE.id, self.now)
-        return held is not None and held[1] is Mode.ENFORCE and held[0].options.queues
+        in_force = self.policy_of(namespace).in_force(QUOTA_RULE.id, self.now)
+        return in_force is not None and in_force[1] is Mode.ENFORCE and in_force[0].options.queues

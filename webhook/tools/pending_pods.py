@@ -16,11 +16,11 @@ from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
 from policies.quota.demand import UnclassifiedPods
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
-from webhook.quota.counted_records import PODS, PodRecord, RecordReader
+from webhook.quota.counted_records import PODS, CountedPod, RecordReader
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
-PENDING = {"fieldSelector": "status.phase=Pending"}
+PENDING_QUERY = {"fieldSelector": "status.phase=Pending"}
 PENDING_AFTER = timedelta(minutes=1)
 """A younger pod may just be starting."""
 LONGEST_REASON = 200
@@ -66,23 +66,23 @@ def pending_owners(
     """
     reader = RecordReader(configuration)
 
-    def read(raw: msgspec.Raw) -> tuple[PodRecord, Vector, str] | None:
+    def read(raw: msgspec.Raw) -> tuple[CountedPod, Vector, str] | None:
         """Return a pod, what it holds, and why it does not run; None if it holds nothing."""
         pod = reader.read_pod(raw)
         if pod is None or pod.namespace not in unclassified_pods or not pod.holds_quota:
             return None
         held = certain_demand(reader, pod, unclassified_pods[pod.namespace], nodes)
-        return (pod, held, _reason(decode_stored(raw))) if held else None
+        return (pod, held, _why_pending(decode_stored(raw))) if held else None
 
     owners: dict[tuple[str, str, bool], list[tuple[Vector, str, str]]] = defaultdict(list)
-    for pod, held, reason in api.list(PODS.path(namespace), read, query=PENDING).items:
+    for pod, held, reason in api.list(PODS.path(namespace), read, query=PENDING_QUERY).items:
         owners[pod.namespace, pod.holder, bool(pod.node_name)].append((held, pod.since, reason))
     all_pending = (
         PendingOwner(
             namespace=namespace,
             owner=owner,
             pods=len(pods),
-            held=_certain_total([held for held, _, _ in pods]),
+            held=_total_of_certain([held for held, _, _ in pods]),
             since=min(datetime.fromisoformat(since) for _, since, _ in pods),
             has_node=has_node,
             reason=Counter(reason for _, _, reason in pods).most_common(1)[0][0],
@@ -92,13 +92,13 @@ def pending_owners(
     return tuple(sorted(all_pending, key=lambda each: each.order))
 
 
-def _certain_total(amounts: Sequence[Vector]) -> Vector:
+def _total_of_certain(amounts: Sequence[Vector]) -> Vector:
     """Return the sum, without dimensions that one of the pods leaves open."""
     is_certain = all(GPUS in each for each in amounts)
     return {key: amount for key, amount in total(amounts).items() if is_certain or key.startswith(RESOURCES)}
 
 
-def _reason(pod: StoredPod) -> str:
+def _why_pending(pod: StoredPod) -> str:
     if pod.spec.node_name:
         return truncate("; ".join(pod.waiting), LONGEST_REASON) or "on its node, and not started there yet"
     if pod.gates:
@@ -107,7 +107,7 @@ def _reason(pod: StoredPod) -> str:
 
 
 def certain_demand(
-    reader: RecordReader, pod: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
+    reader: RecordReader, pod: CountedPod, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
 ) -> Vector:
     """Return the demand of a pod. If the caller may not list nodes, return only the dimensions that do not depend on the node.
 
@@ -117,11 +117,11 @@ def certain_demand(
     if nodes is not None or not pod.node_name:
         return reader.demand_of_pod(pod, unclassified_pods, nodes or NO_NODES)
     unbound = msgspec.structs.replace(pod, node_name="")
-    demand, on_any = (
+    demand, most_expensive = (
         reader.demand_of_pod(unbound, each, NO_NODES)
         for each in (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE)
     )
     # MostExpensive has an amount for each possible class. If all are equal, so is `gpus` on any of them.
-    if len({amount for key, amount in on_any.items() if key.startswith(CLASSES)}) <= 1:
+    if len({amount for key, amount in most_expensive.items() if key.startswith(CLASSES)}) <= 1:
         return demand
     return {key: amount for key, amount in demand.items() if key.startswith(RESOURCES)}

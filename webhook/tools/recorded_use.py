@@ -21,10 +21,10 @@ from webhook.prometheus.recorded_series import (
 )
 from webhook.tools.gpu_hours import AuditLine, amount_of
 
-AT_ONCE = 86_400
+MAX_QUERY_SECONDS = 86_400
 """Seconds that one query reads: a month of all series is more than Prometheus reads for one (`--query.max-samples`)."""
 
-PRECISION = 10_000
+USE_STEPS = 10_000
 """Parts of 1 in which the peak of use is read."""
 GIB = 1 << 30
 
@@ -48,11 +48,11 @@ def read_use(prometheus: Prometheus, since: datetime, until: datetime) -> PodUse
     """Return the average of all GPUs of each pod over its values between the two times. Raises PrometheusError."""
     sums, values = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
     while (left := int((until - since).total_seconds())) > 0:
-        seconds = min(left, AT_ONCE)
+        seconds = min(left, MAX_QUERY_SECONDS)
         for totals, function in ((sums, "sum_over_time"), (values, "count_over_time")):
             query = f"sum by ({NAMESPACE}, {POD}) ({function}({USE}{RECORDED_ONLY}[{seconds}s]))"
             for sample in prometheus.query(query, until):
-                totals[_pod(sample)] += sample.value
+                totals[_pod_of(sample)] += sample.value
         until -= timedelta(seconds=seconds)
     averages = {pod: sums[pod] / number for pod, number in values.items() if number}
     return {
@@ -60,7 +60,7 @@ def read_use(prometheus: Prometheus, since: datetime, until: datetime) -> PodUse
     }  # NaN: a driver did not say it
 
 
-class Measured(NamedTuple):
+class PodPeaks(NamedTuple):
     """Of each GPU of a pod, the largest memory in GiB, and the largest use; and the hours of the window that were measured."""
 
     memory: list[Fraction]
@@ -70,7 +70,7 @@ class Measured(NamedTuple):
 
 def read_peaks(
     prometheus: Prometheus, hours: int, now: datetime
-) -> tuple[dict[tuple[str, str], Measured], bool]:
+) -> tuple[dict[tuple[str, str], PodPeaks], bool]:
     """Return the peaks of all pods in the hours before `now` by namespace and name, and whether they are from the hourly rules.
 
     Without these rules all values are read. Raises PrometheusError.
@@ -81,10 +81,10 @@ def read_peaks(
     if not by_hour:
         # A subquery of one step an hour: its points are the hours with a value.
         counted = prometheus.query(f"{of_pods} (count_over_time({USE}{RECORDED_ONLY}[{hours}h:1h]))", now)
-    pods: defaultdict[tuple[str, str], Measured] = defaultdict(lambda: Measured([], [], 0))
+    pods: defaultdict[tuple[str, str], PodPeaks] = defaultdict(lambda: PodPeaks([], [], 0))
     for sample in counted:
         # Both ends of a range count before Prometheus 3.
-        pods[_pod(sample)] = Measured([], [], min(int(sample.value), hours))
+        pods[_pod_of(sample)] = PodPeaks([], [], min(int(sample.value), hours))
     names = (MEMORY_BY_HOUR, USE_BY_HOUR) if by_hour else (MEMORY, USE)
     memory, use = (
         prometheus.query(
@@ -92,17 +92,17 @@ def read_peaks(
         )
         for name in names
     )
-    for sample in filter(_is_number, memory):
-        pods[_pod(sample)].memory.append(Fraction(int(sample.value), GIB))
-    for sample in filter(_is_number, use):
-        pods[_pod(sample)].use.append(Fraction(round(sample.value * PRECISION), PRECISION))
+    for sample in filter(_is_finite, memory):
+        pods[_pod_of(sample)].memory.append(Fraction(int(sample.value), GIB))
+    for sample in filter(_is_finite, use):
+        pods[_pod_of(sample)].use.append(Fraction(round(sample.value * USE_STEPS), USE_STEPS))
     return dict(pods), by_hour
 
 
-def _is_number(sample: Sample) -> bool:
+def _is_finite(sample: Sample) -> bool:
     """Whether the value is one: exporters write NaN for what a driver does not say."""
     return isfinite(sample.value)
 
 
-def _pod(sample: Sample) -> tuple[str, str]:
+def _pod_of(sample: Sample) -> tuple[str, str]:
     return sample.labels.get(NAMESPACE, ""), sample.labels.get(POD, "")

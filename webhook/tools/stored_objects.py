@@ -77,7 +77,7 @@ def evaluate(
         metadata = decode_owned(raw).metadata
         evaluation = replace(evaluation, name=metadata.name or "", owner=metadata.controlled_by)
         if (group, kind) == POD:
-            return replace(evaluation, pods=(_pod(namespace, raw, evaluator),))
+            return replace(evaluation, pods=(_evaluated_pod(namespace, raw, evaluator),))
         pods, decisions = evaluate_workload(
             evaluator, evaluator.policy(namespace), (group, kind), raw, is_update=True
         )
@@ -87,7 +87,7 @@ def evaluate(
         return replace(evaluation, unreadable=str(error))
 
 
-def _pod(namespace: str, document: msgspec.Raw, evaluator: Evaluator) -> EvaluatedPod:
+def _evaluated_pod(namespace: str, document: msgspec.Raw, evaluator: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
     # A mirror pod is admitted unchanged. The annotation alone proves nothing, and the creator is unknown here, so a Node must own
     # the pod (compare `review_pods.is_mirror_pod`).

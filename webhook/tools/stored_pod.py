@@ -139,7 +139,7 @@ class StoredPod(msgspec.Struct, frozen=True):
         return without_attempts(str(message))
 
     @property
-    def is_unconsidered(self) -> bool:
+    def awaits_scheduler(self) -> bool:
         """Whether no scheduler has considered it yet, as while one of its ResourceClaims is not there."""
         is_over = self.spec.node_name or self.is_terminating or self.status.phase != "Pending"
         return not (is_over or self.gates or self.unscheduled)

@@ -16,12 +16,12 @@ def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any,
     model_pods = shared_pods(workload_kind, pod_path, data, at)
     gang_paths = (steps(each.path) for each in workload_kind.pods if each.gang)
     # Only a path with `*` or `[]` can lead to further gangs of the object.
-    are_all = model_pods != 1 and all(map(BRANCHES.isdisjoint, gang_paths))
+    no_other_pods = model_pods != 1 and all(map(BRANCHES.isdisjoint, gang_paths))
     owner = Owner(
         kind=workload_kind.kind,
         completes=workload_kind.runs_to_completion,
         model_pods=model_pods,
-        model_pods_are_all=are_all,
+        model_pods_are_all=no_other_pods,
     )
     path_of = bound(pod_path, at, workload_kind.deadline) if workload_kind.deadline else None
     for path, value in values(data, path_of) if path_of else ():

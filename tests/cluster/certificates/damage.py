@@ -3,7 +3,7 @@
 import base64
 import datetime as dt
 
-from certs.issue import issue_authority
+from certs.issue import issue_ca
 from certs.reconciler import CertificateReconciler
 from certs.rotation import RotationSettings
 from tests.controlplane.certificates import AUTHORITY_PATH, NAME, SECRET, SECRET_PATH, Installation
@@ -17,7 +17,7 @@ TERMS = RotationSettings(names=(f"gpu-admission.{NAMESPACE}.svc",), propagation=
 
 
 def reconciler(api: ApiClient) -> CertificateReconciler:
-    state, served = ClusterSecret(api, SECRET_NAME.of_authority), ClusterSecret(api, SECRET_NAME)
+    state, served = ClusterSecret(api, SECRET_NAME.ca_secret), ClusterSecret(api, SECRET_NAME)
     return CertificateReconciler(
         state, served, ClusterConfigurations(api), TERMS, lambda: dt.datetime.now(dt.UTC)
     )
@@ -25,7 +25,7 @@ def reconciler(api: ApiClient) -> CertificateReconciler:
 
 def other_authority() -> bytes:
     now = dt.datetime.now(dt.UTC)
-    return issue_authority(common_name="other", now=now, lifetime=dt.timedelta(days=1)).certificate_pem()
+    return issue_ca(common_name="other", now=now, lifetime=dt.timedelta(days=1)).certificate_pem()
 
 
 def delete_both(installation: Installation) -> None:

@@ -25,7 +25,7 @@ def test_a_write_upon_what_has_changed_is_a_race(installation: Installation, quo
     own = reconciler(api)
     while own.reconcile().written:
         pass
-    secret, configurations = ClusterSecret(api, SECRET_NAME.of_authority), ClusterConfigurations(api)
+    secret, configurations = ClusterSecret(api, SECRET_NAME.ca_secret), ClusterConfigurations(api)
     stored, [mutating, _] = secret.read(), configurations.read()
     assert stored is not None
     installation.ask("leaf")

@@ -25,7 +25,7 @@ from tests.controlplane.webhook import (
     strict_manifests,
 )
 from tests.deploy.manifests import CHART, CRDS, IMAGE, NAMESPACE, RELEASE, STATIC, template
-from webhook.cluster.objects import CATALOGUES
+from webhook.cluster.objects import CATALOGUES_CONFIG_MAP
 
 CREATE = ("--set", "namespace.create=true")
 RENDERED: dict[str, Callable[[], str]] = {
@@ -230,9 +230,9 @@ def excluded(plane: ControlPlane) -> set[str]:
 
 
 def publish(plane: ControlPlane, namespace: str) -> None:
-    path = f"/api/v1/namespaces/{namespace}/configmaps/{CATALOGUES}"
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{CATALOGUES_CONFIG_MAP}"
     assert plane.client().patch(path, {"data": {"digest": "catalogue"}})[0] == 200
 
 
 def published(plane: ControlPlane, namespace: str) -> Any:
-    return plane.client().get(f"/api/v1/namespaces/{namespace}/configmaps/{CATALOGUES}")[1]["data"]
+    return plane.client().get(f"/api/v1/namespaces/{namespace}/configmaps/{CATALOGUES_CONFIG_MAP}")[1]["data"]

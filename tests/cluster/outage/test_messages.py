@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from certs.issue import KeyPair, issue_authority, issue_server
+from certs.issue import KeyPair, issue_ca, issue_server
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.outage.samples import pod
@@ -31,7 +31,7 @@ HEARD_OUT = 0.3
 
 
 def authority(before: dt.timedelta = dt.timedelta(0)) -> KeyPair:
-    return issue_authority(common_name="test", now=dt.datetime.now(dt.UTC) - before, lifetime=100 * DAY)
+    return issue_ca(common_name="test", now=dt.datetime.now(dt.UTC) - before, lifetime=100 * DAY)
 
 
 def certificate(issuer: KeyPair, name: str = SERVER_NAME, *, age: dt.timedelta = dt.timedelta(0)) -> KeyPair:

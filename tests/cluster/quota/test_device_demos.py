@@ -23,7 +23,7 @@ from tests.controlplane import CLAIMS_API, ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.resource_slices import DRIVER, H100, node_slices
 from webhook.cluster.capacity import capacity_by_class
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.why.explaining import explain
 
 pytestmark = since(36, "devices are partitions")
@@ -112,7 +112,7 @@ def test_what_is_seen_of_the_cards(team: Namespace, counted: Counting) -> None:
     assert eventually(lambda: any(each.endswith(wanted) for each in reasons(counted, team, "waits"))), (
         reasons(counted, team, "waits")
     )
-    reader = Permitted(api_client(counted.plane))
+    reader = TolerantReader(api_client(counted.plane))
     nodes = reader.gpu_nodes(reader.configuration(None)) or ()
     of_class = capacity_by_class(nodes)[CLASS]
     assert (of_class.gpus, of_class.free, of_class.blocked) == (Fraction(2), Fraction(0), Fraction(0))

@@ -21,7 +21,7 @@ from tests.cluster.quota.quotas import EXPIRY, gpu_pod
 from tests.controlplane import ControlPlane, accepted
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
-from webhook.configuration.documents import API_VERSION, TEAM
+from webhook.configuration.documents import API_VERSION, CLUSTER_QUOTA
 from webhook.controller.moves import returned_ledger
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import TeamRecord, decode_team, team_path
@@ -60,7 +60,12 @@ class Team:
                 f"{self.name}-{name}": {"gpus": each} for name, each in (guaranteed or {}).items()
             },
         }
-        body = {"apiVersion": API_VERSION, "kind": TEAM, "metadata": {"name": self.name}, "spec": spec}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": CLUSTER_QUOTA,
+            "metadata": {"name": self.name},
+            "spec": spec,
+        }
         accepted(self.client.post(team_path(), body))
 
     def change(self, **spec: Any) -> None:

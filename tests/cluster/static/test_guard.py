@@ -26,16 +26,16 @@ from tests.controlplane import ControlPlane, accepted, minor_version
 from tests.controlplane.gpuquota import install_kinds
 from tests.controlplane.webhook import CONFIGURATION_PATHS, SERVER_NAME, manifests
 from webhook.configuration.documents import Document
-from webhook.tools.export.admission_policies import GROUP
+from webhook.tools.export.admission_policies import ADMISSION_GROUP
 
 pytestmark = pytest.mark.skipif(
     minor_version() < 37, reason="API servers read policies from files since 1.37"
 )
 
-REGISTRATION = f"/apis/{GROUP}/v1"
+REGISTRATION = f"/apis/{ADMISSION_GROUP}/v1"
 STORED = f"{REGISTRATION}/validatingadmissionpolicies/gpu-admission.default.gpu-requests"
 STORED_BINDING = f"{REGISTRATION}/validatingadmissionpolicybindings/gpu-admission.default.gpu-requests"
-EXPORTED = f"{REGISTRATION}/mutatingadmissionpolicies/gpu-admission.default.gpu-toleration"
+EXPORTED_LABELS = f"{REGISTRATION}/mutatingadmissionpolicies/gpu-admission.default.gpu-toleration"
 EXPORTED_BINDING = f"{REGISTRATION}/mutatingadmissionpolicybindings/gpu-admission.default.gpu-toleration"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpupolicies.gpu-admission.dev"
 SERVED = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -48,7 +48,7 @@ PROTECTED = (
     *CONFIGURATION_PATHS,
     STORED,
     STORED_BINDING,
-    EXPORTED,
+    EXPORTED_LABELS,
     EXPORTED_BINDING,
     f"{API}/gpupolicies/default",
     f"{API}/gpuclasses/guarded",
@@ -134,7 +134,11 @@ def test_a_collection_is_refused_too(plane: ControlPlane, collection: str) -> No
 
 def test_a_server_side_apply_is_refused_too(plane: ControlPlane) -> None:
     named = {"name": "zz-gpu-admission", "labels": {"a": "b"}}
-    configuration = {"apiVersion": f"{GROUP}/v1", "kind": "ValidatingWebhookConfiguration", "metadata": named}
+    configuration = {
+        "apiVersion": f"{ADMISSION_GROUP}/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": named,
+    }
 
     status, answer, _ = plane.client().apply(configuration)
 
@@ -201,7 +205,7 @@ def test_named_accounts_may(plane: ControlPlane, path: str, user: str) -> None:
 
 def test_objects_of_others_are_not_guarded(plane: ControlPlane) -> None:
     other = {
-        "apiVersion": f"{GROUP}/v1",
+        "apiVersion": f"{ADMISSION_GROUP}/v1",
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "others"},
     }

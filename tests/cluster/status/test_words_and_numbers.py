@@ -29,7 +29,7 @@ from webhook.tools.console.app import console_server
 
 TEAM, L40S, GPU = "surfaces", "nvidia-l40s", "nvidia.com/gpu"
 INSTALLATION = "/namespaces/gpu-admission"
-OWN, CAPACITY = f"namespaces/{TEAM}", f"/api/v1{INSTALLATION}/configmaps/gpu-admission-capacity"
+OWN, CAPACITY_CONFIG_MAP = f"namespaces/{TEAM}", f"/api/v1{INSTALLATION}/configmaps/gpu-admission-capacity"
 LEASES = f"/apis/coordination.k8s.io/v1{INSTALLATION}/leases"
 QUOTAS = f"/apis/{API_VERSION}/{OWN}/gpuquotas"
 ON_L40S: dict[str, Any] = {"nodeSelector": {"accelerator": L40S}}
@@ -63,7 +63,7 @@ RIGHTS = {
     "list events": right("events", f"/api/v1/{OWN}/events", TEAM),
     "list limitranges": right("limitranges", f"/api/v1/{OWN}/limitranges", TEAM),
     "get the capacity": right(
-        "configmaps", CAPACITY, "gpu-admission", "gpu-admission-capacity", "get"
+        "configmaps", CAPACITY_CONFIG_MAP, "gpu-admission", "gpu-admission-capacity", "get"
     )._replace(said="list nodes"),  # it stands for these
     "get the lease": right(
         "leases.coordination.k8s.io",
@@ -129,7 +129,7 @@ def scene(cluster: ControlPlane) -> Iterator[dict[str, str]]:
         f"{TEAMS}/{TEAM}",
         f"/apis/{API_VERSION}/gpupolicies/{TEAM}",
         f"{LEASES}/gpu-admission-controller",
-        CAPACITY,
+        CAPACITY_CONFIG_MAP,
         "/api/v1/nodes/l40s-0",
     ):
         accepted(client.delete(path))
@@ -221,7 +221,7 @@ def shown(plane: ControlPlane, user: str) -> dict[str, str]:
     for name, path in (
         ("conditions", f"{QUOTAS}/default"),
         ("Events", RIGHTS["list events"].path),
-        ("capacity", CAPACITY),
+        ("capacity", CAPACITY_CONFIG_MAP),
     ):
         texts[name] = _words(client.get(path)[1])
     console: Any = console_server(

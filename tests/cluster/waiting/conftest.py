@@ -59,7 +59,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 
 @pytest.fixture
 def line(running: Running, plane: ControlPlane) -> Line:
-    assert not running.unready()
+    assert not running.why_unready()
     return Line(plane)
 
 
@@ -72,5 +72,5 @@ def running_jobs(full_plane: ControlPlane) -> Iterator[Running]:
 @pytest.fixture
 def jobs(running_jobs: Running, full_plane: ControlPlane) -> Line:
     """Return a namespace where the controllers of Kubernetes run."""
-    assert not running_jobs.unready()
+    assert not running_jobs.why_unready()
     return Line(full_plane)

@@ -75,7 +75,7 @@ def counted(plane: ControlPlane) -> Iterator[Counting]:
 
 @pytest.fixture
 def team(counted: Counting, plane: ControlPlane) -> Iterator[Team]:
-    assert not counted.running.unready()
+    assert not counted.running.why_unready()
     team = Team(plane)
     yield team
     team.client.delete(f"{POLICIES}/{team.name}")

@@ -12,7 +12,7 @@ from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
 from tests.controlplane.gpuquota import install_kinds
-from webhook.configuration.documents import API_VERSION, TEAM
+from webhook.configuration.documents import API_VERSION, CLUSTER_QUOTA
 from webhook.quota.team_documents import TEAM_PLURAL, TeamStatus, decode_team, team_path
 
 WAITING = 12
@@ -46,7 +46,12 @@ class Team:
     def __init__(self, line: Line, gpus: int) -> None:
         self._line, self._path = line, team_path(line.name)
         spec: Any = {"namespaces": {"names": [line.name]}, "hard": {"gpus": gpus}}
-        self._body = {"apiVersion": API_VERSION, "kind": TEAM, "metadata": {"name": line.name}, "spec": spec}
+        self._body = {
+            "apiVersion": API_VERSION,
+            "kind": CLUSTER_QUOTA,
+            "metadata": {"name": line.name},
+            "spec": spec,
+        }
         self.create()
         assert eventually(self._counts, seconds=60)
 

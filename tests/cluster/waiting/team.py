@@ -7,7 +7,7 @@ from tests.cluster.controllers import eventually
 from tests.cluster.waiting.line import Line
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import accepted
-from webhook.configuration.documents import API_VERSION, TEAM
+from webhook.configuration.documents import API_VERSION, CLUSTER_QUOTA
 from webhook.quota.team_documents import team_path
 
 DENY = """
@@ -33,7 +33,12 @@ class Team:
         self._path, self._client = team_path(self.name), plane.client()
         spec: Any = {"namespaces": {"names": [f"{self.name}-*"]}, "hard": {"gpus": gpus}}
         spec["guaranteed"] = {self.lines[name].name: {"gpus": amount} for name, amount in guaranteed.items()}
-        body = {"apiVersion": API_VERSION, "kind": TEAM, "metadata": {"name": self.name}, "spec": spec}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": CLUSTER_QUOTA,
+            "metadata": {"name": self.name},
+            "spec": spec,
+        }
         accepted(self._client.post(self._path.rpartition("/")[0], body))
         assert eventually(lambda: all(map(self._has, self.lines.values())), seconds=60)
 

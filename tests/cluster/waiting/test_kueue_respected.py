@@ -47,7 +47,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 @pytest.fixture
 def line(running: Running, plane: ControlPlane) -> Line:
     """Return a namespace whose quota of 2 GPUs is used, and where a pod waits."""
-    assert not running.unready()
+    assert not running.why_unready()
     line = Line(plane)
     in_force(line, {"gpus": "2"})
     line.pod("holder", 2)

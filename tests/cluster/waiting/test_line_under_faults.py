@@ -34,7 +34,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH
 from tests.controlplane.gpuquota import INSTALLATION, Namespace
 from tests.controlplane.replicas import Replicas
-from webhook.cluster.objects import CATALOGUES, CONTROLLER
+from webhook.cluster.objects import CATALOGUES_CONFIG_MAP, CONTROLLER
 from webhook.configuration.documents import API_VERSION
 
 LOWERED = "40"
@@ -297,7 +297,7 @@ def everything(scene: Scene) -> None:
 def readable(readable: ControlPlane) -> ControlPlane:
     """Return the control plane of the shared fixture, with the ConfigMap of the chart and the account's rights."""
     let_account_do_all(readable)
-    catalogues = {"metadata": {"name": CATALOGUES}}
+    catalogues = {"metadata": {"name": CATALOGUES_CONFIG_MAP}}
     assert readable.client().post("/api/v1/namespaces/default/configmaps", catalogues)[0] == 201
     return readable
 

@@ -65,7 +65,7 @@ def puts_back(plane: ControlPlane, team: Line, name: str) -> Iterator[list[str]]
 def test_a_pod_whose_gate_another_webhook_puts_back_lets_others_pass(
     running: Running, plane: ControlPlane
 ) -> None:
-    assert not running.unready()
+    assert not running.why_unready()
     team = Queue(plane)
     with puts_back(plane, team, "one") as done:
         team.become_free()

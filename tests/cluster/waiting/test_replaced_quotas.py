@@ -21,7 +21,7 @@ SECONDS_BETWEEN = (0.0, 0.5, 2.0)
 
 @pytest.fixture
 def lines(running: Running, plane: ControlPlane) -> list[Line]:
-    assert not running.unready()
+    assert not running.why_unready()
     return [Line(plane) for _ in SECONDS_BETWEEN]
 
 

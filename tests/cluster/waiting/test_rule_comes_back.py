@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.cluster.waiting.queueing import QUEUE, Team, counted, spec_of, team
-from webhook.controller.waiting_line import LIFT_THREADS
+from webhook.controller.waiting_line import GATE_THREADS
 
 __all__ = ["counted", "team"]
 CROWD = 400
@@ -37,7 +37,7 @@ def nobody_starts(team: Team) -> bool:
     left = waiting(team)
     assert left, "they had not all started"
     time.sleep(3)
-    return left - waiting(team) <= LIFT_THREADS
+    return left - waiting(team) <= GATE_THREADS
 
 
 def another_waits(team: Team, names: Iterator[str]) -> bool:
@@ -56,7 +56,7 @@ def test_a_rule_that_comes_back(team: Team) -> None:
     assert eventually(lambda: another_waits(team, names))
 
     assert nobody_starts(team)
-    assert not_started(team) <= 2 * LIFT_THREADS, "nobody tries any more"
+    assert not_started(team) <= 2 * GATE_THREADS, "nobody tries any more"
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 @contextmanager
 def four_gpus(running: Running, plane: ControlPlane) -> Iterator[Team]:
     """Have a team of four GPUs, of which somebody holds one."""
-    assert not running.unready()
+    assert not running.why_unready()
     team = Team(plane, 4, "cv", "rogue-denies", "denies")
     team.lines["denies"].pod("holder")
     assert uses(team.lines["denies"], 1)

@@ -28,7 +28,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 
 @pytest.fixture
 def teams(running: Running) -> Iterator[list[Team]]:
-    assert not running.unready()
+    assert not running.why_unready()
     made: list[Team] = []
     yield made
     for each in made:

@@ -12,8 +12,8 @@ from policies.rule import Phase
 from policies.rules.disruption import (
     DisruptionBudget,
     DisruptionOptions,
-    Server,
-    check_budget,
+    ServingWorkload,
+    check_pdb,
     check_workload,
     may_stop_at_once,
     mutate,
@@ -144,9 +144,9 @@ CHAT = {"matchLabels": {"app": "chat"}}
 SCALER = "HorizontalPodAutoscaler chat"
 
 
-def said(spec: JSON, *servers: Server, are_all: bool = True) -> list[str]:
+def said(spec: JSON, *servers: ServingWorkload, no_other_pods: bool = True) -> list[str]:
     budget = msgspec.convert(spec, DisruptionBudget)
-    found = check_budget(budget, servers, context().resource_mapping, are_all=are_all)
+    found = check_pdb(budget, servers, context().resource_mapping, no_other_pods=no_other_pods)
     return [each.sentence() for each in found]
 
 
@@ -191,13 +191,13 @@ INSTEAD = "remove minAvailable and set maxUnavailable: 1"
     more_digits_than_python_reads=({"minAvailable": "9" * 5000 + "%"}, None, []),
 )
 def test_budgets_that_block_drains(spec: JSON, least: int | None, want: list[str]) -> None:
-    chat = Server(workload(server(3)), least, SCALER if least is not None else "")
+    chat = ServingWorkload(workload(server(3)), least, SCALER if least is not None else "")
 
     assert said({"selector": CHAT, **spec}, chat) == want
 
 
 def test_a_budget_of_two_servers() -> None:
-    both = [Server(workload({**server(3), "metadata": {"name": name}})) for name in ("chat", "code")]
+    both = [ServingWorkload(workload({**server(3), "metadata": {"name": name}})) for name in ("chat", "code")]
 
     assert said({"selector": CHAT, "maxUnavailable": 0}, *both) == [
         'spec.maxUnavailable = "0": set maxUnavailable: 1; a drain of a node never ends: no pod of Deployment chat and '
@@ -212,7 +212,7 @@ OTHER_LABELS = [
 
 
 @cases(
-    ("spec", "document", "are_all", "want"),
+    ("spec", "document", "no_other_pods", "want"),
     of_other_pods=({"selector": {"matchLabels": {"app": "caht"}}}, server(), True, OTHER_LABELS),
     of_pods_that_may_be_elsewhere=({"selector": {"matchLabels": {"app": "caht"}}}, server(), False, []),
     without_a_selector=({}, server(), False, OTHER_LABELS),
@@ -221,7 +221,7 @@ OTHER_LABELS = [
     of_a_run=({"selector": CHAT}, server(restartPolicy="Never"), True, []),
     of_a_group=({"selector": OF_A_GROUP, "maxUnavailable": 1}, LWS, True, []),
 )
-def test_what_a_budget_selects(spec: JSON, document: JSON, are_all: bool, want: list[str]) -> None:
-    assert said({"maxUnavailable": 0, **spec}, Server(workload(document)), are_all=are_all)[:1] == (
-        want or blocks("maxUnavailable", "0", 2) * ("selector" in spec and spec["selector"] == {})
-    )
+def test_what_a_budget_selects(spec: JSON, document: JSON, no_other_pods: bool, want: list[str]) -> None:
+    assert said(
+        {"maxUnavailable": 0, **spec}, ServingWorkload(workload(document)), no_other_pods=no_other_pods
+    )[:1] == (want or blocks("maxUnavailable", "0", 2) * ("selector" in spec and spec["selector"] == {}))

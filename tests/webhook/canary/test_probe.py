@@ -12,7 +12,7 @@ from tests.cases import cases
 from webhook.canary.probe import MUTATING, VALIDATING, Canary, CanaryResult, probe, selected_labels
 from webhook.canary.traces import MUTATE, VALIDATE, CanaryTrace
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, Attempt
+from webhook.cluster.api import ApiClient, DryRunResult
 
 DENIED = f'admission webhook "{MUTATING}" denied the request: '
 HALF = errors.ApiError(DENIED + "[gpu-requests] must be a whole number")
@@ -38,7 +38,7 @@ class DryRunApi:
             raise errors.NotFound(path)
         return msgspec.json.encode({"webhooks": self.webhooks})
 
-    def dry_run(self, path: str, body: bytes, *, timeout: float) -> Attempt:
+    def dry_run(self, path: str, body: bytes, *, timeout: float) -> DryRunResult:
         assert (path, timeout) == ("/api/v1/namespaces/team/pods", 20.0)
         document = msgspec.json.decode(body)
         nonce = document["metadata"]["annotations"][CANARY]
@@ -57,7 +57,7 @@ class DryRunApi:
         document["metadata"]["annotations"] |= {INJECTED: "{}"} if self.tolerations else {}
         document["spec"]["tolerations"] = self.tolerations
         self.labels.append(document["metadata"].get("labels"))
-        return Attempt(msgspec.json.encode(document), self.error if whole else self.half, traces)
+        return DryRunResult(msgspec.json.encode(document), self.error if whole else self.half, traces)
 
 
 IGNORED = (

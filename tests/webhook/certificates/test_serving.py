@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from certs.check import issued_by, observe
-from certs.issue import issue_authority, issue_server
+from certs.issue import issue_ca, issue_server
 from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.rotation import RotationSettings, new_state
 from certs.secret import CERTIFICATE, SecretContent, encode
@@ -53,7 +53,7 @@ class PublishedCertificate:
     def refresh(self, after: dt.timedelta = 0 * SECOND) -> list[str]:
         self.now += after
         self.server.refresh(self.seen(), self.read())
-        return self.server.unready()
+        return self.server.unready_reasons()
 
     def served(self) -> bytes:
         return self.server.certificate.read_bytes().partition(b"\n-----BEGIN PRIVATE")[0]
@@ -126,8 +126,8 @@ def test_a_leaf_of_an_authority_that_is_not_published_waits(ready: PublishedCert
     assert ready.served() == before, "API servers may not have heard yet"
     ready.refresh(6 * SECOND)
     assert ready.served() == OTHERS.leaf.certificate_pem()
-    assert ready.server.unready() == []
-    assert ready.server.authority_not_after == OTHERS.authority.certificate.not_valid_after_utc.timestamp()
+    assert ready.server.unready_reasons() == []
+    assert ready.server.ca_not_after == OTHERS.authority.certificate.not_valid_after_utc.timestamp()
 
 
 def test_a_bundle_without_our_authority_makes_the_server_unready_after_30_s(
@@ -154,14 +154,14 @@ def test_a_deleted_object_does_not_make_the_server_unready(ready: PublishedCerti
 
 def test_only_expiry_makes_a_silent_server_unready(ready: PublishedCertificate) -> None:
     ready.now += 89 * DAY
-    assert ready.server.unready() == [], "nothing was heard from the API server for 89 days"
+    assert ready.server.unready_reasons() == [], "nothing was heard from the API server for 89 days"
     ready.now += DAY
-    assert ready.server.unready() == ["the certificate expired at 2026-05-30 12:00 UTC"]
+    assert ready.server.unready_reasons() == ["the certificate expired at 2026-05-30 12:00 UTC"]
 
 
 def test_the_file_is_for_its_owner_and_swaps_certificate_and_key_at_once() -> None:
     file = PrivateFile()
-    authority = issue_authority(common_name="ours", now=BEGIN, lifetime=DAY)
+    authority = issue_ca(common_name="ours", now=BEGIN, lifetime=DAY)
     pairs = [issue_server(authority, names=[HOST], now=BEGIN, lifetime=DAY) for _ in range(4)]
     for pair in pairs:
         file.write(pair.certificate_pem(), pair.key_pem())
@@ -188,8 +188,8 @@ def test_a_certificate_is_not_ready_before_the_configurations_are_known(
 ) -> None:
     nothing = observe(None, frozenset(), (), BEGIN)
 
-    assert published.server._load(encode(OURS).data, nothing, BEGIN) == ""
-    assert published.server.unready() == ["the webhook configurations were not read yet"]
+    assert published.server._use_secret(encode(OURS).data, nothing, BEGIN) == ""
+    assert published.server.unready_reasons() == ["the webhook configurations were not read yet"]
 
 
 def test_a_secret_that_cannot_be_read_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_secret_that_cannot_be_read_is_logged(caplog: pytest.LogCaptureFixture
     with ApiServer(tmp_path, lambda _: status(500, "away")) as api, pytest.raises(KeyboardInterrupt):
         server._run(api.client(), cast(ChangeSignal, Once()), threading.Event())
 
-    assert server.unready() == ["the certificate cannot be read: away"]
+    assert server.unready_reasons() == ["the certificate cannot be read: away"]
     assert caplog.messages[-1] == "the certificate cannot be read: away"
 
 

@@ -11,7 +11,7 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, page, status
 from webhook.cluster import errors
 from webhook.cluster.access import load_access
-from webhook.cluster.api import IDENTITIES_PAGE, METADATA_LIST, ApiClient, Identity, api_path
+from webhook.cluster.api import IDENTITIES_PAGE_SIZE, METADATA_LIST, ApiClient, Identity, api_path
 
 
 class _Named(msgspec.Struct):
@@ -77,7 +77,7 @@ def test_identities_are_listed_in_large_pages_of_metadata(tmp_path: Path) -> Non
         listed = server.client().identities("/api/v1/pods")
 
     assert (listed.items, listed.resource_version) == ([Identity("a", "a", "7", "team")], "7")
-    assert [request.query["limit"] for request in server.requests] == [str(IDENTITIES_PAGE)] * 2
+    assert [request.query["limit"] for request in server.requests] == [str(IDENTITIES_PAGE_SIZE)] * 2
     assert {request.headers["Accept"] for request in server.requests} == {METADATA_LIST}
 
 

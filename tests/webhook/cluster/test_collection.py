@@ -147,7 +147,7 @@ class LaggingCollection:
             self.read()
             self.merge()
         self.check()
-        assert self.held._deleted_at == {}
+        assert self.held._deleted_while_reading == {}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -20,7 +20,7 @@ import urllib3
 import yaml
 from urllib3 import exceptions as failures
 
-from certs.issue import issue_authority, issue_server
+from certs.issue import issue_ca, issue_server
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer
 from webhook.cluster import errors
@@ -125,7 +125,7 @@ def test_a_connection_that_fails(tmp_path: Path, then: Callable[[socket.socket],
 
 def certificate(folder: Path, names: list[str], *, age: timedelta = timedelta()) -> dict[str, str]:
     now = datetime.now(UTC) - age
-    authority = issue_authority(common_name="tests", now=now, lifetime=timedelta(days=1000))
+    authority = issue_ca(common_name="tests", now=now, lifetime=timedelta(days=1000))
     leaf = issue_server(authority, names=names, now=now, lifetime=timedelta(days=1))
     (folder / "server.pem").write_bytes(leaf.certificate_pem() + leaf.key_pem())
     (folder / "ca.pem").write_bytes(authority.certificate_pem())
@@ -285,7 +285,7 @@ def wrapped(error: Exception) -> list[Exception]:
     of_another_kind=(Exception("x"), "did not answer"),
 )
 def test_a_failure_in_words(failure: Exception, want: str) -> None:
-    assert errors.in_words(failure) == want
+    assert errors.failure_text(failure) == want
 
 
 def test_a_response_without_words() -> None:
@@ -293,7 +293,7 @@ def test_a_response_without_words() -> None:
 
 
 def test_no_failure_is_named_as_python_names_it() -> None:
-    said = {errors.in_words(each) for error in (*map(made, ALL), *SYSTEM) for each in wrapped(error)}
+    said = {errors.failure_text(each) for error in (*map(made, ALL), *SYSTEM) for each in wrapped(error)}
 
     assert len(said) > 50
     assert [words for words in said if RAW.search(words) or not SENTENCE.fullmatch(words)] == []

@@ -26,9 +26,9 @@ from tests.webhook.cluster.apiserver import (
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.collection import NOWHERE
 from webhook.cluster.informer import (
-    AWAY_SECONDS,
-    ONE_IN,
     SINGLE_READS,
+    SINGLE_READS_ONE_IN,
+    UNANSWERED_SECONDS,
     Informer,
     Pauses,
     Resource,
@@ -369,7 +369,10 @@ def test_a_caller_that_waited_for_a_list_of_a_namespace_needs_no_other(tmp_path:
 
 
 def test_of_many_objects_more_are_read_one_by_one(tmp_path: Path) -> None:
-    names, changed = ([f"pod-{number}" for number in range((SINGLE_READS + 1) * ONE_IN)], SINGLE_READS + 1)
+    names, changed = (
+        [f"pod-{number}" for number in range((SINGLE_READS + 1) * SINGLE_READS_ONE_IN)],
+        SINGLE_READS + 1,
+    )
     old, new = page(names[changed:], "10"), page(names[:changed], "20")
     items = [item for answer in (old, new) for item in json.loads(answer.body)["items"]]
     both = Answer(json.dumps({"metadata": {"resourceVersion": "20"}, "items": items}).encode())
@@ -393,12 +396,12 @@ def test_pauses_stay_short_while_the_api_server_is_away_and_as_it_starts(
     assert refused[-1] == timings.pause_most
 
     for _ in range(3):
-        pauses.unanswered()
-        assert pauses.next() == AWAY_SECONDS
+        pauses.note_unanswered()
+        assert pauses.next() == UNANSWERED_SECONDS
         now += 20.0
-    pauses.unanswered()
+    pauses.note_unanswered()
     now += 2.0
-    assert pauses.next() <= AWAY_SECONDS * 1.5, "it starts"
+    assert pauses.next() <= UNANSWERED_SECONDS * 1.5, "it starts"
     now += 200.0
     assert [pauses.next() for _ in range(4)][-1] == timings.pause_most
 
@@ -421,7 +424,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, method: str) -> list[Pauses]:
 def test_only_what_is_not_answered_keeps_pauses_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = calls_of(monkeypatch, "unanswered")
+    noted = calls_of(monkeypatch, "note_unanswered")
     script = Script([page(["a"], "10")], [Answer(cut=True), status(503, "away")])
     with followed(tmp_path, script) as (held, *_):
         assert eventually(lambda: held.failures == 2)
@@ -433,7 +436,7 @@ def test_only_what_is_not_answered_keeps_pauses_short(
 def test_pauses_begin_again_after_a_watch_that_lasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: float, resets: int
 ) -> None:
-    monkeypatch.setattr("webhook.cluster.informer.AWAY_SECONDS", lasting)
+    monkeypatch.setattr("webhook.cluster.informer.UNANSWERED_SECONDS", lasting)
     noted = calls_of(monkeypatch, "reset")
     failing = [status(503, "away") for _ in range(3)]
     with followed(tmp_path, Script([page(["a"], "10")], failing)) as (_, server, _):

@@ -18,7 +18,7 @@ from webhook.cluster.capacity import (
     share_by_class,
 )
 from webhook.cluster.published_capacity import (
-    MAX_KINDS,
+    MAX_ALIKE,
     PublishedCapacity,
     PublishedClass,
     decode,
@@ -209,7 +209,7 @@ def test_a_class_without_nodes_is_left_out() -> None:
 NEW, OLD_RUNTIME = "containerd://2.1.4", "containerd://1.7.0"
 MANY_KINDS = [
     counted(f"n{i}", of(A100), runtime=NEW, taints=[{"key": f"k{i}", "effect": "NoSchedule"}])
-    for i in range(MAX_KINDS + 1)
+    for i in range(MAX_ALIKE + 1)
 ]
 
 

@@ -2,7 +2,7 @@
 
 from policies.pods.pod import Toleration
 from tests.cases import cases
-from webhook.cluster.nodes import is_lasting
+from webhook.cluster.nodes import is_permanent_taint
 
 
 def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Toleration:
@@ -31,7 +31,7 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Toleration:
     a_driver_upgrade=(taint("nvidia.com/gpu.driver-upgrade", "true"), False),
 )
 def test_which_taints_are_lasting(taint: Toleration, want: bool) -> None:
-    assert is_lasting(taint) is want
+    assert is_permanent_taint(taint) is want
 
 
 @cases(
@@ -41,4 +41,4 @@ def test_which_taints_are_lasting(taint: Toleration, want: bool) -> None:
     of_another_value=(taint("example.com/checks", "done"), False),
 )
 def test_startup_taints_of_pools_are_compared_by_key_and_effect(startup: Toleration, want: bool) -> None:
-    assert is_lasting(taint("example.com/checks", "running"), [startup]) is want
+    assert is_permanent_taint(taint("example.com/checks", "running"), [startup]) is want

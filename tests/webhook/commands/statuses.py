@@ -16,8 +16,8 @@ from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
     Health,
+    InstallationPart,
     InstallationStatus,
-    Part,
     PolicyStatus,
     quota_totals,
 )
@@ -41,13 +41,15 @@ def plain(value: Any) -> Any:
 
 INSTALLATION = InstallationStatus(
     parts=(
-        Part(name="webhook", health=Health.OK, text="2 of 2 replicas ready, example.com/gpu-admission:0.1.0"),
-        Part(
+        InstallationPart(
+            name="webhook", health=Health.OK, text="2 of 2 replicas ready, example.com/gpu-admission:0.1.0"
+        ),
+        InstallationPart(
             name="controller",
             health=Health.FAILED,
             text="Lease/gpu-admission-controller in gpu-admission " * 2,
         ),
-        Part(name="canary", health=Health.UNKNOWN, text="you may not", for_administrators=True),
+        InstallationPart(name="canary", health=Health.UNKNOWN, text="you may not", for_administrators=True),
     ),
     findings=(
         warning("untainted-gpu-node", "Node a", "must have a taint", "taint it"),

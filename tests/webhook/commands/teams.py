@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 from tests.policies.quota.team_denials import LAB, OWN, PROD, USED, amounts, team_ledger
-from webhook.quota.documents import ShareStatus
+from webhook.quota.documents import TeamView
 from webhook.tools.status.summaries import QuotaHolder, QuotaRow, QuotaState, TeamSummary
 
-SHARE = ShareStatus.of(team_ledger(USED))
+SHARE = TeamView.of(team_ledger(USED))
 
 TEAM = TeamSummary(
     name="team-vision",

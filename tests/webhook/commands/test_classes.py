@@ -176,6 +176,6 @@ WITH_NODES = f"{HEADER}  NODES   GPUS   FREE"
 def test_the_classes_of_a_cluster_as_text(
     found: ClassListing, want: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show(Screen(), found, is_whole=False)
+    show(Screen(), found, shows_all=False)
 
     assert capsys.readouterr().out.splitlines() == want

@@ -12,8 +12,8 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
 from tests.webhook.commands.checked_cluster import cluster
 from webhook.commands import main
-from webhook.tools.export.admission_policies import GROUP
-from webhook.tools.export.static import FILE, HASHES, MOUNTED_AT, PLUGINS, RELOADS, hashes
+from webhook.tools.export.admission_policies import ADMISSION_GROUP
+from webhook.tools.export.static import FILE, HASHES, MOUNTED_AT, PLUGINS, RELOADS, folder_hashes
 
 GUARDED = ("--release-account", "flux", "--break-glass-group", "breakers")
 STORED = status(409, "exists", "AlreadyExists")
@@ -34,7 +34,7 @@ def of_version(version: str, **answers: JSON | Answer) -> JSON:
     kinds = [
         f"{each}admissionpolic{what}" for each in ("validating", "mutating") for what in ("ies", "ybindings")
     ]
-    compiled = {f"/apis/{GROUP}/v1/{kind}": answers.get(kind, {}) for kind in kinds}
+    compiled = {f"/apis/{ADMISSION_GROUP}/v1/{kind}": answers.get(kind, {}) for kind in kinds}
     return {**cluster(), **compiled, "/version": {"gitVersion": version}}
 
 
@@ -107,7 +107,7 @@ def test_wrong_usage(arguments: list[str], said: str) -> None:
 
 
 def metrics(directory: Path, *, mutating: str = "", failed: float = 0) -> Answer:
-    loaded = hashes(directory)
+    loaded = folder_hashes(directory)
     if mutating:
         loaded["MutatingAdmissionPolicy"] = mutating
     lines = [
@@ -147,7 +147,7 @@ def test_the_check_compares_files_and_what_is_loaded(made: Path, ago: float | No
     why = refused if ago == 0 else "put the folder on its control plane node, where it is read once a minute"
     assert other.stdout.splitlines() == [
         f"plugin MutatingAdmissionPolicy of API server sha256:7: has sha256:9, the folder here "
-        f"{hashes(made)['MutatingAdmissionPolicy']}; {why}"
+        f"{folder_hashes(made)['MutatingAdmissionPolicy']}; {why}"
     ]
 
 

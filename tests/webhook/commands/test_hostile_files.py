@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from urllib3.util import connection
 
 from certs.files import ensure_self_signed
-from certs.issue import issue_authority, issue_server
+from certs.issue import issue_ca, issue_server
 from tests.seed import SAID, SEED
 from webhook.commands import main
 from webhook.prometheus.client import Prometheus, PrometheusError
@@ -258,7 +258,7 @@ def test_bytes_of_valid_files(what: str, number: int, tmp_path: Path) -> None:
 def pems() -> tuple[bytes, bytes, bytes]:
     """Return an authority, a certificate that it issued, and its key."""
     now = datetime.now(UTC)
-    authority = issue_authority(common_name="tests", now=now, lifetime=timedelta(days=30))
+    authority = issue_ca(common_name="tests", now=now, lifetime=timedelta(days=30))
     leaf = issue_server(authority, names=["localhost"], now=now, lifetime=timedelta(days=30))
     return authority.certificate_pem(), leaf.certificate_pem(), leaf.key_pem()
 

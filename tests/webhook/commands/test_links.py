@@ -224,13 +224,13 @@ def test_only_the_file_that_was_read_is_written(
     other.mkdir()
     for folder in (top, other):
         (folder / "a.yaml").write_text(HALF)
-    write_all = command._write
+    write_all = command._write_files
 
     def late(*given: Any) -> None:
         put(top, other)
         write_all(*given)
 
-    monkeypatch.setattr(command, "_write", late)
+    monkeypatch.setattr(command, "_write_files", late)
     result = run("check", "--fix", "--yes", str(top))
 
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (

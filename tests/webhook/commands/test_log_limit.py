@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import cases
 from webhook.commands import log_options
-from webhook.commands.log_options import GATHERED, MAX_SOURCES, JsonLines, LimitedHandler, TextLines
+from webhook.commands.log_options import DENIALS_LOGGER, MAX_SOURCES, JsonLines, LimitedHandler, TextLines
 
 
 class Log:
@@ -132,7 +132,7 @@ def test_invented_subjects_do_not_grow(log: Log) -> None:
 
 @cases(
     ("name", "level"),
-    denials_that_are_gathered_by_owner=(GATHERED, logging.INFO),
+    denials_that_are_gathered_by_owner=(DENIALS_LOGGER, logging.INFO),
     what_somebody_asked_for_to_debug=("gpu_admission.cluster", logging.DEBUG),
 )
 def test_lines_that_are_not_limited(log: Log, name: str, level: int) -> None:

@@ -32,7 +32,7 @@ from webhook.quota.documents import (
     WaitingPods,
 )
 from webhook.tools.status.kueue import KueueState, QueueState, Reserved
-from webhook.tools.status.quotas import HolderOfQuota
+from webhook.tools.status.quotas import CountedObject
 from webhook.tools.status.summaries import BudgetRow, BudgetSummary, QuotaRow, QuotaState, QuotaSummary
 
 AT = datetime(2026, 11, 22, 7, 13, tzinfo=UTC)
@@ -103,7 +103,7 @@ def table(
 def report(
     found: QuotaSummary,
     status: QuotaStatus | None = None,
-    objects: list[HolderOfQuota] | None = None,
+    objects: list[CountedObject] | None = None,
     **record: Any,
 ) -> QuotaReport:
     fields: dict[str, Any] = {
@@ -157,13 +157,13 @@ def test_all_that_is_said_of_a_namespace(capsys: pytest.CaptureFixture[str]) -> 
         last_transition_time="",
     )
     status = QuotaStatus(hard={"gpus": Fraction(8)}, observed_generation=1, conditions=(ready,))
-    waits = HolderOfQuota(
+    waits = CountedObject(
         kind="Pod",
         name="small",
         demand={"gpus": Fraction(2)},
         pending_since=datetime(2026, 11, 22, 6, 2, tzinfo=UTC),
     )
-    runs = HolderOfQuota(kind="Pod", name="big", node="node-a", demand={"gpus": Fraction(8)})
+    runs = CountedObject(kind="Pod", name="big", node="node-a", demand={"gpus": Fraction(8)})
     uncounted = summary("team", state=QuotaState.NOT_COUNTED)
 
     assert text(capsys, report(uncounted, status, [waits, runs], generation=2)) == (

@@ -92,7 +92,7 @@ def test_nobody_waits(tmp_path: Path) -> None:
 def test_a_replica_that_does_not_know_yet_of_the_pause_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release, "PAUSE", 0.01)
+    monkeypatch.setattr(release, "PAUSE_SECONDS", 0.01)
 
     result = run(tmp_path, GatedPods(kept=2, one=[GATE]), "--all")
 
@@ -114,8 +114,8 @@ def test_a_replica_that_does_not_know_yet_of_the_pause_is_waited_for(
 def test_a_pod_that_still_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gated: GatedPods, want: str
 ) -> None:
-    monkeypatch.setattr(release, "SECONDS", 0.05)
-    monkeypatch.setattr(release, "PAUSE", 0.01)
+    monkeypatch.setattr(release, "TRY_SECONDS", 0.05)
+    monkeypatch.setattr(release, "PAUSE_SECONDS", 0.01)
 
     result = run(tmp_path, gated, "--all")
 

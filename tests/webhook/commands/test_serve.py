@@ -14,7 +14,7 @@ from webhook.server.settings import StartupError
 def test_without_a_usable_cluster(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     with pytest.raises(StartupError) as error:
-        serve._api(ClusterChoice(str(nowhere), None))
+        serve._client(ClusterChoice(str(nowhere), None))
 
     assert str(error.value) == (
         f"no cluster to work with: kubeconfig {nowhere}: No such file or directory; "

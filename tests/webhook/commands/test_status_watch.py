@@ -76,5 +76,5 @@ def test_lines_of_audit_logs_that_cannot_be_read_are_counted(
     log.write_text(
         '{"time":"2026-11-22T08:00:00Z","phase":"validate","kind":"Pod","verdict":"allowed"}\ncut off\nby a restart\n'
     )
-    assert command._logged((str(log),), (), status().at) == ((), None)
+    assert command._read_logs((str(log),), (), status().at) == ((), None)
     assert capsys.readouterr().err == "2 lines of the audit logs could not be read\n"

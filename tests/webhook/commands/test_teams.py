@@ -17,11 +17,11 @@ from webhook.commands import why
 from webhook.commands.output import Screen
 from webhook.commands.quota import QuotaReports, document
 from webhook.commands.quota_text import team_limits
-from webhook.quota.documents import QuotaRecord, ShareStatus
-from webhook.tools.granted_text import granted_beyond
+from webhook.quota.documents import QuotaRecord, TeamView
+from webhook.tools.granted_text import overcommitted_text
 from webhook.tools.status.report import only_problems
 from webhook.tools.status.summaries import QuotaState, QuotaSummary, TeamSummary
-from webhook.tools.status.team_text import is_short, team_share
+from webhook.tools.status.team_text import is_exhausted, team_view_text
 from webhook.tools.why.explanation import QuotaDemand, QuotaFit
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("eighty_columns")
         False,
     ),
     of_a_class_nothing_is_free=(
-        ShareStatus(
+        TeamView(
             name="t",
             hard=amounts({"gpus": 8, "classes/nvidia-a100": 2}),
             free=amounts({"gpus": 8, "classes/nvidia-a100": 0}),
@@ -48,13 +48,13 @@ pytestmark = pytest.mark.usefixtures("eighty_columns")
         True,
     ),
     a_team_that_grants_nothing=(
-        ShareStatus(name="t", hard=amounts({"gpus": 0}), free=amounts({"gpus": 0})),
+        TeamView(name="t", hard=amounts({"gpus": 0}), free=amounts({"gpus": 0})),
         "ClusterGPUQuota t has 0 of 0 GPUs free",
         False,
     ),
 )
-def test_what_a_namespace_sees(share: ShareStatus, want: str, short: bool) -> None:
-    assert (team_share(share), is_short(share)) == (want, short)
+def test_what_a_namespace_sees(share: TeamView, want: str, short: bool) -> None:
+    assert (team_view_text(share), is_exhausted(share)) == (want, short)
 
 
 @cases(
@@ -65,7 +65,7 @@ def test_what_a_namespace_sees(share: ShareStatus, want: str, short: bool) -> No
     what_the_team_does_not_limit=({"classes/nvidia-a100": 9}, ""),
 )
 def test_quotas_that_grant_more_than_the_team(granted: dict[str, int], want: str) -> None:
-    assert granted_beyond(amounts(granted), amounts({"gpus": 64})) == want
+    assert overcommitted_text(amounts(granted), amounts({"gpus": 64})) == want
 
 
 TEAMS = """\

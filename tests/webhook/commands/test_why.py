@@ -26,15 +26,15 @@ from webhook.tools.why.explanation import (
     RuleSentence,
     Source,
 )
-from webhook.tools.why.problems import Problem, Problems
+from webhook.tools.why.problems import OwnerProblem, OwnerProblems
 
 AT = datetime(2027, 1, 1, 12, tzinfo=UTC)
 EARLIER = datetime(2027, 1, 1, 7, 13, tzinfo=UTC)
 GPU = "nvidia.com/gpu"
 
 
-def problem(answer: Answer, count: int, owner: str = "Job/train", first: datetime = EARLIER) -> Problem:
-    return Problem(
+def problem(answer: Answer, count: int, owner: str = "Job/train", first: datetime = EARLIER) -> OwnerProblem:
+    return OwnerProblem(
         answer=answer,
         namespace="team",
         owner=owner,
@@ -45,8 +45,10 @@ def problem(answer: Answer, count: int, owner: str = "Job/train", first: datetim
     )
 
 
-def listing(*problems: Problem, namespace: str = "team", **given: Any) -> Problems:
-    return Problems(namespace=namespace, at=AT, since=given.pop("since", None), problems=problems, **given)
+def listing(*problems: OwnerProblem, namespace: str = "team", **given: Any) -> OwnerProblems:
+    return OwnerProblems(
+        namespace=namespace, at=AT, since=given.pop("since", None), problems=problems, **given
+    )
 
 
 @cases(
@@ -99,7 +101,9 @@ def listing(*problems: Problem, namespace: str = "team", **given: Any) -> Proble
         "  1 more problem: -n NAMESPACE lists all of a namespace, -o json all\n",
     ),
 )
-def test_what_is_printed_of_problems(found: Problems, want: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_of_problems(
+    found: OwnerProblems, want: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     why.show_problems(Screen(), found)
 
     assert capsys.readouterr().out == want

@@ -6,7 +6,7 @@ from typing import Any
 from policies.policy import Labels
 from policies.registry import RULES_BY_ID
 from tests.cases import cases
-from webhook.configuration.advice import glob_contains, globs_meet, policy_advice
+from webhook.configuration.advice import glob_contains, globs_meet, policy_warnings
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
 
@@ -18,7 +18,7 @@ def advice(
     spec: dict[str, Any], *others: tuple[str, dict[str, Any]], namespaces: dict[str, Labels] | None = None
 ) -> list[str]:
     documents = [Document("GPUPolicy", "this", spec), *(Document("GPUPolicy", *other) for other in others)]
-    reported = policy_advice(load_objects(documents), "this", NOW, namespaces)
+    reported = policy_warnings(load_objects(documents), "this", NOW, namespaces)
     return [f"{path}: {message}" for path, message in reported]
 
 

@@ -19,8 +19,8 @@ from webhook.cluster import informer
 from webhook.cluster.informer import WatchTimings
 from webhook.cluster.objects import NAMESPACE
 from webhook.configuration import cluster_source, dynamic_resources
-from webhook.configuration.cluster_source import ClusterSource, DocumentStatus, Record, choose
-from webhook.configuration.documents import Document, is_pause
+from webhook.configuration.cluster_source import ClusterSource, DocumentStatus, Record, documents_in_force
+from webhook.configuration.documents import Document, is_valid_pause
 from webhook.configuration.dynamic_resources import ClusterDevicesWatch
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationState, readiness_details
@@ -196,24 +196,24 @@ def record(document: Document, accepted: dict[str, Any] | None = None) -> Record
 
 
 def in_force(records: list[Record], last_good: tuple[Document, ...] | None = None) -> dict[str, Any]:
-    return {document.name: document.spec for document in choose(records, last_good).documents}
+    return {document.name: document.spec for document in documents_in_force(records, last_good).documents}
 
 
 def test_what_is_stored_holds_if_all_of_it_is_good() -> None:
-    chosen = choose([record(policy("b", GOOD)), record(policy("a", {}))], (policy("old", {}),))
+    chosen = documents_in_force([record(policy("b", GOOD)), record(policy("a", {}))], (policy("old", {}),))
 
     assert [each.name for each in chosen.configuration.policies.policies] == ["a", "b"]
     assert chosen.problems == ()
 
 
 def test_nothing_stored_is_the_built_in_configuration() -> None:
-    assert choose([], None).configuration.version == load_directory(None).version
+    assert documents_in_force([], None).configuration.version == load_directory(None).version
 
 
 def test_one_bad_document_holds_everything_back() -> None:
     last_good = (policy("a", GOOD), policy("gone", {}))
 
-    chosen = choose([record(policy("a", BAD)), record(policy("new", {}))], last_good)
+    chosen = documents_in_force([record(policy("a", BAD)), record(policy("new", {}))], last_good)
 
     assert chosen.documents == last_good
     assert [str(problem) for problem in chosen.problems] == [
@@ -251,8 +251,8 @@ def test_a_process_that_has_just_started(records: list[Record], want: dict[str, 
 def test_old_and_new_processes_come_to_the_same_version() -> None:
     records = [record(policy("a", BAD), accepted=GOOD), record(policy("b", GOOD), accepted={})]
 
-    started = choose(records, None)
-    running = choose(records, (policy("b", {}), policy("a", GOOD)))
+    started = documents_in_force(records, None)
+    running = documents_in_force(records, (policy("b", {}), policy("a", GOOD)))
 
     assert started.configuration.version == running.configuration.version
 
@@ -277,14 +277,17 @@ def test_a_pause_holds_whatever_else_is_wrong(stored: dict[str, Any], want: dict
     number=(5, False),
 )
 def test_what_a_pause_may_be(value: Any, want: bool) -> None:
-    assert is_pause(value) is want
+    assert is_valid_pause(value) is want
 
 
 def test_the_version_does_not_depend_on_the_order() -> None:
     first, second = record(policy("a", {})), record(Document("GPUClass", "card", {"memoryGiB": 8}))
 
-    versions = {choose(records, None).configuration.version for records in ([first, second], [second, first])}
+    versions = {
+        documents_in_force(records, None).configuration.version
+        for records in ([first, second], [second, first])
+    }
     changed = msgspec.structs.replace(first, document=policy("a", GOOD))
 
     assert len(versions) == 1
-    assert choose([changed, second], None).configuration.version not in versions
+    assert documents_in_force([changed, second], None).configuration.version not in versions

@@ -6,7 +6,13 @@ import msgspec
 
 from tests.webhook.configuration.written import record
 from webhook.cluster.objects import Condition
-from webhook.configuration.cluster_source import DocumentStatus, Record, choose, decode_record, statuses
+from webhook.configuration.cluster_source import (
+    DocumentStatus,
+    Record,
+    decode_record,
+    documents_in_force,
+    statuses,
+)
 from webhook.configuration.documents import Document
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -14,7 +20,7 @@ GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": 
 
 
 def reported(*records: Record, last_good: tuple[Document, ...] | None = None) -> dict[str, DocumentStatus]:
-    evaluated = choose(records, last_good)
+    evaluated = documents_in_force(records, last_good)
     return {record.document.name: status for record, status in statuses(evaluated, NOW)}
 
 

@@ -7,9 +7,9 @@ from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
 from webhook.configuration.advice import (
     REMEDY,
-    UNREGISTERED,
+    UNREVIEWED_KIND,
     registered_conditions,
-    unregistered,
+    unregistered_annotations,
 )
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -53,6 +53,6 @@ def test_annotations_that_are_not_registered(conditions: list[str], want: list[s
         )
     )
 
-    found = unregistered(spec, conditions)
+    found = unregistered_annotations(spec, conditions)
 
-    assert [f"{path} {key} {UNREGISTERED}; {REMEDY}" for path, key in found] == want
+    assert [f"{path} {key} {UNREVIEWED_KIND}; {REMEDY}" for path, key in found] == want

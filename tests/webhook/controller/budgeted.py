@@ -17,10 +17,10 @@ from tests.webhook.controller.counters import unknown_kind
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller.usage_sums import UsageSums
-from webhook.quota.counted_records import ClaimHistory, PodRecord
+from webhook.quota.counted_records import ClaimHistory, CountedPod
 from webhook.tools.gpu_hours import AuditLine
 
-CATALOGUES = load_directory(None)
+CATALOGUES_CONFIG_MAP = load_directory(None)
 TEAM = "team"
 MANY = Budget(Period.MONTH, {GPUS: 10**6 * GPU_HOUR}, 0.8)
 
@@ -57,8 +57,8 @@ class Watching:
     """A controller process, from its first list on."""
 
     def __init__(self, namespace: "Namespace") -> None:
-        self.sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind, lambda: namespace.now)
-        self.records: dict[str, PodRecord] = {}
+        self.sums = UsageSums(CATALOGUES_CONFIG_MAP, ClaimHistory(), unknown_kind, lambda: namespace.now)
+        self.records: dict[str, CountedPod] = {}
         for each in namespace.pods.values():
             self.see(each)
 

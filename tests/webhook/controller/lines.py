@@ -17,7 +17,7 @@ from webhook.controller.kueue_admissions import Admitted
 from webhook.controller.replacements import Replacements
 from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import WaitingLine
-from webhook.quota.counted_records import PodRecord, RecordReader
+from webhook.quota.counted_records import CountedPod, RecordReader
 from webhook.workloads.gang_sources import GangSource
 
 BY = CatalogueVersion("0123456789abcdef", UnclassifiedPods.TOTAL_ONLY)
@@ -41,7 +41,7 @@ def no_replacements(usage_cache: Any, reconcile_later: Any = None) -> Any:
 
 def member(
     uid: str, phase: str = "", *, waits: bool = False, job: str = "1", group: str = "", deleted: bool = False
-) -> PodRecord:
+) -> CountedPod:
     spec = {"containers": [gpu_container("1")]} | ({"schedulingGates": [{"name": GATE}]} if waits else {})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"train-{job}", "uid": job, "controller": True}
     metadata: JSON = {"name": uid, "uid": uid, "namespace": "team", "resourceVersion": "1"}
@@ -57,7 +57,7 @@ def member(
     return found
 
 
-def owned(uid: str, kind: str, *, waits: bool = False, of: str = "1") -> PodRecord:
+def owned(uid: str, kind: str, *, waits: bool = False, of: str = "1") -> CountedPod:
     owner = GangSource("batch/v1" if kind == "Job" else "apps/v1", kind, "app", uid=of)
     found = member(uid, "" if waits else "Succeeded", waits=waits)
     return replace(found, holder=f"{kind}/app", owner=owner)

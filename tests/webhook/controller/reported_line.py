@@ -19,7 +19,7 @@ from webhook.cluster.events import EventQueue, EventRecord
 from webhook.controller import waiting_reports
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.waiting_reports import WaitingReports
-from webhook.quota.counted_records import Blueprint, PodRecord, WaitingPod
+from webhook.quota.counted_records import Blueprint, CountedPod, WaitingPod
 from webhook.quota.documents import WaitingPods
 
 LEDGER = quota_ledger(
@@ -36,8 +36,8 @@ AT = "2026-11-26T15:00:{:02}Z"
 IDLE_SINCE, NOW = "2026-11-26T08:30:00Z", "2026-11-26T15:00:00Z"
 
 
-def pod(name: str, second: int = 0) -> PodRecord:
-    return PodRecord(
+def pod(name: str, second: int = 0) -> CountedPod:
+    return CountedPod(
         uid=name,
         namespace="team",
         name=name,
@@ -71,7 +71,7 @@ class World:
         monkeypatch.setattr(waiting_reports, "monotonic", self.clock)
         monkeypatch.setattr(waiting_reports, "datetime", StoppedDate)
         self.events: list[EventRecord] = []
-        self.started: list[PodRecord] = []
+        self.started: list[CountedPod] = []
         self.changed: list[str] = []
         self.registry = CollectorRegistry()
         self.reports = WaitingReports(
@@ -92,7 +92,7 @@ class World:
         pods = [replace(pod(each.uid), since=each.since) for each in waiters]
         demands = {each.uid: each.demand for each in waiters}
         self.reports.turn("team", pods, demands, next_to_start(counted, waiters, gangs or {}, queue))
-        return self.reports.shown("team", counted)
+        return self.reports.waiting_status("team", counted)
 
     def said(self) -> list[tuple[str, str, str]]:
         """Return the Events since the last call."""

@@ -15,7 +15,7 @@ from policies.quota.ledger.reservations import Reservation, lift_id
 from tests.budgets import HOUR, T4, at
 from tests.cases import cases
 from tests.webhook.controller.budgeted import MANY, TEAM, Namespace, Watching
-from webhook.tools.gpu_hours import By, Usage
+from webhook.tools.gpu_hours import GroupBy, Usage
 
 BEGIN = at("2026-11-02T00:00:00")
 
@@ -228,7 +228,7 @@ def test_usage_and_budget_agree() -> None:
     for each in team.pods.values():
         if not each.ended:
             team.write_line(each, "held")
-    usage = Usage([By.NAMESPACE])
+    usage = Usage([GroupBy.NAMESPACE])
     usage.read(team.lines)
     usage.finish(inf)
     (found,) = usage.groups()

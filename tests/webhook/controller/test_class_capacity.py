@@ -19,7 +19,7 @@ from webhook.cluster.published_capacity import decode
 from webhook.configuration.documents import CLASS
 from webhook.controller.class_capacity import CapacityWriter, counted_classes, granted_and_allocatable
 from webhook.controller.metrics import Scraped, grant_gauges
-from webhook.quota.counted_records import Device
+from webhook.quota.counted_records import ClaimedDevice
 from webhook.quota.documents import decode_quota
 from webhook.quota.team_documents import decode_team
 
@@ -91,7 +91,7 @@ def test_cards_in_resource_slices_are_counted_as_claims_leave_them() -> None:
 
 def test_cards_are_counted_again_only_if_slices_or_allocations_differ() -> None:
     slices = slices_of(*node_slices("x", cards=2, partitions=False))
-    one = [(Device("gpu", DRIVER, "x", "gpu-0"),)]
+    one = [(ClaimedDevice("gpu", DRIVER, "x", "gpu-0"),)]
 
     def free() -> Fraction:
         return sum((card.free for card in slices.cards_by_node(CONFIGURATION, list(one))["x"]), Fraction(0))
@@ -99,7 +99,7 @@ def test_cards_are_counted_again_only_if_slices_or_allocations_differ() -> None:
     assert free() == 1
     before = slices.cards_by_node(CONFIGURATION, list(one))
     assert slices.cards_by_node(CONFIGURATION, list(one)) is before
-    one.append((Device("gpu", DRIVER, "x", "gpu-1"),))
+    one.append((ClaimedDevice("gpu", DRIVER, "x", "gpu-1"),))
     assert free() == 0
     slices._changed(None, slices._record(_raw(node_slices("y", partitions=False)[0])))
     slices._pools.count(CONFIGURATION.resource_mapping)

@@ -40,7 +40,7 @@ UNREADABLE = Reservations.parse("gpus=1 | x x")
     migrating=(replace(counted(), next_catalogue="other"), "", {"Ready"}, "Migrating"),
     a_line_that_cannot_be_read=(replace(counted(), reservations=UNREADABLE), "", set(), "Unreadable"),
     exactly_full=(counted(gpus=Fraction(8)), "", {"Ready"}, "Ready"),
-    exceeded=(counted(gpus=Fraction(9)), "", {"Ready", "Exceeded"}, "Exceeded"),
+    exceeded_verdict=(counted(gpus=Fraction(9)), "", {"Ready", "Exceeded"}, "Exceeded"),
     stale=(counted(), SILENT, {"Ready", "Stale"}, "Stale"),
     exceeded_by_a_late_count=(counted(gpus=Fraction(9)), SILENT, {"Ready", "Exceeded", "Stale"}, "Exceeded"),
 )

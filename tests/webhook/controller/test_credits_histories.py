@@ -19,7 +19,7 @@ from policies.quota.waiting import QueueSpec, Waiter, creation_timestamp
 from tests.builders import quota_ledger
 from tests.webhook.controller.lines import BY, a_line, owned
 from webhook.controller import replacements
-from webhook.controller.replacements import Replacements, _Ended
+from webhook.controller.replacements import Replacements, _EndedPod
 from webhook.controller.waiting_line import WaitingLine
 
 HISTORIES, STEPS, NOW = 200, 60, 1_790_000_000_000
@@ -135,7 +135,7 @@ def test_each_end_that_a_watch_shows_is_added_once() -> None:
 def test_credits_in_the_memory_of_a_process_are_added_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The histories find what this is about: a standby never hears which ends were counted."""
 
-    def remembered(of: Replacements, namespace: str, *_: object) -> list[_Ended]:
+    def remembered(of: Replacements, namespace: str, *_: object) -> list[_EndedPod]:
         return list(of._ended.pop(namespace, ()))
 
     monkeypatch.setattr(Replacements, "_ended_between", remembered)

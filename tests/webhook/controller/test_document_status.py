@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import cases
 from tests.webhook.configuration.written import record
-from webhook.configuration.cluster_source import DocumentStatus, Record, choose, statuses
+from webhook.configuration.cluster_source import DocumentStatus, Record, documents_in_force, statuses
 from webhook.configuration.documents import Document
 from webhook.controller.document_status import changes, ended_pauses, status_patch, write_statuses
 
@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GOOD, BAD = {"priority": 1}, {"priority": 1, "rules": {"gpu-class": {"default": "none"}}}
 
 A, B = {"priority": 1}, {"priority": 2}
-CAPACITY = {"capacity": {"nodes": 2}}
+CAPACITY_CONFIG_MAP = {"capacity": {"nodes": 2}}
 
 
 @cases(
@@ -33,7 +33,7 @@ CAPACITY = {"capacity": {"nodes": 2}}
 def test_a_status_is_replaced_without_the_capacity_that_another_writes(
     before: DocumentStatus, after: DocumentStatus
 ) -> None:
-    stored = msgspec.to_builtins(before) | (CAPACITY if before != DocumentStatus() else {})
+    stored = msgspec.to_builtins(before) | (CAPACITY_CONFIG_MAP if before != DocumentStatus() else {})
     operations = msgspec.to_builtins(status_patch(before, after))
     patched = jsonpatch.apply_patch({"status": stored} if stored else {}, operations)["status"]
     assert msgspec.convert(patched, DocumentStatus) == after
@@ -43,7 +43,7 @@ def test_a_status_is_replaced_without_the_capacity_that_another_writes(
 def test_a_status_is_written_once_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     api: Any = SimpleNamespace(patch=lambda path, *_, **__: written.append(path))
-    source: Any = SimpleNamespace(evaluated=choose([record("a", GOOD)], None))
+    source: Any = SimpleNamespace(evaluated=documents_in_force([record("a", GOOD)], None))
     leads, before = iter([False, True, True]), list[int]()
 
     def is_leader() -> bool:
@@ -66,7 +66,7 @@ OVER = {**GOOD, "pausedUntil": "2026-11-21T11:00:00Z"}
 
 def said(record: Record, last_good: tuple[Document, ...] | None = None) -> list[tuple[str, str, str]]:
     """Return type, reason and message of each Event about the document."""
-    [(_, status)] = statuses(choose([record], last_good), NOW)
+    [(_, status)] = statuses(documents_in_force([record], last_good), NOW)
     return [(each.kind, each.reason, each.message) for each in changes(record, status, NOW)]
 
 
@@ -96,7 +96,7 @@ def test_event_of_a_change(before: Any, spec: dict[str, Any], want: tuple[str, s
 
 
 def test_a_document_that_stays_refused_is_one_event() -> None:
-    [(_, status)] = statuses(choose([record("a", BAD)], None), NOW)
+    [(_, status)] = statuses(documents_in_force([record("a", BAD)], None), NOW)
     assert said(record("a", BAD, status)) == []
 
 
@@ -108,7 +108,7 @@ def test_a_document_that_stays_refused_is_one_event() -> None:
     not_paused=(GOOD, []),
 )
 def test_a_pause_that_ends_by_itself(accepted: dict[str, Any], want: list[str]) -> None:
-    evaluated = choose([record("a", accepted, DocumentStatus(accepted=accepted))], None)
+    evaluated = documents_in_force([record("a", accepted, DocumentStatus(accepted=accepted))], None)
     at = datetime(2026, 11, 21, 13, tzinfo=UTC)
     ended = ended_pauses(evaluated, at - timedelta(seconds=1), at)
     assert [each.message for each in ended] == want
@@ -116,7 +116,7 @@ def test_a_pause_that_ends_by_itself(accepted: dict[str, Any], want: list[str]) 
 
 def test_a_problem_that_quotes_a_document_obeys_nobody() -> None:
     hostile = {"rules": {"gpu-class": {"default": "a\x1b[2J\u202eb\u2028"}}}
-    [(_, status)] = statuses(choose([record("a", hostile)], None), NOW)
+    [(_, status)] = statuses(documents_in_force([record("a", hostile)], None), NOW)
     [refused] = changes(record("a", hostile), status, NOW)
 
     for text in (status.conditions[0].message, refused.message):

@@ -15,11 +15,11 @@ from tests.webhook.controller.clock import Clock
 from webhook.configuration.loader import load_directory
 from webhook.controller import gangs as gangs_module
 from webhook.controller.gangs import (
-    AGAIN_SECONDS,
     FORBIDDEN_SECONDS,
     MISSING_SECONDS,
     READING_SECONDS,
     REMEMBERED_SECONDS,
+    REREAD_SECONDS,
     Gangs,
     KnownGang,
 )
@@ -280,7 +280,7 @@ def test_what_is_suspended_is_a_gang_again_when_it_is_resumed(
     assert found is not None
     assert found.size == 0, "none of its pods starts meanwhile"
     server.answer = answering(resumed)
-    clock.now += AGAIN_SECONDS
+    clock.now += REREAD_SECONDS
     found = find(gangs, JOB_SOURCE)
     assert found is not None
     assert found.size == 4
@@ -388,7 +388,7 @@ def test_what_was_not_read_in_time_is_not_read_as_late_as_what_stays_suspended(
         clock.now += gangs.seconds_to_read("team")
 
     gangs.find("team", [stays, late])
-    assert gangs.seconds_to_read("team") == AGAIN_SECONDS
+    assert gangs.seconds_to_read("team") == REREAD_SECONDS
     for seconds in (2, 4):
         gangs.find("team", [late])
         assert gangs._known["team"][late].seconds == seconds

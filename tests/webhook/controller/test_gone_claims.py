@@ -20,7 +20,7 @@ from tests.webhook.controller.counters import slices_of
 from webhook.cluster.collection import ObjectVersion, Position
 from webhook.configuration.loader import load_directory
 from webhook.controller.namespace_sum import anchored_clock
-from webhook.controller.usage_counter import DELETED, UsageCounter, UsageEvents
+from webhook.controller.usage_counter import DELETED_OBJECT, UsageCounter, UsageEvents
 from webhook.quota.counted_records import ClaimHistory
 
 TEAM = "team"
@@ -85,7 +85,7 @@ class Cluster:
 def used(of: UsageCounter, *reservations: str) -> int:
     ledger = quota_ledger(*(Reservation(uid, {"gpus": Fraction(1)}) for uid in reservations), hard=GPUS)
     counted = of.count(TEAM, ledger, UnclassifiedPods.TOTAL_ONLY, of.deleted(TEAM), {})
-    assert [counted.listing.objects[uid] for uid in reservations] == [DELETED] * len(reservations)
+    assert [counted.listing.objects[uid] for uid in reservations] == [DELETED_OBJECT] * len(reservations)
     return int(counted.listing.used["gpus"])
 
 

@@ -21,8 +21,8 @@ from webhook.prometheus.client import Prometheus, PrometheusError, Sample
 from webhook.quota.counted_records import CountedRecord, RecordReader
 from webhook.quota.documents import IdleGPUs, IdleHolder
 
-CATALOGUES = load_directory(None)
-READER = RecordReader(CATALOGUES)
+CATALOGUES_CONFIG_MAP = load_directory(None)
+READER = RecordReader(CATALOGUES_CONFIG_MAP)
 NOW = datetime(2026, 11, 26, 18, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 AWAY = "Prometheus at http://prometheus did not answer: it is away"
@@ -60,7 +60,9 @@ class World:
         self.reshown, self.failures, self.clock = 0, 0, 1000.0
         monkeypatch.setattr(gpu_use, "monotonic", lambda: self.clock)
         usage_cache: Any = SimpleNamespace(
-            own_counter=SimpleNamespace(catalogue=CATALOGUES, demands=lambda: list(self.pods.values()))
+            own_counter=SimpleNamespace(
+                catalogue=CATALOGUES_CONFIG_MAP, demands=lambda: list(self.pods.values())
+            )
         )
         quotas: Any = SimpleNamespace(
             first=lambda _namespace: SimpleNamespace(status=SimpleNamespace(idle=self.status))
@@ -147,12 +149,12 @@ def test_a_holder_is_idle_where_all_gpus_of_all_its_pods_are(world: World) -> No
         "Job/a": SINCE,
         "Pod/c": SINCE,
     }
-    assert world.use.shown("team") == IdleGPUs(
+    assert world.use.idle_status("team") == IdleGPUs(
         gpus=Fraction(5),
         holders=(IdleHolder("Job/a", Fraction(4), SINCE), IdleHolder("Pod/c", Fraction(1), SINCE)),
         observed="2026-11-26T18:00:00Z",
     )
-    assert world.use.shown("other") == IdleGPUs(gpus=Fraction(0))
+    assert world.use.idle_status("other") == IdleGPUs(gpus=Fraction(0))
     assert world.metrics() == {
         ("idle_gpus", "team"): 5.0,
         ("use_pods", "idle"): 4.0,
@@ -212,7 +214,7 @@ def test_a_new_leader_goes_on_from_what_the_status_says(observed: str, want: str
         IdleHolder(name, Fraction(1), "2026-11-26T11:00:00Z") for name in ("Pod/one", "Pod/three")
     )
     world.status = IdleGPUs(gpus=Fraction(2), holders=holders, observed=observed)
-    assert world.use.shown("team") is world.status  # until the first round
+    assert world.use.idle_status("team") is world.status  # until the first round
 
     assert world.measure(one=[0.0], two=[0.0]) == {"Pod/one": want, "Pod/two": SINCE}
 
@@ -222,7 +224,7 @@ def test_a_status_changes_only_when_holders_do_and_twice_in_a_window(world: Worl
     shown = []
     for minutes in range(0, 120, 5):
         world.measure(NOW + timedelta(minutes=minutes), one=[0.0])
-        shown.append(world.use.shown("team").observed)
+        shown.append(world.use.idle_status("team").observed)
 
     assert sorted(set(shown)) == ["2026-11-26T18:00:00Z", "2026-11-26T19:00:00Z"]
     assert world.recounted == ["team"]
@@ -233,17 +235,17 @@ def test_a_result_is_forgotten_after_two_rounds_without_prometheus(
 ) -> None:
     caplog.set_level(logging.INFO, "gpu_admission.controller")
     world.add("one")
-    assert world.use.shown("team") == IdleGPUs(measured="nothing was measured yet")
+    assert world.use.idle_status("team") == IdleGPUs(measured="nothing was measured yet")
     world.measure(one=[0.0])
     reshown = world.reshown
 
     world.away()
     world.away()
     assert world.use.idle("team") == {"Pod/one": SINCE}
-    assert world.use.shown("team").measured == ""
+    assert world.use.idle_status("team").measured == ""
     world.away()
     assert world.use.idle("team") == {}
-    assert world.use.shown("team") == IdleGPUs(measured=AWAY)
+    assert world.use.idle_status("team") == IdleGPUs(measured=AWAY)
     assert world.recounted == ["team", "team"]
     assert world.reshown == reshown + 2  # the problem, and that nothing is known any more
     assert world.failures == 3
@@ -258,7 +260,7 @@ def test_a_prometheus_without_our_series_measures_nothing(world: World) -> None:
     world.add("one")
     world.measure()
 
-    assert world.use.shown("team") == IdleGPUs(
+    assert world.use.idle_status("team") == IdleGPUs(
         measured="Prometheus has no series gpu_admission:gpu_use:ratio that is old enough: are the recording rules and the "
         "exporters there?"
     )
@@ -301,4 +303,4 @@ def test_a_follower_forgets_what_it_knew(world: World) -> None:
     world.use.forget()
 
     assert not world.use.idle("team")
-    assert world.use.shown("team") == IdleGPUs(measured="nothing was measured yet")
+    assert world.use.idle_status("team") == IdleGPUs(measured="nothing was measured yet")

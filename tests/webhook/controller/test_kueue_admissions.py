@@ -21,7 +21,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, group,
 from webhook.configuration.loader import load_directory
 from webhook.controller import kueue_admissions
 from webhook.controller.kueue_admissions import PODS, Admitted, KueueAdmissions
-from webhook.quota.counted_records import PodRecord, WaitingPod
+from webhook.quota.counted_records import CountedPod, WaitingPod
 from webhook.workloads.gang_sources import GangSource
 
 API = "/apis/kueue.x-k8s.io/v1beta2"
@@ -34,17 +34,19 @@ FLAVORS = [
 ]
 
 
-def waits(uid: str, owner: str = "", **fields: Any) -> PodRecord:
-    """Return a pod that waits. `priority`, `since`, `may_be_kueues` and `demand` are said if they matter."""
-    waiting = WaitingPod(0, has_other_gate=False, priority=0, may_be_kueues=fields.pop("may_be_kueues", True))
+def waits(uid: str, owner: str = "", **fields: Any) -> CountedPod:
+    """Return a pod that waits. `priority`, `since`, `may_start_by_kueue` and `demand` are said if they matter."""
+    waiting = WaitingPod(
+        0, has_other_gate=False, priority=0, may_start_by_kueue=fields.pop("may_start_by_kueue", True)
+    )
     source = GangSource("batch/v1", "Job", owner, uid=owner) if owner else None
     known = {"waiting": waiting, "holds_quota": False, "priority": 0, "since": AT, "demand": gpus_of(T4)}
     found: Any = SimpleNamespace(uid=uid, namespace="team", owner=source, **{**known, **fields})
-    record: PodRecord = found
+    record: CountedPod = found
     return record
 
 
-def runs(uid: str, owner: str = "", **fields: Any) -> PodRecord:
+def runs(uid: str, owner: str = "", **fields: Any) -> CountedPod:
     return waits(uid, owner, **{"waiting": None, "holds_quota": True, **fields})
 
 
@@ -82,7 +84,7 @@ def deleted(stored: JSON) -> JSON:
 
 
 def admissions(
-    server: ApiServer, pods: list[PodRecord] | None = None, *, respects: bool = True
+    server: ApiServer, pods: list[CountedPod] | None = None, *, respects: bool = True
 ) -> KueueAdmissions:
     jobset: Callable[..., Keeper | None] = lambda _namespace, reference, _late: (  # noqa: E731
         Keeper("v1", "JobSet", "s", "set") if reference and reference.name == "of-set" else None
@@ -96,7 +98,7 @@ def admissions(
 
 def admitted(
     folder: Path,
-    pods: list[PodRecord],
+    pods: list[CountedPod],
     objects: dict[str, Any],
     *,
     respects: bool = True,
@@ -139,11 +141,11 @@ def kueue(*workloads: JSON, **objects: Any) -> dict[str, Any]:
     not_what_another_cluster_runs=([waits("a", "job")], [workload("job", clusterName="other")], "", 0),
     not_what_is_being_deleted=([waits("a", "job")], [deleted(workload("job"))], "", 0),
     not_a_pod_of_another_object_under_its_label=([waits("a", "forged")], [workload("job")], "", 2),
-    not_a_pod_that_names_no_kueue=([waits("a", "job", may_be_kueues=False)], [workload("job")], "", 0),
+    not_a_pod_that_names_no_kueue=([waits("a", "job", may_start_by_kueue=False)], [workload("job")], "", 0),
     nothing_of_an_amount_that_is_none=([waits("a", "job")], [workload("job", "many")], "", 0),
 )
 def test_what_kueue_has_admitted(
-    tmp_path: Path, pods: list[PodRecord], workloads: list[JSON], uids: str, number: int
+    tmp_path: Path, pods: list[CountedPod], workloads: list[JSON], uids: str, number: int
 ) -> None:
     found = admitted(tmp_path, pods, kueue(*workloads))
 
@@ -183,7 +185,7 @@ HALF = gpus_of(T4, 0.5)
     first_what_is_held_already=([waits("a", "job"), waits("b", "job"), waits("held", "job")], ("held", "a")),
 )
 def test_a_pod_goes_only_within_what_its_own_workload_has(
-    tmp_path: Path, pods: list[PodRecord], uids: str | tuple[str, ...]
+    tmp_path: Path, pods: list[CountedPod], uids: str | tuple[str, ...]
 ) -> None:
     objects = kueue(workload("job"), workload("set"), workload("larger", "64"))
 
@@ -283,7 +285,7 @@ def test_it_looks_once_more_for_a_pod_that_is_newer_than_what_was_read(
     with ApiServer(tmp_path, answering(kueue(workload("job")))) as server:
         line = admissions(server)
 
-        def again(*waiting: PodRecord) -> float | None:
+        def again(*waiting: CountedPod) -> float | None:
             return line.of("team", waiting, ()).read_again_in
 
         assert again(forged) is None

@@ -154,7 +154,7 @@ def test_a_part_that_raises_is_counted_and_starts_again(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopping, begun = threading.Event(), list[str]()
-    for name in ("start", "stop", "unready"):
+    for name in ("start", "stop", "why_unready"):
         monkeypatch.setattr(manager.informers, name, lambda *_: "not listed yet")
     monkeypatch.setattr(manager, "_elector", SimpleNamespace(run=threading.Event.wait))
     monkeypatch.setattr(threads, "FIRST_PAUSE", 0.001)
@@ -188,7 +188,7 @@ def test_who_begins_to_lead_acts_at_once_and_then_once_a_period(monkeypatch: pyt
 def test_a_worker_that_hangs_is_unhealthy(manager: Manager) -> None:
     manager._busy_since = {"b": monotonic() - 121, "slow": monotonic() - 119, "a": monotonic() - 500}
 
-    assert manager.unhealthy() == "busy for over 120 s: a, b"
+    assert manager.why_unhealthy() == "busy for over 120 s: a, b"
 
 
 UNREADABLE = "the GPUQuota cannot be read: unknown field `gpu`"
@@ -262,7 +262,7 @@ def test_only_a_ready_leader_begins_namespaces_until_it_stops(
     monkeypatch.setattr(manager, "queue", SimpleNamespace(take=take))
     monkeypatch.setattr(stopping, "wait", lambda _seconds: stopping.set())
     monkeypatch.setattr(manager, "_elector", SimpleNamespace(is_leader=lambda: is_leader))
-    monkeypatch.setattr(manager.informers, "unready", lambda: why_unready)
+    monkeypatch.setattr(manager.informers, "why_unready", lambda: why_unready)
     monkeypatch.setattr(manager, "_reconcile", lambda _reconcile, taken: begun.append(taken))
 
     manager._work(reconcile, stopping)
@@ -272,20 +272,20 @@ def test_only_a_ready_leader_begins_namespaces_until_it_stops(
 
 def test_it_is_ready_once_everything_is_listed(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     informers = manager.informers
-    assert informers.unready().startswith("not listed yet: gpuquotas, gpuquotaledgers, ")
+    assert informers.why_unready().startswith("not listed yet: gpuquotas, gpuquotaledgers, ")
 
     monkeypatch.setattr(informers, "all", lambda: {"pods": SimpleNamespace(synced=True)})
-    assert informers.unready() == ""
+    assert informers.why_unready() == ""
 
 
 def test_it_is_ready_without_the_kind_of_teams_and_no_other(manager: Manager) -> None:
     informers = manager.informers
     for name, informer in informers.all().items():
         informer.synced, informer.is_missing = name != "clustergpuquotas", True
-    assert informers.unready() == ""
+    assert informers.why_unready() == ""
 
     informers.membership.informer.is_missing, informers.quotas.synced = False, False
-    assert informers.unready() == "not listed yet: gpuquotas, clustergpuquotas"
+    assert informers.why_unready() == "not listed yet: gpuquotas, clustergpuquotas"
 
 
 def test_pauses_between_failures_double(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,4 +318,4 @@ def test_a_namespace_comes_again_if_its_reconciliation_says_so_or_failed(
     manager._reconcile(reconcile, item("full"))
 
     assert manager.queue.take(0.3) == (item("full") if comes_again else None)
-    assert manager.unhealthy() == ""
+    assert manager.why_unhealthy() == ""

@@ -68,9 +68,9 @@ class World:
         informers: Any = unstarted()
         informers.quotas.items, informers.quotas.namespaces = self.items, lambda: ["team"]
         informers.ledger_objects.items = lambda _namespace: (self.ledger_object,)
-        informers.stale = lambda: self.stale
+        informers.why_stale = lambda: self.stale
         gpu_use: Any = SimpleNamespace(
-            shown=lambda _namespace: self.idle,
+            idle_status=lambda _namespace: self.idle,
             holders_changed=Subscribers("idle GPUs"),
             outage_changed=Subscribers("idle GPUs"),
         )
@@ -284,7 +284,7 @@ def test_how_long_watches_may_be_silent(ages: dict[str, float], want: str) -> No
     informers.usage.own_counter = SimpleNamespace(
         informers={name: SimpleNamespace(age=age) for name, age in ages.items()}
     )
-    assert informers.stale() == want
+    assert informers.why_stale() == want
 
 
 def test_only_the_leader_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

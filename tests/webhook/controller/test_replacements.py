@@ -23,7 +23,7 @@ from webhook.cluster import errors
 from webhook.controller.replacements import now_ms
 from webhook.controller.usage_counter import Holding, UsageEvents
 from webhook.controller.waiting_line import WaitingLine
-from webhook.quota.counted_records import PodRecord
+from webhook.quota.counted_records import CountedPod
 
 FORMER = quota_ledger(class_catalogue=str(BY), revisions=Revisions(pods=5))
 COUNTED = replace(FORMER, revisions=Revisions(pods=9))
@@ -52,7 +52,7 @@ class Objects:
 
 
 def line_of(
-    objects: Any = None, *pods: PodRecord, queue: QueueSpec | None = None, queues: bool = True
+    objects: Any = None, *pods: CountedPod, queue: QueueSpec | None = None, queues: bool = True
 ) -> WaitingLine:
     """Return the line of these stored pods. Only where `queues` may more pods wait."""
     waiting = [each for each in pods if each.waits]

@@ -60,7 +60,7 @@ class World:
         informers.ledger_objects.items = lambda name: filter(
             None, (self.ledger_object,) if name == PLACE else ()
         )
-        informers.stale = str
+        informers.why_stale = str
         sizes: Any = SimpleNamespace(left_out=lambda _team, _members: self.left_out)
         events: Any = SimpleNamespace(
             put=lambda each: self.happened.append((each.kind, each.reason, each.message))
@@ -128,7 +128,7 @@ def test_the_status_sums_up_the_namespaces() -> None:
 def test_what_a_status_says_that_a_namespace_can_still_have(
     shown: int, namespace: str, free: int, really: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(team_status, "LARGEST", shown)
+    monkeypatch.setattr(team_status, "MAX_MEMBERS_SHOWN", shown)
     world = World(ALL)
     world.show()
     stated, share = namespace_ledger_from_status(world.record, namespace), world.ledgers.team_state(namespace)

@@ -14,9 +14,9 @@ from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import load_directory
 from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_sums import UsageSums
-from webhook.quota.counted_records import ClaimHistory, PodRecord
+from webhook.quota.counted_records import ClaimHistory, CountedPod
 
-CATALOGUES = load_directory(None)
+CATALOGUES_CONFIG_MAP = load_directory(None)
 CREATED, BEFORE = "2026-11-22T08:00:00Z", "2026-11-22T09:00:00Z"
 OURS, OTHERS = {"schedulingGates": [{"name": GATE}]}, {"schedulingGates": [{"name": "example.com/other"}]}
 BOUND = {"nodeName": "a"}
@@ -26,8 +26,8 @@ def history(
     *states: dict[str, Any] | None, created: str = CREATED, phase: str = "Pending", gpus: str = "2"
 ) -> UsageSums:
     """Return sums that saw one pod with these specs, one after the other; None is its deletion."""
-    sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind, anchored_clock())
-    before: PodRecord | None = None
+    sums = UsageSums(CATALOGUES_CONFIG_MAP, ClaimHistory(), unknown_kind, anchored_clock())
+    before: CountedPod | None = None
     for spec in states:
         after = None
         if spec is not None:

@@ -21,7 +21,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from tests.webhook.controller.counters import slices_of
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import CATALOGUES
+from webhook.cluster.objects import CATALOGUES_CONFIG_MAP
 from webhook.controller.manager import FRESH_SHARE, ROUND_SHARE, Manager
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.namespace_sum import anchored_clock
@@ -134,12 +134,12 @@ def test_a_published_catalogue_is_counted_by_once_a_ledger_names_it(
 def test_a_follower_believes_nothing_of_what_it_published_while_it_led(tmp_path: Path) -> None:
     reads: list[str] = []
     stored = {
-        "metadata": {"name": CATALOGUES, "resourceVersion": "1"},
+        "metadata": {"name": CATALOGUES_CONFIG_MAP, "resourceVersion": "1"},
         "data": {catalogue_digest(OURS): "as it was published"},
     }
 
     def answer(request: Request) -> Answer:
-        if not request.path.endswith(CATALOGUES):
+        if not request.path.endswith(CATALOGUES_CONFIG_MAP):
             return status(404, "not found")
         reads.append(request.path)
         return Answer(json.dumps(stored).encode())

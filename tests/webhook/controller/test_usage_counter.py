@@ -26,7 +26,7 @@ from tests.webhook.controller.counters import slices_of
 from webhook.cluster.informer import STALE_SECONDS, Informer
 from webhook.configuration.loader import load_directory
 from webhook.controller.namespace_sum import anchored_clock
-from webhook.controller.usage_counter import DELETED, Counted, Holding, UsageCounter, UsageEvents
+from webhook.controller.usage_counter import DELETED_OBJECT, Counted, Holding, UsageCounter, UsageEvents
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory
 
@@ -144,7 +144,7 @@ def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     assert objects.keys() == {"u11", "u12"}, "nobody has seen the third one"
     assert objects["u11"].version == 11
     assert objects["u11"].demand["gpus"] == 1
-    assert objects["u12"] == DELETED
+    assert objects["u12"] == DELETED_OBJECT
 
 
 def test_a_pod_begins_once_unless_the_first_list_has_it(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_count_is_as_old_as_the_older_list(tmp_path: Path, monkeypatch: pytest
             position=lambda _: older, resource=SimpleNamespace(plural="resourceclaims"), age=0.0
         )
         monkeypatch.setattr(of, "claims", claims)
-        monkeypatch.setattr(of, "_gone_claims", lambda _: {})
+        monkeypatch.setattr(of, "_deleted_claims_in_use", lambda _: {})
         counted = of.count("team", ledger(), UnclassifiedPods.TOTAL_ONLY, (), {})
 
     revisions = counted.listing.revisions
@@ -268,7 +268,7 @@ def test_what_was_deleted_while_nobody_watched_holds_no_reservation(tmp_path: Pa
         lost.set()
         assert eventually(lambda: of.pods.relists == 2)
 
-        assert count(of, f"u{FIRST}", "never-held").listing.objects == {f"u{FIRST}": DELETED}
+        assert count(of, f"u{FIRST}", "never-held").listing.objects == {f"u{FIRST}": DELETED_OBJECT}
 
 
 def test_a_change_that_is_summed_up_in_part_is_no_sum(

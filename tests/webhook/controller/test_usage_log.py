@@ -16,7 +16,7 @@ from webhook.cluster.collection import Subscribers
 from webhook.controller import usage_log
 from webhook.controller.usage_counter import Holding, UsageEvents
 from webhook.controller.usage_log import UsageLog
-from webhook.quota.counted_records import Blueprint, CountedRecord, PodRecord
+from webhook.quota.counted_records import Blueprint, CountedPod, CountedRecord
 
 LINE = dict[str, Any]
 
@@ -65,7 +65,7 @@ class Counters:
     """The counters of two catalogues, and pods that wait: what they report, and what is held by our own catalogue."""
 
     def __init__(self, *, synced: bool = True) -> None:
-        self.events, self.gate_removed = UsageEvents(), Subscribers[[PodRecord]]("waiting pods")
+        self.events, self.gate_removed = UsageEvents(), Subscribers[[CountedPod]]("waiting pods")
         self.held: list[Holding] = []
         self.own_counter = SimpleNamespace(digest=OWN, synced=synced, holdings=lambda: self.held)
 
@@ -192,7 +192,7 @@ def test_a_pod_that_waited_for_quota_has_a_line_when_it_starts_and_without_deman
     lines = Lines()
     record = holding("a").record
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    waiting = PodRecord(**fields, node_name="", is_terminal=False, extended_claim="")
+    waiting = CountedPod(**fields, node_name="", is_terminal=False, extended_claim="")
     usage_log_of(lines, lambda: True).started(waiting)
 
     (line,) = lines

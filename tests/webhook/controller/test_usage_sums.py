@@ -10,7 +10,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import gpu_container, pod, quota_ledger
 from tests.webhook.controller.counters import unknown_kind
-from tests.webhook.controller.usage_changes import CATALOGUES, DEVICE, HARD, Changes, raw
+from tests.webhook.controller.usage_changes import CATALOGUES_CONFIG_MAP, DEVICE, HARD, Changes, raw
 from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory
@@ -34,13 +34,13 @@ def test_a_claim_has_the_demand_beyond_that_of_its_live_pod() -> None:
 
 def test_the_first_claim_of_its_name_is_the_pods_until_the_pod_goes() -> None:
     cluster = Changes()
-    for number, made_for in ((1, "a1"), (3, "")):
+    for number, extended_pod in ((1, "a1"), (3, "")):
         cluster.a_pod_is_there("a1", (DEVICE, "1"), {}, "Running", "", "claim-a", late=False)
         cluster.a_claim_is_there(f"a{number}", "a1", 1)
-        assert cluster.stored.claims[f"claim-a{number}"].made_for == made_for
+        assert cluster.stored.claims[f"claim-a{number}"].extended_pod == extended_pod
     cluster.a_pod_goes("a1")
     cluster.a_claim_is_there("a3", "a1", 1)
-    assert cluster.stored.claims["claim-a3"].made_for == "a1"
+    assert cluster.stored.claims["claim-a3"].extended_pod == "a1"
 
 
 def with_an_allocated_claim(device_class: str = "gpu.nvidia.com") -> Changes:
@@ -192,7 +192,7 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
 
 
 def test_idle_holders_come_first_and_others_are_not_cut_off_for_them() -> None:
-    sums = UsageSums(CATALOGUES, ClaimHistory(), unknown_kind, anchored_clock())
+    sums = UsageSums(CATALOGUES_CONFIG_MAP, ClaimHistory(), unknown_kind, anchored_clock())
     for number in range(1, 13):
         document = pod(gpu_container(str(number)))
         document["metadata"] = {"name": f"p{number}", "namespace": "team", "uid": f"u{number}"}

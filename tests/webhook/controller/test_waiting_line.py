@@ -17,7 +17,7 @@ from webhook.controller import waiting_line
 from webhook.controller.gangs import KnownGang
 from webhook.controller.usage_counter import UsageEvents
 from webhook.controller.waiting_line import FIRST_PAUSE, LONGEST_PAUSE, WaitingLine
-from webhook.quota.counted_records import PodRecord
+from webhook.quota.counted_records import CountedPod
 
 DENIED = errors.Invalid("ValidatingAdmissionPolicy denied the request")
 BY_WEBHOOK = errors.Forbidden('admission webhook "pods.example.com" denied the request')
@@ -60,15 +60,15 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_a_pod_that_has_changed_meanwhile_is_tried_again(world: World) -> None:
     for pod in (POD, LATER):
-        world.line._lift(pod)
-        assert world.line._obstacle(pod, None) is None
+        world.line._remove_gate(pod)
+        assert world.line._standing_against(pod, None) is None
     assert (world.denials, world.again) == ([], [FIRST_PAUSE, FIRST_PAUSE])
 
 
 def test_a_pod_keeps_its_place_when_the_api_server_has_not_read_the_roles_yet(world: World) -> None:
     world.refusal = WITHOUT_ROLES
-    world.line._lift(POD)
-    assert world.line._obstacle(POD, None) is None
+    world.line._remove_gate(POD)
+    assert world.line._standing_against(POD, None) is None
     assert (world.denials, world.again) == ([], [FIRST_PAUSE])
 
 
@@ -76,19 +76,19 @@ def test_a_pod_keeps_its_place_when_the_api_server_has_not_read_the_roles_yet(wo
 def test_a_pod_that_admission_denies_stands_aside(world: World, refusal: errors.ApiError) -> None:
     world.refusal = refusal
     for _ in range(3):
-        world.line._lift(POD)
-    assert world.line._obstacle(POD, None) is Standing.DENIED
+        world.line._remove_gate(POD)
+    assert world.line._standing_against(POD, None) is Standing.DENIED
     assert world.denials == 2 * [str(refusal)]
     passing = 0.0
     assert world.again == [FIRST_PAUSE, passing, passing, 2 * FIRST_PAUSE]
-    assert world.line._obstacle(LATER, None) is None
+    assert world.line._standing_against(LATER, None) is None
 
 
 def test_a_pod_whose_gate_is_put_back_stands_aside(world: World) -> None:
     stored = msgspec.json.encode(builders.pod(schedulingGates=[{"name": GATE}]))
     world.line._api = cast("Any", SimpleNamespace(patch=lambda *_, **__: stored))
 
-    world.line._lift(POD)
+    world.line._remove_gate(POD)
 
     assert world.denials == [
         "run the controller as ServiceAccount gpu-admission-controller of the webhook's namespace, or remove the mutating "
@@ -102,7 +102,7 @@ def test_what_a_mutating_webhook_would_change_is_said(world: World) -> None:
         '  ],\n  "RestartPolicy": "Always",\n-  "TerminationGracePeriodSeconds": 30,\n+  "TerminationGracePeriodSeconds": 77,\n'
     )
     for _ in range(2):
-        world.line._lift(POD)
+        world.line._remove_gate(POD)
     assert world.denials == [
         "limit the mutating webhook that changes pods to their creation: one that exists must keep its fields; it wrote "
         '- "TerminationGracePeriodSeconds": 30 + "TerminationGracePeriodSeconds": 77'
@@ -113,7 +113,7 @@ def test_a_bug_is_logged_and_the_pod_is_tried_again(world: World, caplog: pytest
     def bug() -> bool:
         raise KeyError("a bug")
 
-    world.line._lift(POD, bug)
+    world.line._remove_gate(POD, bug)
     assert world.again == [LONGEST_PAUSE]
     assert caplog.messages == ["team/train: its scheduling gate was not removed"]
     assert 'raise KeyError("a bug")' in caplog.text
@@ -132,7 +132,7 @@ def test_a_bug_is_logged_and_the_pod_is_tried_again(world: World, caplog: pytest
         0,
     ),
 )
-def test_how_many_pods_of_a_gang_have_started(pods: list[PodRecord], running: int) -> None:
+def test_how_many_pods_of_a_gang_have_started(pods: list[CountedPod], running: int) -> None:
     cache: Any = SimpleNamespace(
         own_counter=SimpleNamespace(sums=SimpleNamespace(pods=lambda _: pods)), events=UsageEvents()
     )

@@ -171,7 +171,7 @@ def test_why_a_pod_waits(world: World, waiters: list[Waiter], fields: dict[str, 
 
 
 def test_a_pod_of_a_budget_that_is_not_known_here() -> None:
-    assert waiting_reports._spent({}, quota_ledger()) == "it waits for the next period"
+    assert waiting_reports._spent_text({}, quota_ledger()) == "it waits for the next period"
 
 
 @cases(("seconds", "want"), seconds=(12.4, "12 s"), minutes=(300, "5 min"), hours=(7500, "2 h 5 min"))
@@ -198,7 +198,7 @@ def test_what_is_free_is_of_the_ledger_that_the_status_shows(world: World) -> No
     world.turn(ONE)
     later = replace(LEDGER, used={"gpus": Fraction(16)}, holders={"gpus": (Holder("Job/late", "16"),)})
 
-    shown = world.reports.shown("team", later)
+    shown = world.reports.waiting_status("team", later)
 
     assert shown is not None
     assert [each.message for each in shown.next] == [
@@ -297,5 +297,7 @@ def test_a_line_that_nobody_stands_in_shows_nothing(world: World) -> None:
     world.turn(ONE)
     world.reports.nobody_waits("team")
 
-    assert world.reports.shown("team", replace(LEDGER, waiting=0)) is None
-    assert world.reports.shown("team", LEDGER) == WaitingPods(pods=1)  # of a count that no turn followed yet
+    assert world.reports.waiting_status("team", replace(LEDGER, waiting=0)) is None
+    assert world.reports.waiting_status("team", LEDGER) == WaitingPods(
+        pods=1
+    )  # of a count that no turn followed yet

@@ -23,11 +23,11 @@ from tests.builders import JSON, gpu_container, pod, quota_ledger
 from webhook.configuration.loader import load_directory
 from webhook.controller.namespace_sum import anchored_clock
 from webhook.controller.usage_sums import UsageSums
-from webhook.quota.counted_records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord
+from webhook.quota.counted_records import ClaimHistory, CountedClaim, CountedPod, CountedRecord
 
 BUILT_IN = load_directory(None)
 KINDS = DeviceKinds((DeviceKind("gpu.nvidia.com"), DeviceKind("gpu.nvidia.com", parts=720)))
-CATALOGUES = PublishedCatalogue(
+CATALOGUES_CONFIG_MAP = PublishedCatalogue(
     BUILT_IN.classes,
     ResourceMapping(
         (
@@ -73,13 +73,13 @@ class Stored:
         self.kinds: dict[str, int] = {}
         """What slices say of devices."""
         self.sums = UsageSums(
-            CATALOGUES, ClaimHistory(), lambda *names: self.kinds.get(names[-1]), anchored_clock()
+            CATALOGUES_CONFIG_MAP, ClaimHistory(), lambda *names: self.kinds.get(names[-1]), anchored_clock()
         )
         self.bound: dict[str, int] = {}
         """By uid of a pod: its version when it was first seen with a node and claims."""
         self.reached: defaultdict[str, int] = defaultdict(int)
-        self.pods: dict[str, PodRecord] = {}
-        self.claims: dict[str, ClaimRecord] = {}
+        self.pods: dict[str, CountedPod] = {}
+        self.claims: dict[str, CountedClaim] = {}
         self.final: dict[str, str] = {}
         """By uid of a claim that has its devices for good: that of its pod."""
         self.nodes: dict[str, NamedNode] = {}
@@ -89,7 +89,9 @@ class Stored:
         self, namespace: str, unclassified_pods: UnclassifiedPods
     ) -> dict[str, tuple[CountedRecord, Vector]]:
         """Return each live object and its demand, by uid."""
-        nodes = NodeIndex(CATALOGUES.classes.label_keys, (*self.nodes.values(), *self.gone.values()))
+        nodes = NodeIndex(
+            CATALOGUES_CONFIG_MAP.classes.label_keys, (*self.nodes.values(), *self.gone.values())
+        )
         live = {
             uid: (each, self.sums.reader.demand_of_pod(each, unclassified_pods, nodes))
             for uid, each in self.pods.items()
@@ -106,12 +108,12 @@ class Stored:
         }
         return {**live, **claims}
 
-    def kinds_of(self, claim: ClaimRecord) -> tuple[int | None, ...]:
+    def kinds_of(self, claim: CountedClaim) -> tuple[int | None, ...]:
         """Return the kinds of the devices that a claim has for good."""
         kinds = tuple(self.kinds.get(each.name) for each in claim.devices)
         return kinds if self.is_final(claim) and any(kind is not None for kind in kinds) else ()
 
-    def is_final(self, claim: ClaimRecord) -> bool:
+    def is_final(self, claim: CountedClaim) -> bool:
         if self.final.get(claim.uid) == claim.pod and {*claim.reserved_for} <= {claim.pod}:
             return True
         pod = self.pods.get(claim.pod)
@@ -189,7 +191,7 @@ class Changes(RuleBasedStateMachine):
     def a_pod_goes(self, uid: str) -> None:
         self.pod_becomes(uid, None)
 
-    def pod_becomes(self, uid: str, after: PodRecord | None) -> None:
+    def pod_becomes(self, uid: str, after: CountedPod | None) -> None:
         before = self.stored.pods.pop(uid, None)
         if after is not None:
             self.stored.pods[uid] = after
@@ -202,7 +204,7 @@ class Changes(RuleBasedStateMachine):
 
     @rule(
         uid=uids,
-        made_for=uids | st.just(""),
+        extended_pod=uids | st.just(""),
         count=st.integers(1, 3),
         is_marked=st.booleans(),
         devices=st.lists(st.sampled_from(DEVICES), max_size=3),
@@ -211,7 +213,7 @@ class Changes(RuleBasedStateMachine):
     def a_claim_is_there(
         self,
         uid: str,
-        made_for: str,
+        extended_pod: str,
         count: int,
         *,
         is_marked: bool = True,
@@ -221,10 +223,10 @@ class Changes(RuleBasedStateMachine):
     ) -> None:
         requests = [{"name": "r", "exactly": {"deviceClassName": device_class, "count": count}}]
         metadata = self.metadata(f"claim-{uid}")
-        if made_for:
-            owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made_for, "controller": True}
+        if extended_pod:
+            owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": extended_pod, "controller": True}
             metadata["ownerReferences"] = [owner]
-        if made_for and is_marked:
+        if extended_pod and is_marked:
             metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
         names = {"request": "r", "driver": "gpu.nvidia.com", "pool": "x"}
         results = [{**names, "device": each} for each in devices]
@@ -240,7 +242,7 @@ class Changes(RuleBasedStateMachine):
     def a_claim_goes(self, uid: str) -> None:
         self.claim_becomes(f"claim-{uid}", None)
 
-    def claim_becomes(self, uid: str, after: ClaimRecord | None) -> None:
+    def claim_becomes(self, uid: str, after: CountedClaim | None) -> None:
         before = self.stored.claims.pop(uid, None)
         if after is not None:
             is_lost = before is not None and not after.devices and self.stored.is_final(after)

@@ -25,11 +25,11 @@ from webhook.quota.counted_records import CountedRecord, RecordReader
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 GPUS, TEAMS = 20_000, 100
-CATALOGUES = load_directory(None)
+CATALOGUES_CONFIG_MAP = load_directory(None)
 
 
 def held() -> list[tuple[CountedRecord, Vector]]:
-    reader = RecordReader(CATALOGUES)
+    reader = RecordReader(CATALOGUES_CONFIG_MAP)
     created = timestamp(datetime.now(UTC) - timedelta(hours=1))
     found: list[tuple[CountedRecord, Vector]] = []
     for number in range(GPUS):
@@ -56,7 +56,7 @@ def test_a_round_for_many_gpus(tmp_path: Path) -> None:
                 prometheus=client, idle_after=timedelta(seconds=60), rules_interval=timedelta(seconds=30)
             )
             usage_cache: Any = SimpleNamespace(
-                own_counter=SimpleNamespace(catalogue=CATALOGUES, demands=lambda: pods)
+                own_counter=SimpleNamespace(catalogue=CATALOGUES_CONFIG_MAP, demands=lambda: pods)
             )
             quotas: Any = SimpleNamespace(first=lambda _namespace: None)
             metrics = ControllerMetrics(CollectorRegistry())

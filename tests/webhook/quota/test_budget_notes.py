@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.webhook.quota.config_map_api import ConfigMapApi
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import BUDGETS
+from webhook.cluster.objects import BUDGETS_CONFIG_MAP
 from webhook.quota.config_maps import ATTEMPTS, BudgetNotes
 
 NOON = at("2026-11-26T12:00:00")
@@ -30,14 +30,14 @@ def text(of: Spending) -> str:
 
 
 def test_what_is_noted_is_read_of_its_namespace_only() -> None:
-    api = ConfigMapApi(BUDGETS)
+    api = ConfigMapApi(BUDGETS_CONFIG_MAP)
     notes(api).put("team", SPENT)
     assert notes(api).get("team") == SPENT
     assert notes(api).get("other") is None
 
 
 def test_unspent_keys_are_not_noted() -> None:
-    api = ConfigMapApi(BUDGETS)
+    api = ConfigMapApi(BUDGETS_CONFIG_MAP)
     notes(api).put("team", replace(SPENT, spent={**SPENT.spent, T4: 0}, unknown={**SPENT.unknown, T4: 0}))
     assert api.data == {"team": text(SPENT)}
 
@@ -55,20 +55,20 @@ def test_unspent_keys_are_not_noted() -> None:
     ),
 )
 def test_what_becomes_of_notes(before: dict[str, Spending], put: Spending, want: dict[str, Spending]) -> None:
-    api = ConfigMapApi(BUDGETS, {namespace: text(each) for namespace, each in before.items()})
+    api = ConfigMapApi(BUDGETS_CONFIG_MAP, {namespace: text(each) for namespace, each in before.items()})
     notes(api).put("team", put)
     assert api.data == {namespace: text(each) for namespace, each in want.items()}
 
 
 def test_a_note_that_cannot_be_read_is_replaced() -> None:
-    api = ConfigMapApi(BUDGETS, {"team": "{", "other": "none"})
+    api = ConfigMapApi(BUDGETS_CONFIG_MAP, {"team": "{", "other": "none"})
     assert notes(api).get("team") is None
     notes(api).put("team", SPENT)
     assert api.data == {"team": text(SPENT)}
 
 
 def test_a_note_is_written_again_after_a_conflict() -> None:
-    api = ConfigMapApi(BUDGETS, {}, *[None, errors.Conflict("modified")] * 2)
+    api = ConfigMapApi(BUDGETS_CONFIG_MAP, {}, *[None, errors.Conflict("modified")] * 2)
     notes(api).put("team", SPENT)
     assert notes(api).get("team") == SPENT
 
@@ -86,12 +86,12 @@ def test_an_error_that_may_pass_is_raised(
     fails: list[errors.ApiError | None], error: type[Exception], want: str
 ) -> None:
     with pytest.raises(error) as raised:
-        notes(ConfigMapApi(BUDGETS, {}, *fails)).put("team", SPENT)
+        notes(ConfigMapApi(BUDGETS_CONFIG_MAP, {}, *fails)).put("team", SPENT)
     assert str(raised.value) == want
 
 
 def test_a_config_map_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    api = ConfigMapApi(BUDGETS)
+    api = ConfigMapApi(BUDGETS_CONFIG_MAP)
     api.get = lambda *_, **__: b"<"  # type: ignore[method-assign]
     notes(api).put("team", SPENT)
     assert caplog.messages == [
@@ -107,7 +107,7 @@ MISSING = errors.NotFound("not found")
 def test_an_error_that_stays_does_not_keep_a_quota_from_being_deleted(
     fails: list[errors.ApiError | None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    api = ConfigMapApi(BUDGETS, {}, *fails)
+    api = ConfigMapApi(BUDGETS_CONFIG_MAP, {}, *fails)
     with caplog.at_level(logging.ERROR):
         notes(api).put("team", SPENT)
     assert "team: what is spent of its budget is lost" in caplog.text

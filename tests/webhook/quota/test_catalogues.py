@@ -15,7 +15,7 @@ from tests.cases import cases
 from tests.webhook.quota.config_map_api import ConfigMapApi
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import CATALOGUES
+from webhook.cluster.objects import CATALOGUES_CONFIG_MAP
 from webhook.quota import config_maps
 from webhook.quota.config_maps import ATTEMPTS, PublishedCatalogues
 
@@ -46,7 +46,9 @@ def ledger(*digests: str) -> QuotaLedger:
 def test_what_a_ledger_names_is_read_on_demand(
     ledger_object: QuotaLedger, data: dict[str, PublishedCatalogue], found: set[str], calls: int
 ) -> None:
-    api = ConfigMapApi(CATALOGUES, {digest: write_catalogue(each) for digest, each in data.items()})
+    api = ConfigMapApi(
+        CATALOGUES_CONFIG_MAP, {digest: write_catalogue(each) for digest, each in data.items()}
+    )
 
     named = published(api).named_by(ledger_object, 1.0)
 
@@ -56,10 +58,10 @@ def test_what_a_ledger_names_is_read_on_demand(
 
 
 def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_maps, "REMEMBERED", 2)
+    monkeypatch.setattr(config_maps, "MAX_REMEMBERED", 2)
     others = [PublishedCatalogue(GPUClasses([each]), RESOURCE_MAPPING) for each in CLASSES][:3]
     digests = [catalogue_digest(each) for each in others]
-    api = ConfigMapApi(CATALOGUES, dict(zip(digests, map(write_catalogue, others), strict=True)))
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP, dict(zip(digests, map(write_catalogue, others), strict=True)))
     read = published(api)
 
     for number in (0, 0, 1, 0, 1, 2, 1, 0):
@@ -70,7 +72,7 @@ def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
 
 @cases("failure", unreachable=AWAY, overloaded=errors.Unavailable("overloaded"))
 def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception) -> None:
-    api = ConfigMapApi(CATALOGUES, {}, failure)
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP, {}, failure)
     with pytest.raises(LedgerError) as raised:
         published(api).named_by(ledger(THEIR_DIGEST), 1.0)
     assert str(raised.value) == f"the class catalogue of the quota could not be read: {failure}"
@@ -82,7 +84,7 @@ FORBIDDEN, MISSING = errors.Forbidden("no"), errors.NotFound("none")
 
 @cases("failure", forbidden=FORBIDDEN, missing=MISSING)
 def test_what_nobody_may_read_is_not_published(failure: Exception) -> None:
-    api = ConfigMapApi(CATALOGUES, {}, failure)
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP, {}, failure)
     assert published(api).named_by(ledger(THEIR_DIGEST), 1.0) == {}
 
 
@@ -100,7 +102,7 @@ RACED = errors.Conflict("the object has been modified")
 def test_a_catalogue_is_published_once(
     fails: list[Exception | None], done: bool, calls: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    api = ConfigMapApi(CATALOGUES, {"other": "of somebody else"}, *fails)
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP, {"other": "of somebody else"}, *fails)
     publisher = published(api)
 
     assert publisher.publish(OURS) is done
@@ -116,14 +118,14 @@ def test_a_catalogue_is_published_once(
 
 
 def test_an_api_server_that_is_away_may_publish_later() -> None:
-    api = ConfigMapApi(CATALOGUES, {}, AWAY)
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP, {}, AWAY)
 
     with pytest.raises(errors.Unreachable):
         published(api).publish(OURS)
 
 
 def test_a_catalogue_that_others_always_write_first() -> None:
-    api = ConfigMapApi(CATALOGUES, {}, *[None, RACED] * ATTEMPTS)
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP, {}, *[None, RACED] * ATTEMPTS)
 
     with pytest.raises(errors.Conflict) as raised:
         published(api).publish(OURS)
@@ -132,7 +134,7 @@ def test_a_catalogue_that_others_always_write_first() -> None:
 
 
 def test_a_config_map_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    api = ConfigMapApi(CATALOGUES)
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP)
     api.get = lambda *_, **__: b"<"  # type: ignore[method-assign]
 
     assert not published(api).publish(OURS)
@@ -148,7 +150,7 @@ def test_a_config_map_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> N
     removed_by_another_leader=lambda publisher: publisher.forget(),
 )
 def test_what_is_gone_is_published_again(notices: Callable[[PublishedCatalogues], object]) -> None:
-    api = ConfigMapApi(CATALOGUES)
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP)
     publisher = published(api)
     assert publisher.publish(OURS)
     api.data.clear()
@@ -164,7 +166,7 @@ def test_a_controller_that_leads_again_restarts_the_time_without_a_name_of_a_cat
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(config_maps, "monotonic", lambda: now[0])
-    api = ConfigMapApi(CATALOGUES, {"theirs": "1"})
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP, {"theirs": "1"})
     publisher = published(api)
     publisher.prune(set())
     publisher.forget()
@@ -178,7 +180,7 @@ def test_a_controller_that_leads_again_restarts_the_time_without_a_name_of_a_cat
 def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(config_maps, "monotonic", lambda: now[0])
-    api = ConfigMapApi(CATALOGUES, {"named": "1", "unnamed": "2", "later": "3"})
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP, {"named": "1", "unnamed": "2", "later": "3"})
     publisher = published(api)
 
     for seconds, named in (
@@ -196,7 +198,7 @@ def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.M
 def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(config_maps, "monotonic", lambda: now[0])
-    api = ConfigMapApi(CATALOGUES)
+    api = ConfigMapApi(CATALOGUES_CONFIG_MAP)
     found = published(api)
 
     assert [found.get(THEIR_DIGEST) for _ in range(3)] == [None, None, None]

@@ -17,7 +17,7 @@ from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.quota.counted_records import ClaimHistory, PodRecord, RecordReader
+from webhook.quota.counted_records import ClaimHistory, CountedPod, RecordReader
 from webhook.quota.ledger_objects import TeamObjects, encode_ledger_object, ledger_record
 
 CONFIGURATION = load_directory(None)
@@ -38,7 +38,7 @@ def raw(document: Any) -> msgspec.Raw:
     return msgspec.Raw(json.dumps(document).encode())
 
 
-def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: Any) -> PodRecord:
+def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: Any) -> CountedPod:
     meta = {"name": name, "namespace": "team", "uid": f"uid-of-{name}", **(metadata or {})}
     document = {"metadata": meta, "spec": {"containers": [GPU], **spec}, "status": status or {}}
     found = READER.read_pod(raw(document))
@@ -70,7 +70,7 @@ DELETED = {"deletionTimestamp": "2027-01-31T12:00:00Z"}
     that_was_deleted_and_has_a_finalizer=(pod(schedulingGates=[OURS], metadata=DELETED), False, False),
     that_was_deleted_and_runs=(pod(metadata=DELETED), False, True),
 )
-def test_who_waits_and_who_holds_quota(found: PodRecord, waits: bool, holds_quota: bool) -> None:
+def test_who_waits_and_who_holds_quota(found: CountedPod, waits: bool, holds_quota: bool) -> None:
     assert (found.waits, found.holds_quota) == (waits, holds_quota)
 
 

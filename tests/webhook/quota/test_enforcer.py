@@ -20,7 +20,7 @@ from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.enforcer import (
-    COUNT_SECONDS,
+    FIRST_COUNT_SECONDS,
     MAX_WAITING,
     MAX_WAITING_OF_NAMESPACE,
     SKIP_SECONDS,
@@ -267,8 +267,8 @@ def test_a_review_waits_for_the_first_count_of_its_quota(found: Any, reads: int,
 
 @cases(
     ("first_met", "waits"),
-    a_moment_ago=(-COUNT_SECONDS + 5, True),
-    so_long_ago_that_it_may_never_be_counted=(-COUNT_SECONDS, False),
+    a_moment_ago=(-FIRST_COUNT_SECONDS + 5, True),
+    so_long_ago_that_it_may_never_be_counted=(-FIRST_COUNT_SECONDS, False),
     so_long_ago_that_it_may_be_another_quota=(-SKIP_SECONDS - 1, True),
 )
 def test_no_review_waits_for_a_quota_that_may_never_be_counted(first_met: float, waits: bool) -> None:
@@ -326,7 +326,7 @@ def test_an_answer_by_no_quota_is_checked_again(
     quota.reserve(request)
     quota.reserve(request)
     if quota_appears:
-        bench.batches.no_quota._found.clear()
+        bench.batches.no_quota._found_at.clear()
 
     assert quota.still_holds() is holds
     assert quota.still_holds(), "the next evaluation says again whether it found none"

@@ -117,4 +117,4 @@ def test_nothing_else_is_kept_of_namespaces_without_a_quota() -> None:
         for name, each in vars(held).items()
         if isinstance(each, dict) and each
     }
-    assert kept == {"_found": 10}
+    assert kept == {"_found_at": 10}

@@ -35,7 +35,7 @@ from policies.quota.ledger.reconcile import (
 from policies.quota.ledger.reservations import LIMIT
 from tests.builders import listing, quota_ledger
 from tests.reservation_requests import change_request, creation_request
-from webhook.controller.usage_counter import DELETED
+from webhook.controller.usage_counter import DELETED_OBJECT
 from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
 NAMESPACE = "ledgers"
@@ -324,7 +324,7 @@ class World:
         controller.observe(ledger, self.now)
         waited = self.now - controller.quotas[ledger.quota_uid] >= NO_QUOTA_SECONDS
         shown = listing(
-            {**dict.fromkeys(self.gone, DELETED), **self.counted(catalogue_version)},
+            {**dict.fromkeys(self.gone, DELETED_OBJECT), **self.counted(catalogue_version)},
             self.revisions,
             catalogue=catalogue_version,
         )

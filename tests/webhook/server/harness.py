@@ -20,7 +20,7 @@ from typing import Any, Self
 import psutil
 
 from certs.files import ensure_self_signed
-from certs.issue import KeyPair, issue_authority, issue_server
+from certs.issue import KeyPair, issue_ca, issue_server
 
 WITHIN = 60.0
 """Seconds for what takes one where the machine has nothing else to do."""
@@ -266,5 +266,5 @@ def replace(path: Path, data: bytes | None) -> None:
 
 def new_pair(name: str = "localhost") -> tuple[KeyPair, KeyPair]:
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
-    authority = issue_authority(common_name="another", now=now, lifetime=day)
+    authority = issue_ca(common_name="another", now=now, lifetime=day)
     return authority, issue_server(authority, names=[name, *NAMES], now=now, lifetime=day)

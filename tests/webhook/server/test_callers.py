@@ -90,7 +90,7 @@ def test_probe_needs_no_certificate(server: Server) -> None:
 
 
 def named(*names: str) -> Caller:
-    return Caller(frozenset(names), is_client=True, not_after=inf, verified_by=b"callers")
+    return Caller(frozenset(names), is_client=True, not_after=inf, ca_bundle=b"callers")
 
 
 NOT_FOR_CLIENTS = "with a certificate that is not for clients: its extended key usage lacks clientAuth"
@@ -106,7 +106,7 @@ def wrong_name(names: str) -> tuple[str, str, tuple[int, str]]:
 @cases(
     ("caller", "reason", "logged", "answer"),
     none=(None, "no certificate", "without a client certificate", (403, NO_CERTIFICATE)),
-    of_authorities_that_are_gone=(named(CALLER)._replace(verified_by=b"others"), *OUTDATED),
+    of_authorities_that_are_gone=(named(CALLER)._replace(ca_bundle=b"others"), *OUTDATED),
     expired=(named(CALLER)._replace(not_after=0), *OUTDATED),
     whose_certificate_says_nothing_of_its_usage=(
         named(CALLER)._replace(is_client=False),
@@ -129,7 +129,7 @@ def test_who_is_refused_reads_and_leaves_the_reason(
     answer: tuple[int, str],
 ) -> None:
     registry = CollectorRegistry()
-    serving: Any = SimpleNamespace(verified_by=b"callers")
+    serving: Any = SimpleNamespace(ca_bundle=b"callers")
     connection: Any = SimpleNamespace(
         caller=caller, socket=SimpleNamespace(getpeername=lambda: ("10.0.0.7", 4711))
     )
@@ -357,13 +357,13 @@ def test_authorities_that_cannot_be_used_keep_the_ones_before(
     paths = [directory / name for name in ("tls.crt", "tls.key", "callers.crt")]
     certificate = ServingCertificate(*paths)
     assert certificate.client_ca is not None
-    before, not_after = certificate.verified_by, end_of(AUTHORITY.certificate)
+    before, not_after = certificate.ca_bundle, end_of(AUTHORITY.certificate)
 
     replace(paths[2], content)
     certificate.context()
     certificate.context()
 
-    assert certificate.verified_by == before
+    assert certificate.ca_bundle == before
     assert certificate.client_ca.state == CertificateState(not_after, f"{paths[2]}{problem}")
     with pytest.raises(StartupError) as error:
         ServingCertificate(*paths)

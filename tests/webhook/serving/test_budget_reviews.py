@@ -10,9 +10,9 @@ from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from tests.webhook.serving.served import admission, request
-from webhook.cluster.namespaces import MAX_BUDGETS_BYTES
+from webhook.cluster.namespaces import MAX_PDBS_BYTES
 from webhook.configuration.loader import load_directory
-from webhook.workloads.servers import server_of, servers_by
+from webhook.workloads.servers import servers_by, serving_workload
 
 KINDS = load_directory(None).workload_kinds
 BUDGET = {"group": "policy", "version": "v1", "kind": "PodDisruptionBudget"}
@@ -56,7 +56,7 @@ def test_a_budget(document: JSON, stored: list[JSON] | None, reads: int, want: s
     def servers(namespace: str, kinds: Any, _deadline: float) -> Any:
         asked.append(namespace)
         documents = [msgspec.Raw(msgspec.json.encode(each)) for each in stored or ()]
-        made = tuple(server_of(kinds, ("apps", "Deployment"), namespace, each) for each in documents)
+        made = tuple(serving_workload(kinds, ("apps", "Deployment"), namespace, each) for each in documents)
         return None if stored is None else made
 
     serving = admission(servers=servers)
@@ -78,7 +78,7 @@ DEPLOYMENTS, STATEFUL_SETS = (
     of_both_kinds=([deployment(2)], [deployment(1, "db")], 5, ["Deployment chat", "StatefulSet db"]),
     forbidden=(status(403, "no", "Forbidden"), [], 5, None),
     the_second_is_forbidden=([deployment(2)], status(403, "no", "Forbidden"), 5, None),
-    too_long=([deployment(2, "a", args=["x" * MAX_BUDGETS_BYTES])], [], 5, None),
+    too_long=([deployment(2, "a", args=["x" * MAX_PDBS_BYTES])], [], 5, None),
     unreadable=([{"metadata": {}, "spec": {"template": 3}}], [], 5, None),
     too_late=([], [], 0, None),
 )

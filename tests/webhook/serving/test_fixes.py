@@ -24,7 +24,7 @@ from policies.registry import QUOTA_RULE
 from policies.rule import Rule
 from tests.builders import quota_ledger
 from tests.seed import SAID, SEED
-from webhook.cluster.nodes import OPEN
+from webhook.cluster.nodes import OPEN_LABELS
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import Configuration, keys_to_know, load_objects
 from webhook.evaluation.decision import Outcome, Violation
@@ -49,8 +49,8 @@ NODES: tuple[dict[str, str], ...] = (
     {},
 )
 POOLS = (
-    NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN, "h100"),
-    NodeOffer({}, OPEN, "any"),
+    NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN_LABELS, "h100"),
+    NodeOffer({}, OPEN_LABELS, "any"),
 )
 REQUESTS: tuple[JSON, ...] = (
     {"maxPerContainer": 1},

@@ -19,7 +19,7 @@ from tests.webhook.cluster.apiserver import ApiServer, Collections, group, statu
 from webhook.cluster import informer
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.informer import WatchTimings
-from webhook.cluster.nodes import OPEN
+from webhook.cluster.nodes import OPEN_LABELS
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import keys_to_know, load_objects
 from webhook.serving import node_watch
@@ -297,7 +297,7 @@ def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want:
         facts = eventually(watch.facts)
 
     assert facts
-    assert facts.pools == (NodeOffer(want, OPEN, "gpu"),)
+    assert facts.pools == (NodeOffer(want, OPEN_LABELS, "gpu"),)
 
 
 def test_startup_taints_of_a_node_pool_of_karpenter_are_read(tmp_path: Path) -> None:

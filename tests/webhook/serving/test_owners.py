@@ -13,7 +13,7 @@ from policies.pods.pod import OwnerReference
 from tests.builders import JSON, uid
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
-from webhook.cluster.namespaces import MAX_BUDGETS_BYTES, budgets_by
+from webhook.cluster.namespaces import MAX_PDBS_BYTES, pdb_selectors_by
 from webhook.configuration.loader import load_directory
 from webhook.evaluation.facts import OwnerUnread
 from webhook.serving import owner_deadlines
@@ -123,12 +123,12 @@ CHAT = LabelSelector(match_labels={"app": "chat"})
         10,
         (),
     ),
-    as_large_as_is_read=(Answer(b'{"metadata":{}}'.ljust(MAX_BUDGETS_BYTES)), 10, ()),
-    too_large=(Answer(b'{"metadata":{}}'.ljust(MAX_BUDGETS_BYTES + 1)), 10, None),
+    as_large_as_is_read=(Answer(b'{"metadata":{}}'.ljust(MAX_PDBS_BYTES)), 10, ()),
+    too_large=(Answer(b'{"metadata":{}}'.ljust(MAX_PDBS_BYTES + 1)), 10, None),
     no_right=(status(403, "forbidden", "Forbidden"), 10, None),
     not_json=(Answer(b"<html>"), 10, None),
     no_time=(page(), 0, None),
 )
 def test_budgets(tmp_path: Path, answer: Answer, seconds: float, want: object) -> None:
     with ApiServer(tmp_path, always(answer)) as server:
-        assert budgets_by(server.client(), "team", monotonic() + seconds) == want
+        assert pdb_selectors_by(server.client(), "team", monotonic() + seconds) == want

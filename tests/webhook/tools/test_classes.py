@@ -10,7 +10,7 @@ from tests.webhook.commands.checked_cluster import GROUP, cluster
 from tests.webhook.tools.doctor.objects import stored
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
-from webhook.tools.classes import read_classes, use_of_class
+from webhook.tools.classes import class_permission, read_classes
 
 NOW = datetime(2027, 1, 31, 12, tzinfo=UTC)
 GRANTS = "rule gpu-class of policy p allows nvidia-t4"
@@ -30,7 +30,7 @@ def test_why_a_namespace_may_not_use_a_class(
     configuration = load_objects([Document("GPUPolicy", "p", stored(spec)["spec"])])
     (found,) = (each for each in configuration.classes if each.name == "nvidia-a100-80gb")
 
-    assert use_of_class(found, configuration.policies.for_namespace("team"), NOW, hard) == want
+    assert class_permission(found, configuration.policies.for_namespace("team"), NOW, hard) == want
 
 
 @cases(

@@ -66,7 +66,7 @@ def explained(server: ApiServer, _objects: JSON) -> str:
 
 
 def scanned(server: ApiServer, _objects: JSON) -> str:
-    effects = Scan(server.client(), now=NOW, namespace="ml").report(with_trial=False).workload_effects
+    effects = Scan(server.client(), now=NOW, namespace="ml").report(verify_proposal=False).workload_effects
     return ", ".join(f"{number} {effect.value}" for effect, number in effects.items())
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.prometheus import prometheus
 from webhook.prometheus.client import Prometheus
 from webhook.prometheus.recorded_series import MEMORY, MEMORY_BY_HOUR, USE, USE_BY_HOUR
-from webhook.tools.recorded_use import GIB, Measured, read_peaks, read_use
+from webhook.tools.recorded_use import GIB, PodPeaks, read_peaks, read_use
 
 pytestmark = pytest.mark.processes
 
@@ -80,7 +80,7 @@ def test_hourly_peaks(stored: Prometheus) -> None:
 def test_peaks_of_a_shorter_window(stored: Prometheus) -> None:
     pods, _ = read_peaks(stored, 6, NOW)
 
-    assert pods["ml", "chat"] == Measured([Fraction(4)] * 2, [Fraction(1, 50), Fraction(1, 100)], 6)
+    assert pods["ml", "chat"] == PodPeaks([Fraction(4)] * 2, [Fraction(1, 50), Fraction(1, 100)], 6)
 
 
 BY_MINUTE = [

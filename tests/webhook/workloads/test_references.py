@@ -20,7 +20,7 @@ from webhook.evaluation.facts import Facts
 from webhook.evaluation.referred import MAX_READ
 from webhook.evaluation.workloads import evaluate_workload, with_referred
 from webhook.tools.scan.scanning import ClusterFacts
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.workloads.references import ObjectName, read_object, referred, referred_kinds
 
 CACHE = DecisionCache(load_directory(None))
@@ -239,7 +239,7 @@ def test_the_path_of_an_object(name: ObjectName, want: str) -> None:
 
 def test_a_scan_reads_it_once(tmp_path: Path) -> None:
     with ApiServer(tmp_path, answering({PATH: model(count=2), "/api/v1/nodes": []})) as server:
-        scanned = ClusterFacts(Permitted(server.client()), "ml")
+        scanned = ClusterFacts(TolerantReader(server.client()), "ml")
         evaluator = scanned.evaluator(CACHE.configuration, datetime(2026, 11, 21, tzinfo=UTC))
         read = [evaluator.facts.referred(MODEL) for _ in range(2)]
 

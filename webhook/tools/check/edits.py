@@ -22,7 +22,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 _COLON = re.compile(r"\s*:")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*|[0-9]+[A-Za-z]+")
 _ESCAPED_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_NULL_TEXTS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 class TextEdit(NamedTuple):
@@ -36,7 +36,7 @@ class NotEditableError(Exception):
     """An edit cannot be made in place; the message says why."""
 
 
-def edited(text: str, edits: Mapping[int, Iterable[TextEdit]]) -> str:
+def apply_edits(text: str, edits: Mapping[int, Iterable[TextEdit]]) -> str:
     """Return the text of a YAML or JSON file after edits. `edits` has them by the index of the document in `load_documents`.
 
     Positions are those before any edit. A number takes the quotes of the text that it replaces. Raises NotEditableError.
@@ -48,12 +48,12 @@ def edited(text: str, edits: Mapping[int, Iterable[TextEdit]]) -> str:
         document = documents[index]
         if not isinstance(document, YamlDocument):
             raise NotEditableError("the document cannot be read")
-        (start, end), piece = document.span, edited_piece(text, document, of_document)
+        (start, end), piece = document.span, edited_document(text, document, of_document)
         text = text[:start] + piece + text[end:]
     return mark + text
 
 
-def edited_piece(text: str, document: YamlDocument, edits: Iterable[TextEdit]) -> str:
+def edited_document(text: str, document: YamlDocument, edits: Iterable[TextEdit]) -> str:
     """Return the span of a document in the text of its file, with the edits made. Raises NotEditableError."""
     start, end = document.span
     piece, mark = text[start:end], document.node.start_mark.index
@@ -61,14 +61,14 @@ def edited_piece(text: str, document: YamlDocument, edits: Iterable[TextEdit]) -
     starts = [int(each.node.start_mark.index) if isinstance(each, YamlDocument) else -1 for each in read]
     index = starts.index(mark)
     for edit in sorted(dict.fromkeys(edits), key=lambda edit: edit_order(*edit), reverse=True):
-        piece = _with_edit(piece, index, edit)
+        piece = _apply_edit(piece, index, edit)
     return piece
 
 
-def _with_edit(text: str, index: int, edit: TextEdit) -> str:
+def _apply_edit(text: str, index: int, edit: TextEdit) -> str:
     documents = list(load_documents(text))
     document = cast("YamlDocument", documents[index])  # what an edit leaves is read below
-    place = _Place(text, document, edit.parts)
+    place = _FieldEditor(text, document, edit.parts)
     if edit.value is not None:
         splices, value = place.set(plain(edit.value))
     elif place.missing:
@@ -108,21 +108,21 @@ class _Node(msgspec.Struct):
 
     @property
     def is_null(self) -> bool:
-        return self.text in _NULLS and not self.style
+        return self.text in _NULL_TEXTS and not self.style
 
 
 Splice = tuple[int, int, str]
 """Start and end of what is replaced, and the text in its place."""
 
 
-class _Place:
+class _FieldEditor:
     """The field at `parts` of a document, or the last node on the way to it and the parts that are `missing` there."""
 
     def __init__(self, text: str, document: YamlDocument, parts: Parts) -> None:
         """Go the way to the field. Raises NotEditableError if it is out of reach."""
         self._text, self._parts = text, parts
         tree = _Tree(text, document)
-        self._way: list[tuple[_Node, _Node, _Node]] = []
+        self._ancestors: list[tuple[_Node, _Node, _Node]] = []
         """Of each step: the map or list, the key (of a list: the item), and the value."""
         node = tree.root
         for depth, part in enumerate((*parts, None)):
@@ -138,21 +138,21 @@ class _Place:
             child = _child(node, part)
             if child is None:
                 break
-            self._way.append((node, *child))
+            self._ancestors.append((node, *child))
             node = child[1]
-        self._node, self.missing = node, parts[len(self._way) :]
+        self._node, self.missing = node, parts[len(self._ancestors) :]
         if self.missing:
             self._check_missing(document.data)
 
     def _check_missing(self, data: Any) -> None:
-        path = field_path(self._parts[: len(self._way)]) or "the document"
+        path = field_path(self._parts[: len(self._ancestors)]) or "the document"
         if self.missing == (APPENDED,) and not (self._node.is_map or self._node.text is not None):
             return
         if not (self._node.is_map or self._node.is_null):
             raise NotEditableError(f"{path} must be a map")
         if any(isinstance(part, int) for part in self.missing):
             raise NotEditableError(f"{field_path(self._parts)} is in no list that exists")
-        if value_at(data, self._parts[: len(self._way) + 1]) is not None:
+        if value_at(data, self._parts[: len(self._ancestors) + 1]) is not None:
             raise NotEditableError(f"{field_path(self._parts)} comes from a merge (<<)")
 
     def set(self, value: Any) -> tuple[list[Splice], Any]:
@@ -184,21 +184,21 @@ class _Place:
 
     def _fill_null(self, value: Any) -> list[Splice]:
         node = self._node
-        above, key, _ = self._way[-1]
+        above, key, _ = self._ancestors[-1]
         if node.start == node.end and not above.opening and above.is_map:
-            return self._add_lines(key.column + self._step, node.end, value)
+            return self._add_lines(key.column + self._indentation, node.end, value)
         space = "" if node.start < node.end else " "
         return [(node.start, node.end, f"{space}{{{self._flow_entry(value)}}}")]
 
-    def _add_lines(self, column: int, behind: int, value: Any) -> list[Splice]:
-        """Add a block below the line of the character before `behind`."""
+    def _add_lines(self, column: int, offset: int, value: Any) -> list[Splice]:
+        """Add a block below the line of the character before `offset`."""
         keys = [f"{_scalar(key, '', False)}:" for key in map(str, self.missing)]
         keys = [APPENDED] if self.missing == (APPENDED,) else keys
-        lines = [f"{' ' * (column + depth * self._step)}{key}" for depth, key in enumerate(keys)]
+        lines = [f"{' ' * (column + depth * self._indentation)}{key}" for depth, key in enumerate(keys)]
         lines[-1] += f" {_scalar(value, '', False)}"
-        if behind and self._text[behind - 1] in "\r\n":  # a block scalar that keeps its line ends
-            return [(behind, behind, "".join(f"{line}{self._line_end}" for line in lines))]
-        next_line, written = self._next_line(behind)
+        if offset and self._text[offset - 1] in "\r\n":  # a block scalar that keeps its line ends
+            return [(offset, offset, "".join(f"{line}{self._line_end}" for line in lines))]
+        next_line, written = self._next_line(offset)
         line_end = written or self._line_end
         added = line_end.join(lines)
         added = f"{added}{line_end}" if written else f"{line_end}{added}"
@@ -230,15 +230,15 @@ class _Place:
     @property
     def _is_quoted(self) -> bool:
         """Whether keys and text have double quotes here, as in JSON."""
-        nodes = (self._node, *(node for node, _, _ in reversed(self._way)))
+        nodes = (self._node, *(node for node, _, _ in reversed(self._ancestors)))
         nearest = next((node for node in nodes if node.is_map and node.members), None)
         return nearest is not None and nearest.opening > 0 and nearest.members[0][0].style == '"'
 
     def remove(self) -> list[Splice]:
         """Return how the text becomes one without the field, or without what is empty then."""
         while True:
-            above, _, value = self._way.pop()
-            part = self._parts[len(self._way) - 1] if self._way else None
+            above, _, value = self._ancestors.pop()
+            part = self._parts[len(self._ancestors) - 1] if self._ancestors else None
             if len(above.members) > 1 or part not in OPTIONAL:
                 break
         at = next(index for index, member in enumerate(above.members) if member[1] is value)
@@ -281,16 +281,16 @@ class _Place:
         if above.opening:
             return [(above.opening, above.end - 1, "")]
         empty = "{}" if above.is_map else "[]"
-        if self._way and self._begins_line(start) and self._way[-1][0].is_map:
-            colon = _COLON.match(self._text, self._way[-1][1].end)
+        if self._ancestors and self._begins_line(start) and self._ancestors[-1][0].is_map:
+            colon = _COLON.match(self._text, self._ancestors[-1][1].end)
             if colon is not None and colon.end() < self._line_start(start):
                 return [(colon.end(), colon.end(), f" {empty}"), *self._remove_lines(start, end)]
         return [(start, end, empty)]
 
     @property
-    def _step(self) -> int:
+    def _indentation(self) -> int:
         """The indentation of a map in a map, as near to the place as there is one."""
-        rest = [self._node, *(node for node, _, _ in reversed(self._way))]
+        rest = [self._node, *(node for node, _, _ in reversed(self._ancestors))]
         for node in rest:
             for _, value in node.members:
                 if node.is_map and value.is_map and not (node.opening or value.opening):

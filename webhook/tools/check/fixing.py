@@ -14,15 +14,15 @@ from policies.pods.field_paths import Parts, path_parts, value_at
 from policies.rules.gpu_quota import ID as GPU_QUOTA
 from webhook.configuration.files import Source
 from webhook.evaluation.decision import Outcome, Violation
-from webhook.tools.check.edits import NotEditableError, TextEdit, edited, edited_piece
+from webhook.tools.check.edits import NotEditableError, TextEdit, apply_edits, edited_document
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.run import ManifestResult, ManifestVerdict
 from webhook.tools.corrections import correct, is_better
 
-NO_EDIT = "for you to decide"
+UNDECIDABLE = "for you to decide"
 NO_CHOICE = "choose"
 INEFFECTIVE = "its edit would not remove it"
-DENIED_THEN = "its edit would be denied ({})"
+EDIT_DENIED = "its edit would be denied ({})"
 
 Checked = tuple[Sequence[ManifestResult], Manifests]
 Check = Callable[[Mapping[str, str]], Checked]
@@ -85,16 +85,16 @@ class Fixes(msgspec.Struct):
     repaired: list[Repair] = []
     reasons: dict[tuple[object, ...], str] = {}
     """Why a finding was not fixed, by its key."""
-    open: dict[tuple[object, ...], int] = {}
+    open_choices: dict[tuple[object, ...], int] = {}
     """By the key of a finding with several choices: its number, if no choice was taken."""
 
-    def left(self) -> Iterator[tuple[Repair, str]]:
+    def unfixed(self) -> Iterator[tuple[Repair, str]]:
         """Yield each remaining denial and warning, with the reason."""
         for repair in _repairs(self.results):
-            if repair.key in self.open:
+            if repair.key in self.open_choices:
                 yield repair, NO_CHOICE
             else:
-                why = INEFFECTIVE if repair.edits else NO_EDIT
+                why = INEFFECTIVE if repair.edits else UNDECIDABLE
                 yield repair, self.reasons.get(repair.key, why)
 
 
@@ -104,10 +104,10 @@ def file_edits(manifest: Manifest, of_finding: Edits) -> list[TextEdit]:
     return [TextEdit((*manifest.at, *path), value) for path, value in edits]
 
 
-def fixed_piece(manifest: Manifest, of_finding: Edits) -> str | None:
+def fixed_document(manifest: Manifest, of_finding: Edits) -> str | None:
     """Return the span of the object's document with the edits of a finding, if any; None if they cannot be made."""
     try:
-        return edited_piece(manifest.text, manifest.document, file_edits(manifest, of_finding))
+        return edited_document(manifest.text, manifest.document, file_edits(manifest, of_finding))
     except NotEditableError:
         return None
 
@@ -125,7 +125,7 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
     for number, choice in taken.items():
         if number not in several or choice > len(several[number].violation.finding.choices):
             raise LookupError(f"--fix={number}:{choice}: no finding has such a choice")
-    fixes.open = {each.key: number for number, each in several.items() if number not in taken}
+    fixes.open_choices = {each.key: number for number, each in several.items() if number not in taken}
     chosen = {several[n].key: several[n].violation.finding.choices[taken[n] - 1] for n in taken}
 
     def repairs_left() -> list[Repair]:
@@ -135,7 +135,7 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
 
     def attempt(repairs: Sequence[Repair]) -> bool:
         current = [repair._replace(manifest=fixes.results[repair.position].manifest) for repair in repairs]
-        is_made = _try(fixes, current, check)
+        is_made = _keep_if_better(fixes, current, check)
         if not is_made and len(repairs) == 1:
             fixes.reasons.setdefault(repairs[0].key, INEFFECTIVE)
         return is_made
@@ -151,7 +151,7 @@ def _repairs(results: Sequence[ManifestResult]) -> Iterator[Repair]:
                 yield Repair(index, result.manifest, violation)
 
 
-def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
+def _keep_if_better(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
     """Make the edits, and keep them if each one removes its finding and no object gets another denial."""
     texts = dict(fixes.texts)
     edits: dict[str, dict[int, list[TextEdit]]] = {}
@@ -159,7 +159,7 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
         edits.setdefault(repair.manifest.file, {}).setdefault(repair.manifest.index, []).extend(repair.edits)
     for file, of_file in edits.items():
         try:
-            texts[file] = edited(texts.get(file, fixes.originals[file]), of_file)
+            texts[file] = apply_edits(texts.get(file, fixes.originals[file]), of_file)
         except NotEditableError as error:
             fixes.reasons.update({each.key: str(error) for each in repairs if len(repairs) == 1})
             return False
@@ -169,12 +169,12 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
     if len(repairs) == 1:
         old, new = (_denials(each[repairs[0].position]) for each in (fixes.results, results))
         if denial := next((text for kind, text in new.items() if kind not in old), ""):
-            fixes.reasons[repairs[0].key] = DENIED_THEN.format(denial)
+            fixes.reasons[repairs[0].key] = EDIT_DENIED.format(denial)
     for position, (before, after) in enumerate(zip(fixes.results, results, strict=True)):
         fixed = [each.violation for each in repairs if each.position == position]
         # The quota answers only where nothing else denies. Its answer does not make the edit wrong.
         is_asked_now = before.verdict is ManifestVerdict.DENIED or not fixed
-        findings_after = [each for each in after.findings() if not (is_asked_now and _is_of_quota(each))]
+        findings_after = [each for each in after.findings() if not (is_asked_now and _is_quota_denial(each))]
         if len(before.pods) > len(after.pods) or not is_better(before.findings(), findings_after, fixed):
             return False
     fixes.results, fixes.checked_manifests, fixes.texts = results, found, texts
@@ -182,7 +182,7 @@ def _try(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bool:
     return True
 
 
-def _is_of_quota(violation: Violation) -> bool:
+def _is_quota_denial(violation: Violation) -> bool:
     return violation.outcome is Outcome.DENIED and violation.finding.rule == GPU_QUOTA
 
 

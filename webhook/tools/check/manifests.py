@@ -20,9 +20,9 @@ from policies.pods.names import is_resource_name
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import (
+    CLUSTER_QUOTA,
     GROUP,
     QUOTA,
-    TEAM,
     DocumentLocation,
     DocumentSet,
     LocatedProblem,
@@ -37,20 +37,28 @@ from webhook.tools.check.sources import ReadResult, Renderer, ToRender, read_std
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
-_NULLS = dict.fromkeys(("limits", "requests", "overhead"), 0) | dict.fromkeys(
+_NULL_VALUES = dict.fromkeys(("limits", "requests", "overhead"), 0) | dict.fromkeys(
     ("annotations", "args", "command", "labels", "matchLabels", "nodeSelector", "values"), ""
 )
-"""What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
+"""What a null becomes, by the field that has it: 0 for a quantity, "" for a text, as the API server decodes it."""
 
-_OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, DISRUPTION_BUDGET, *AUTOSCALERS, (GROUP, QUOTA), (GROUP, TEAM)}
+_ALSO_CHECKED = {
+    ("", "Pod"),
+    *ADVISED,
+    CLAIM,
+    DISRUPTION_BUDGET,
+    *AUTOSCALERS,
+    (GROUP, QUOTA),
+    (GROUP, CLUSTER_QUOTA),
+}
 """Kinds that are checked, besides workloads."""
 
-_CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)
-_SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
-"""The key of the document and all lines up to its next key."""
+_CRD = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)
+_SPEC_BLOCK = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
+"""The top-level `spec:` with all lines below it."""
 
 LocatedPod = tuple[PodPlace, Pod]
-"""A pod, and its path in the object."""
+"""Where a pod is in the object, and the pod."""
 
 
 class Placeholder(msgspec.Struct, frozen=True):
@@ -70,7 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     file: str
-    is_stream: bool
+    is_stdin: bool
     text: str
     index: int
     document: YamlDocument
@@ -80,7 +88,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
-    is_known: bool = True
+    is_checked: bool = True
     """Whether anything in objects of this kind is checked."""
     pods: tuple[LocatedPod, ...] = ()
     """The pods that it is or makes."""
@@ -92,8 +100,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Return kind and name, e.g. `Pod default/train`; a ClusterGPUQuota, and perhaps what is not known, has no namespace."""
-        namespace = f"{self.namespace}/" if self.is_known and self.group_kind != (GROUP, TEAM) else ""
+        """Return kind and name, e.g. `Pod default/train`; without the namespace for kinds that are, or may be, cluster-scoped."""
+        namespace = (
+            f"{self.namespace}/" if self.is_checked and self.group_kind != (GROUP, CLUSTER_QUOTA) else ""
+        )
         return f"{self.kind} {namespace}{self.name or '(no name)'}"
 
     @property
@@ -137,26 +147,26 @@ def read_manifests(
     namespace: str | None = None,
     kinds: WorkloadKinds | None = None,
     ignore: Sequence[str] = (),
-    is_whole: bool = False,
+    with_crd_specs: bool = False,
     texts: Mapping[str, str] | None = None,
     stdin: Callable[[], bytes] = read_stdin,
 ) -> Manifests:
     """Return the objects in `sources` (files, directories, "-"), without those that `ignore` (globs) matches.
 
     The default namespace is `namespace`. `kinds` says where their pods are; the built-in table if it is None.
-    Specs of CustomResourceDefinitions are left out unless `is_whole`: no rule reads them. `texts` replaces files of these names.
+    No rule reads specs of CRDs: they are omitted unless `with_crd_specs`. `texts` replaces files of these names.
     """
     read = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
-    for file, content, is_stream in texts_of(sources, recursive, ignore, read, stdin):
+    for file, content, is_stdin in texts_of(sources, recursive, ignore, read, stdin):
         text = (texts or {}).get(file, content)
-        documents = load_documents(text, str if is_whole else _without_schema)
+        documents = load_documents(text, str if with_crd_specs else _without_crd_spec)
         for index, document in enumerate(documents):
             if isinstance(document, YamlDocument):
-                if is_stream or _is_manifest(document.data):
+                if is_stdin or _is_manifest(document.data):
                     blank = Manifest(
                         file=file,
-                        is_stream=is_stream,
+                        is_stdin=is_stdin,
                         text=text,
                         index=index,
                         document=document,
@@ -186,41 +196,43 @@ def read_manifest(manifest: Manifest) -> DocumentSet:
     return documents
 
 
-def whole_definition(manifest: Manifest) -> Any:
+def full_crd(manifest: Manifest) -> Any:
     """Return a CustomResourceDefinition with its spec, which `read_manifests` leaves out."""
     name = manifest.name
-    documents = load_documents(manifest.text, lambda text: text if name in text else _without_schema(text))
+    documents = load_documents(manifest.text, lambda text: text if name in text else _without_crd_spec(text))
     document = next(islice(documents, manifest.index, None))
     return value_at(document.data, manifest.at) if isinstance(document, YamlDocument) else None
 
 
-def _without_schema(document: str) -> str:
-    """Return a CustomResourceDefinition without its spec: most of the text in many repositories, a second a megabyte."""
-    if not _CUSTOM_RESOURCE.search(document):
+def _without_crd_spec(document: str) -> str:
+    """Return a CustomResourceDefinition without its spec. CRDs are most of the YAML in many repositories; 1 MB takes 1 s."""
+    if not _CRD.search(document):
         return document
-    return _SPEC.sub(lambda spec: "spec:" + "\n" * spec[0].count("\n"), document)
+    return _SPEC_BLOCK.sub(lambda spec: "spec:" + "\n" * spec[0].count("\n"), document)
 
 
 class _Reader(msgspec.Struct, frozen=True):
     """Reads one document, which may be a List. `blank` is a manifest without what is read here."""
 
     blank: Manifest
-    found: Manifests
+    collected: Manifests
     kinds: WorkloadKinds
 
     def read(self) -> None:
-        document, problems = self.blank.document, self.found.problems
+        document, problems = self.blank.document, self.collected.problems
         for error in document.duplicates:
             message = f"{error}; the last one counts"
             located = LocatedProblem.of_file(self.blank.file, message, error.line, error.column)
-            self.found.warnings.append(located)
+            self.collected.warnings.append(located)
         for parts, amount in extended_amounts(document.data):
             if amount is None and is_resource_name(str(parts[-1])):
                 line, column = document.position_of(parts)
                 path, message = field_path(parts), "is empty, which the API server reads as 0"
-                self.found.warnings.append(LocatedProblem(self.blank.file, line, "", path, message, column))
+                self.collected.warnings.append(
+                    LocatedProblem(self.blank.file, line, "", path, message, column)
+                )
         before = len(problems)
-        self._read(as_stored(document.data), (), {})
+        self._read(without_nulls(document.data), (), {})
         problems[before:] = sorted(problems[before:], key=lambda problem: problem.line)
 
     def _read(self, data: Any, at: Parts, inherited: dict[str, str]) -> None:
@@ -250,11 +262,11 @@ class _Reader(msgspec.Struct, frozen=True):
             kind=envelope.kind,
             namespace=metadata.namespace or self.blank.namespace,
             name=metadata.name or metadata.generate_name or "",
-            is_known=(workload_kind is not None and not workload_kind.has_no_gpus)
-            or (group, envelope.kind) in _OTHER_KNOWN,
+            is_checked=(workload_kind is not None and not workload_kind.has_no_gpus)
+            or (group, envelope.kind) in _ALSO_CHECKED,
         )
-        if (whole := self._with_pods(manifest)) is not None:
-            self.found.manifests.append(whole)
+        if (complete := self._with_pods(manifest)) is not None:
+            self.collected.manifests.append(complete)
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
         if not isinstance(items, list):
@@ -277,7 +289,7 @@ class _Reader(msgspec.Struct, frozen=True):
             if isinstance(place, Problem):
                 problems.append(place)
             else:
-                pods += self._pod(manifest, place, problems)
+                pods += self._pods_at(manifest, place, problems)
         values = {problem.parts: value_at(manifest.data, problem.parts) for problem in problems}
         wrong = [each for each in problems if not is_placeholder(values[each.parts], each.path)]
         for problem in wrong:
@@ -291,7 +303,7 @@ class _Reader(msgspec.Struct, frozen=True):
         placeholders = tuple(Placeholder(field_path(parts), values[parts]) for parts in ordered)
         return replace(manifest, pods=tuple(pods), placeholders=placeholders)
 
-    def _pod(self, manifest: Manifest, place: PodPlace, problems: list[Problem]) -> Iterator[LocatedPod]:
+    def _pods_at(self, manifest: Manifest, place: PodPlace, problems: list[Problem]) -> Iterator[LocatedPod]:
         try:
             pod = decode_pod(msgspec.json.encode(place.data))
         except msgspec.ValidationError as error:
@@ -308,32 +320,32 @@ class _Reader(msgspec.Struct, frozen=True):
         yield place, pod
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
-        whole = (*at, *parts)
-        line, column = self.blank.document.position_of(whole)
-        located = LocatedProblem(self.blank.file, line, "", field_path(whole), message, column)
-        self.found.problems.append(located)
+        full_path = (*at, *parts)
+        line, column = self.blank.document.position_of(full_path)
+        located = LocatedProblem(self.blank.file, line, "", field_path(full_path), message, column)
+        self.collected.problems.append(located)
 
 
 def _is_manifest(data: Any) -> bool:
     """Whether it is meant to be an object of the API, even if it lacks apiVersion or kind."""
-    keys, head = data.keys() if isinstance(data, dict) else set(), {"apiVersion", "kind"}
-    return head <= keys or bool(head & keys and {"metadata", "spec"} & keys)
+    keys, type_meta = data.keys() if isinstance(data, dict) else set(), {"apiVersion", "kind"}
+    return type_meta <= keys or bool(type_meta & keys and {"metadata", "spec"} & keys)
 
 
-def as_stored(value: Any, field: str = "") -> Any:
-    """Return plain data as the API server decodes it: text for keys, and no nulls."""
+def without_nulls(value: Any, field: str = "") -> Any:
+    """Return plain data with text for keys and without nulls, as the API server decodes it."""
     if isinstance(value, dict):
         stored: dict[str, Any] = {}
         for key, member in value.items():
             name = str(key).lower() if isinstance(key, bool) else str(key)
             if member is not None:
-                stored[name] = as_stored(member, name)
-            elif field in _NULLS:
-                stored[name] = _NULLS[field]
+                stored[name] = without_nulls(member, name)
+            elif field in _NULL_VALUES:
+                stored[name] = _NULL_VALUES[field]
         return stored
     if isinstance(value, list):
-        empty: Any = "" if _NULLS.get(field) == "" else {}
-        return [empty if item is None else as_stored(item) for item in value]
+        empty: Any = "" if _NULL_VALUES.get(field) == "" else {}
+        return [empty if item is None else without_nulls(item) for item in value]
     return value
 
 

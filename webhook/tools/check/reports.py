@@ -18,7 +18,7 @@ from policies.printable import printable_xml
 from policies.registry import RULES_BY_REASON
 from webhook.configuration.documents import LocatedProblem
 from webhook.evaluation.decision import Outcome, Violation
-from webhook.tools.check.fixing import fixed_piece, object_edits
+from webhook.tools.check.fixing import fixed_document, object_edits
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.run import ManifestResult, ManifestVerdict
 from webhook.tools.check.sources import RENDER_FIRST
@@ -60,11 +60,15 @@ def _sarif_of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, A
         for violation in result.findings():
             finding = violation.finding
             location = _sarif_location_in(manifest, finding.path)
-            shown = _sarif_result(
+            sarif_result = _sarif_result(
                 finding.reason.name, LEVELS[violation.outcome], finding.sentence(), location
             )
             fixes = list(_sarif_fixes(manifest, violation))
-            yield {**shown, "properties": {"rule": finding.rule}, **({"fixes": fixes} if fixes else {})}
+            yield {
+                **sarif_result,
+                "properties": {"rule": finding.rule},
+                **({"fixes": fixes} if fixes else {}),
+            }
         for outcome, path, sentence in result.remarks():
             if outcome is None:
                 yield _sarif_result(MANIFEST, LEVELS[None], sentence, _sarif_location_in(manifest, path))
@@ -75,9 +79,9 @@ def _sarif_fixes(manifest: Manifest, violation: Violation) -> Iterator[dict[str,
     first, last = manifest.document.span
     before = manifest.text[first:last]
     location = _sarif_location(manifest.file, 0)["physicalLocation"]["artifactLocation"]
-    can_fix = not (manifest.is_stream or violation.finding.is_example)
+    can_fix = not (manifest.is_stdin or violation.finding.is_example)
     for edits in violation.finding.choices if can_fix else ():
-        after = fixed_piece(manifest, edits)
+        after = fixed_document(manifest, edits)
         if after is None or after == before:
             continue
         start = _common_start(before, after)

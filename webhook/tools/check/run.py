@@ -43,10 +43,10 @@ from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.check.run_decisions import (
     PodResult,
-    advice,
-    as_known,
-    budget_findings,
-    counted_claim,
+    advice_decision,
+    claim_decision,
+    pdb_findings,
+    warned_if_use_unknown,
     without_placeholders,
 )
 from webhook.tools.check.run_kueue import RunKueue
@@ -75,12 +75,12 @@ class ManifestVerdict(Enum):
     """A kind that is not known to have pods."""
 
 
-Remark = tuple[Outcome | None, str, str]
+LocatedSentence = tuple[Outcome | None, str, str]
 """The outcome, path and sentence of a finding; the outcome is None for what keeps an object from being evaluated."""
 
 
 class ManifestResult(msgspec.Struct, frozen=True):
-    """Result for an object and each pod in it; `warnings` are about the object itself, and of a claim or quota also its denials.
+    """Result for an object and each pod in it; `warnings` are about the object itself, for a claim or a quota with its denials.
 
     `unknown` says why it could not be evaluated.
     """
@@ -92,7 +92,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> ManifestVerdict:
-        if not (self.manifest.is_known or self.warnings):
+        if not (self.manifest.is_checked or self.warnings):
             return ManifestVerdict.SKIPPED
         if any(violation.outcome is Outcome.DENIED for violation in self.findings()):
             return ManifestVerdict.DENIED
@@ -109,7 +109,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
     def findings(self) -> Iterator[Violation]:
         return chain(*(pod.violations for pod in self.pods), self.warnings)
 
-    def remarks(self) -> Iterator[Remark]:
+    def remarks(self) -> Iterator[LocatedSentence]:
         for violation in self.findings():
             yield violation.outcome, violation.finding.path, violation.finding.sentence()
         for placeholder in self.placeholders:
@@ -156,7 +156,7 @@ class Run:
                 nodes=lambda: facts,
                 named_nodes=lambda: index,
                 claims=lambda name: claims[name] if name in claims else claim(name),
-                budgets=run_context.budgets_of(manifests, cluster),
+                budgets=run_context.pdb_selectors_of(manifests, cluster),
                 referred=self._referred,
                 config_maps=run_context.config_maps(manifests),
                 limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
@@ -168,13 +168,17 @@ class Run:
         self._teams = run_quotas.teams_in(manifests)
         self._kueue = RunKueue(manifests, cache.configuration, cluster)
         kinds = cache.configuration.workload_kinds
-        scoped = {key for key, workload_kind in kinds.items() if workload_kind.cluster_scoped}
-        self._named = {
-            (each.group_kind, "" if each.group_kind in scoped else each.namespace, each.name): each.data
+        cluster_scoped = {key for key, workload_kind in kinds.items() if workload_kind.cluster_scoped}
+        self._data_by_name = {
+            (
+                each.group_kind,
+                "" if each.group_kind in cluster_scoped else each.namespace,
+                each.name,
+            ): each.data
             for each in manifests
         }
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
-        self._workloads: dict[tuple[str, *run_quotas.Key], Workload] = {}
+        self._workloads: dict[tuple[str, *run_quotas.ObjectKey], Workload] = {}
 
     def results(self) -> list[ManifestResult]:
         """Return the results in the order of the documents. What names or selects other documents is evaluated last."""
@@ -185,7 +189,7 @@ class Run:
         return [results[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
-        is_read = manifest.is_known or any(self._unread(manifest))
+        is_read = manifest.is_checked or any(self._unread_findings(manifest))
         if self._cluster and not is_read:
             # The labels of its namespace are not asked for, if it has one.
             return ManifestResult(manifest, ())
@@ -194,14 +198,16 @@ class Run:
         except NamespaceUnknown as error:
             return ManifestResult(manifest, (), unknown=str(error))
         pods = tuple(self._evaluate_pods(manifest, policy))
-        warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
-        known = {violation.finding.path for pod in pods for violation in pod.violations}
-        misplaced = (each for each in self._misplaced(manifest, policy) if each.finding.path not in known)
+        warnings = () if manifest.is_pod else self._object_violations(manifest, pods, policy)
+        reported = {violation.finding.path for pod in pods for violation in pod.violations}
+        misplaced = (
+            each for each in self._misplaced_findings(manifest, policy) if each.finding.path not in reported
+        )
         by_kueue = Decision.of_findings(policy, self._kueue.findings(manifest), Mode.WARN).violations
         return ManifestResult(manifest, pods, (*warnings, *misplaced, *by_kueue))
 
-    def _misplaced(self, manifest: Manifest, policy: EffectivePolicy) -> tuple[Violation, ...]:
-        """Return what stands where no rule reads it, and the API server knows no field."""
+    def _misplaced_findings(self, manifest: Manifest, policy: EffectivePolicy) -> tuple[Violation, ...]:
+        """Return findings about GPUs in fields that no rule reads, and about fields that the API server does not know."""
         is_built_in = GROUPS.get(manifest.kind) == manifest.group
         places = [place for place, _ in manifest.pods if not place.is_partial]
         searched = [()] if is_built_in else [place.at for place in places if () in place.origins]
@@ -216,18 +222,18 @@ class Run:
             findings = chain(misplaced_containers(manifest.kind, manifest.data), findings)
         return Decision.of_findings(policy, findings, Mode.WARN, INEFFECTIVE_FIELDS).violations
 
-    def _warnings(
+    def _object_violations(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
     ) -> tuple[Violation, ...]:
         kind, configuration = manifest.group_kind, self._configuration
-        target = self._target(manifest)
+        target = self._scaled_workload(manifest)
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
-        stored = self._stored(manifest, quota)
-        whole = with_referred(self._evaluator, policy, kind, manifest.data, tuple(pods))
-        workload = self._workload(manifest, whole, target, stored or {})
+        stored = self._stored_object(manifest, quota)
+        completed = with_referred(self._evaluator, policy, kind, manifest.data, tuple(pods))
+        workload = self._workload(manifest, completed, target, stored or {})
         evaluator = replace(self._evaluator, quota_of=lambda _namespace: quota)
-        decision = None if target else self._autoscaler(manifest, policy, evaluator)
+        decision = None if target else self._autoscaler_decision(manifest, policy, evaluator)
         decision = decision or evaluator.check_workload(policy, workload, is_update=stored is not None)
         decisions = [decision]
         if quota is not None and target is None and not workload.metadata.controlled_by:
@@ -239,15 +245,15 @@ class Run:
             decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         mapping, workload_kind = configuration.resource_mapping, configuration.workload_kinds.get(kind)
         quotas = quota_findings(workload_kind, manifest.data, mapping) if workload_kind else ()
-        warned = [*quotas, *whole.findings]
+        warned = [*quotas, *completed.findings]
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
         if kind not in ADVISED and (workload_kind or not decision.violations):
-            warned += self._unread(manifest)
+            warned += self._unread_findings(manifest)
         if kind == DISRUPTION_BUDGET:
-            warned += budget_findings(manifest, self._manifests, self._workloads, mapping)
+            warned += pdb_findings(manifest, self._manifests, self._workloads, mapping)
         decisions.append(Decision.of_findings(policy, warned, Mode.WARN))
         if kind in ADVISED:
-            decisions.append(advice(manifest, policy, evaluator))
+            decisions.append(advice_decision(manifest, policy, evaluator))
             if kind in VALIDATED_ITSELF:  # what the API server rejects never gets to the webhook
                 refused = [violation.finding for violation in decisions[-1].violations]
                 decisions[-1] = Decision.of_findings(policy, refused, Mode.ENFORCE)
@@ -255,27 +261,33 @@ class Run:
             findings = refused_requests(manifest.data, CLAIM_SPECS[kind])
             decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         if kind == CLAIM and stored is None:
-            decisions.append(counted_claim(manifest, policy, evaluator))
-        found = (violation for decision in decisions for violation in as_known(decision, quota).violations)
+            decisions.append(claim_decision(manifest, policy, evaluator))
+        found = (
+            violation
+            for decision in decisions
+            for violation in warned_if_use_unknown(decision, quota).violations
+        )
         is_denied_itself = kind in {*CLAIM_SPECS, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
-        shown = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
-        return tuple(each for each in found if each.outcome in shown)
+        outcomes = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
+        return tuple(each for each in found if each.outcome in outcomes)
 
-    def _unread(self, manifest: Manifest) -> list[Finding]:
+    def _unread_findings(self, manifest: Manifest) -> list[Finding]:
         mapping, kinds = self._configuration.resource_mapping, self._configuration.workload_kinds
         return unread_gpus(*manifest.group_kind, manifest.data, manifest.pods, mapping, kinds)
 
-    def _quota(self, manifest: Manifest, key: run_quotas.Key | None = None) -> run_quotas.RunQuota | None:
+    def _quota(
+        self, manifest: Manifest, key: run_quotas.ObjectKey | None = None
+    ) -> run_quotas.RunQuota | None:
         quota = self._quota_of(manifest.namespace)
-        return replace(quota, key=key or _key(manifest)) if quota else None
+        return replace(quota, key=key or _object_key(manifest)) if quota else None
 
-    def _stored(self, manifest: Manifest, quota: run_quotas.RunQuota | None) -> dict[str, Any] | None:
+    def _stored_object(self, manifest: Manifest, quota: run_quotas.RunQuota | None) -> dict[str, Any] | None:
         """Return the object as the cluster has it, which counts in the quota already; only a quota asks for it."""
         if self._cluster is None or quota is None or not (manifest.pods or manifest.group_kind == CLAIM):
             return None
         return self._cluster.stored(*manifest.group_kind, manifest.namespace, manifest.name)
 
-    def _autoscaler(
+    def _autoscaler_decision(
         self, manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator
     ) -> Decision | None:
         """Return the decision on an autoscaler, by the object that it scales in the cluster; None if that is unknown."""
@@ -292,25 +304,25 @@ class Run:
         )
 
     def _referred(self, name: ObjectName) -> Any:
-        found = self._named.get(((name.group, name.kind), name.namespace, name.name))
+        found = self._data_by_name.get(((name.group, name.kind), name.namespace, name.name))
         return self._cluster.referred(name) if found is None and self._cluster else found
 
     def _workload(
         self,
         manifest: Manifest,
-        whole: CompletedWorkload,
+        completed: CompletedWorkload,
         target: Workload | None,
         stored: dict[str, Any],
     ) -> Workload:
         # As in an update, where the API server sends the status that is stored.
         status = {"status": stored["status"]} if "status" in stored else {}
-        whole = replace(whole, data={**whole.data, **status})
+        completed = replace(completed, data={**completed.data, **status})
         kinds = self._configuration.workload_kinds
-        workload = as_workload(kinds, manifest.group_kind, manifest.namespace, whole, target)
-        self._workloads[manifest.namespace, *_key(manifest)] = workload
+        workload = as_workload(kinds, manifest.group_kind, manifest.namespace, completed, target)
+        self._workloads[manifest.namespace, *_object_key(manifest)] = workload
         return workload
 
-    def _target(self, manifest: Manifest) -> Workload | None:
+    def _scaled_workload(self, manifest: Manifest) -> Workload | None:
         """Return the workload that an autoscaler scales, with the most replicas, if it is among the documents."""
         scales = scale_target(*manifest.group_kind, manifest.data)
         key = scales and (manifest.namespace, scales.group, scales.kind, scales.name)
@@ -334,7 +346,7 @@ class Run:
                 # The demand of an owned pod is that of its owner.
                 counted = not (pod.metadata and pod.metadata.controlled_by)
                 if counted and self._configuration.resource_mapping.pod_requests_gpus(pod):
-                    counted = self._stored(manifest, quota) is None
+                    counted = self._stored_object(manifest, quota) is None
                 decisions = evaluate_creation(evaluator, policy, pod, by_daemonset=False, counted=counted)
             else:
                 decisions = [
@@ -345,13 +357,13 @@ class Run:
             if not is_reviewed(pod, self._configuration.resource_mapping):
                 decisions = [unreviewed(decision, pod) for decision in decisions]
             located = (
-                as_known(decision.located(place.path_in_object, place.path_of_edit), quota)
+                warned_if_use_unknown(decision.located(place.path_in_object, place.path_of_edit), quota)
                 for decision in decisions
             )
             yield without_placeholders(manifest, PodResult(place, pod, tuple(located)))
 
 
-def _key(manifest: Manifest) -> run_quotas.Key:
+def _object_key(manifest: Manifest) -> run_quotas.ObjectKey:
     """Return what identifies the object in its namespace: an object without a name is unique."""
     own_name = (manifest.data.get("metadata") or {}).get("name")
     return *manifest.group_kind, manifest.name if own_name else f"{manifest.file}:{manifest.line_of()}"

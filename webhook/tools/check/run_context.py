@@ -24,21 +24,21 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.namespaces import NamespaceUnknown, read_budgets
+from webhook.cluster.namespaces import NamespaceUnknown, read_pdb_selectors
 from webhook.cluster.objects import decode_config_map
 from webhook.configuration.cluster_source import read_schemas
 from webhook.configuration.documents import GROUP, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, read_claims, served_resource
 from webhook.configuration.loader import Configuration
-from webhook.configuration.schema_paths import CUSTOM_RESOURCE, Schemas, kind_problems, schemas_of
+from webhook.configuration.schema_paths import CRD_TYPE, Schemas, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.kinds import DISRUPTION_BUDGET, LIMIT_RANGE
-from webhook.tools.check.manifests import Manifest, read_manifest, whole_definition
+from webhook.tools.check.manifests import Manifest, full_crd, read_manifest
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.status.kueue import QueueState, read_kueue_objects, read_queues
-from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.why.discovery import ServedKinds
 from webhook.workloads.references import ObjectName
 
@@ -53,7 +53,7 @@ class CheckedCluster:
     def __init__(self, api: ApiClient, config: Path | None) -> None:
         """`config`: documents in place of the cluster's."""
         self._api, self._config = api, config
-        self._reader = Permitted(api)
+        self._reader = TolerantReader(api)
         self._notes: list[str] = []
         self.limit_ranges = self._reader.limit_ranges
         self.schemas = partial(read_schemas, api)
@@ -64,7 +64,7 @@ class CheckedCluster:
         self.quota = cache(self._quota)
         self.teams = cache(lambda: read_teams(self._reader) or ())
         self.note_uncounted = cache(self._note_uncounted)
-        self.budgets = cache(self._budgets)
+        self.pdb_selectors = cache(self._pdb_selectors)
         self.stored = cache(self._stored)
         self.queues = cache(self._queues)
         self.kueue_objects = cache(partial(read_kueue_objects, api))
@@ -86,11 +86,11 @@ class CheckedCluster:
 
     def configuration(self, *, devices: ClusterDevices = NO_DEVICES) -> Configuration:
         """Return the documents in force, with the devices that the manifests add. Raises ConfigurationError."""
-        known = next(
-            (read for of, read in self._configurations if of == devices), None
+        loaded = next(
+            (read for key, read in self._configurations if key == devices), None
         )  # devices have no hash
-        if known is not None:
-            return known
+        if loaded is not None:
+            return loaded
         before = len(self._reader.omitted)
         configuration = self._reader.configuration(self._config, devices)
         self.unread_documents = self._reader.omitted[before:]
@@ -142,7 +142,7 @@ class CheckedCluster:
         from webhook.tools.status.freshness import figures_until  # noqa: PLC0415
 
         # Few tenants may read the Lease, and the notes are about what is not evaluated.
-        return figures_until(Permitted(self._api), InstallationNames(), datetime.now(UTC)) is None
+        return figures_until(TolerantReader(self._api), InstallationNames(), datetime.now(UTC)) is None
 
     def _note_uncounted(self, namespace: str, team: str) -> None:
         note = f"GPU pods of namespace {namespace} are denied until {team_title(team)} is counted"
@@ -154,9 +154,9 @@ class CheckedCluster:
         states = read_queues(self._reader, namespace, self.configuration().resource_mapping)
         return states if len(self._reader.omitted) == before else None
 
-    def _budgets(self, namespace: str) -> tuple[LabelSelector, ...] | None:
+    def _pdb_selectors(self, namespace: str) -> tuple[LabelSelector, ...] | None:
         right = f"list poddisruptionbudgets.policy -n {namespace}"
-        return self._reader.attempt(right, partial(read_budgets, self._api, namespace))
+        return self._reader.attempt(right, partial(read_pdb_selectors, self._api, namespace))
 
     @cached_property
     def _kinds(self) -> ServedKinds:
@@ -212,7 +212,7 @@ def _decoded(
                 yield manifest, decode(msgspec.json.encode(manifest.data))
 
 
-def budgets_of(
+def pdb_selectors_of(
     manifests: Iterable[Manifest], cluster: CheckedCluster | None
 ) -> Callable[[str], tuple[LabelSelector, ...] | None]:
     """Return a function: namespace → selectors of its PodDisruptionBudgets, among the manifests and in the cluster."""
@@ -223,21 +223,21 @@ def budgets_of(
                 selector = msgspec.convert(value_at(manifest.data, ("spec", "selector")), LabelSelector)
                 written.setdefault(manifest.namespace, []).append(selector)
 
-    def budgets(namespace: str) -> tuple[LabelSelector, ...] | None:
-        stored = cluster.budgets(namespace) if cluster else ()
+    def selectors_of(namespace: str) -> tuple[LabelSelector, ...] | None:
+        stored = cluster.pdb_selectors(namespace) if cluster else ()
         return None if stored is None else (*written.get(namespace, ()), *stored)
 
-    return budgets
+    return selectors_of
 
 
 def config_maps(manifests: Iterable[Manifest]) -> Callable[[str], dict[str, dict[str, str]]]:
     """Return a function: namespace → data of the ConfigMaps among the manifests, by name, without those with placeholders."""
-    known: dict[str, dict[str, dict[str, str]]] = {}
+    by_namespace: dict[str, dict[str, dict[str, str]]] = {}
     for manifest, config_map in _decoded(manifests, ("", "ConfigMap"), decode_config_map):
         data = config_map.data or {}
         if not any(map(is_placeholder, data.values())):
-            known.setdefault(manifest.namespace, {})[manifest.name] = data
-    return lambda namespace: known.get(namespace, {})
+            by_namespace.setdefault(manifest.namespace, {})[manifest.name] = data
+    return lambda namespace: by_namespace.get(namespace, {})
 
 
 def applied_labels(stored: Labels, written: Labels) -> Labels:
@@ -293,12 +293,12 @@ def wrong_paths(
 
     Checked are the workload kinds of the configuration, and those of GPUResourceMappings among the manifests.
     """
-    crds = (manifest for manifest in manifests if (manifest.api_version, manifest.kind) == CUSTOM_RESOURCE)
+    crds = (manifest for manifest in manifests if (manifest.api_version, manifest.kind) == CRD_TYPE)
     definitions = {manifest.name: manifest for manifest in crds}
 
     def schemas(workload_kind: WorkloadKind) -> Schemas:
-        if definition := definitions.get(workload_kind.definition):
-            return schemas_of(whole_definition(definition))
+        if definition := definitions.get(workload_kind.crd_name):
+            return schemas_of(full_crd(definition))
         return cluster.schemas([workload_kind]) if cluster else {}
 
     def problems(kinds: Sequence[WorkloadKind]) -> Iterator[tuple[str, str]]:

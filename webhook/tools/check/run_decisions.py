@@ -16,7 +16,7 @@ from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_claim
 from policies.registry import QUOTA_RULE
-from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_budget
+from policies.rules.disruption import SERVING_KINDS, DisruptionBudget, ServingWorkload, check_pdb
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
@@ -24,7 +24,7 @@ from webhook.evaluation.workloads import EvaluatedPod
 from webhook.tools.check import run_quotas
 from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
-from webhook.tools.check.run_quotas import Key
+from webhook.tools.check.run_quotas import ObjectKey
 from webhook.workloads.autoscalers import scale_target
 
 
@@ -44,7 +44,7 @@ class PodResult(EvaluatedPod, frozen=True):
         return changed
 
 
-def advice(manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator) -> Decision:
+def advice_decision(manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator) -> Decision:
     document = msgspec.json.encode(manifest.data)
     if manifest.group_kind != CLAIM_TEMPLATE:
         return evaluator.advise(policy, manifest.group_kind, document)
@@ -54,7 +54,7 @@ def advice(manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator) ->
         return Decision(policy=policy)
 
 
-def counted_claim(manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator) -> Decision:
+def claim_decision(manifest: Manifest, policy: EffectivePolicy, evaluator: Evaluator) -> Decision:
     """Decide on a ResourceClaim, and count its demand; the API server rejects one that cannot be read."""
     try:
         claim = decode_claim(msgspec.json.encode(manifest.data))
@@ -86,56 +86,62 @@ def without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     )
 
 
-def as_known(decision: Decision, quota: run_quotas.RunQuota | None) -> Decision:
-    """Return the denials by a quota as warnings where the other pods of the namespace are not known."""
+def warned_if_use_unknown(decision: Decision, quota: run_quotas.RunQuota | None) -> Decision:
+    """Return the decision with denials by the quota as warnings if it is not known what else uses the quota."""
     if quota is not None and quota.stored.used is not None:
         return decision
-    known = (
+    softened = (
         Violation(violation.finding, Outcome.WARNED)
         if violation.finding.rule == QUOTA_RULE.id and violation.outcome is Outcome.DENIED
         else violation
         for violation in decision.violations
     )
-    return replace(decision, violations=tuple(known))
+    return replace(decision, violations=tuple(softened))
 
 
-_OF_TEMPLATES = {*SERVERS, ("", "Pod"), ("apps", "DaemonSet"), ("batch", "Job"), ("batch", "CronJob")}
+_KINDS_WITH_POD_LABELS = {
+    *SERVING_KINDS,
+    ("", "Pod"),
+    ("apps", "DaemonSet"),
+    ("batch", "Job"),
+    ("batch", "CronJob"),
+}
 """Kinds whose documents show the labels of their pods."""
 
 
-def budget_findings(
+def pdb_findings(
     manifest: Manifest,
     manifests: Sequence[Manifest],
-    workloads: Mapping[tuple[str, *Key], Workload],
+    workloads: Mapping[tuple[str, *ObjectKey], Workload],
     mapping: ResourceMapping,
 ) -> Iterator[Finding]:
-    """Yield what there is to say of a PodDisruptionBudget; nothing of one that the API server rejects."""
+    """Yield the findings about a PodDisruptionBudget; none if the API server rejects it."""
     try:
         budget = msgspec.convert(manifest.data.get("spec") or {}, DisruptionBudget)
     except msgspec.ValidationError:
         return
-    beside = [each for each in manifests if each.namespace == manifest.namespace]
+    in_namespace = [each for each in manifests if each.namespace == manifest.namespace]
     scalers = {
         (target.group, target.kind, target.name): (target.least, f"{each.kind} {each.name}")
-        for each in beside
+        for each in in_namespace
         if (target := scale_target(*each.group_kind, each.data))
     }
-    servers = [
-        Server(workload, *scalers.get((workload.group, workload.kind, workload.name), ()))
+    workloads_served = [
+        ServingWorkload(workload, *scalers.get((workload.group, workload.kind, workload.name), ()))
         for (namespace, *_), workload in workloads.items()
         if namespace == manifest.namespace
     ]
     selector = budget.selector or LabelSelector()
-    are_all = not any(map(is_placeholder, selector.match_labels.values())) and all(
-        _selects_none_of(selector, each) for each in beside
+    no_other_pods = not any(map(is_placeholder, selector.match_labels.values())) and all(
+        _selects_none_of(selector, each) for each in in_namespace
     )
-    yield from check_budget(budget, servers, mapping, are_all=are_all)
+    yield from check_pdb(budget, workloads_served, mapping, no_other_pods=no_other_pods)
 
 
 def _selects_none_of(selector: LabelSelector, manifest: Manifest) -> bool:
     """Whether the document makes no pod that the selector may match. An unknown kind of Kubernetes itself makes none."""
-    if manifest.pods and manifest.group_kind in _OF_TEMPLATES:
+    if manifest.pods and manifest.group_kind in _KINDS_WITH_POD_LABELS:
         labels = ((pod.metadata and pod.metadata.labels) or {} for _, pod in manifest.pods)
         return not any(map(selector.matches, labels))
-    is_of_others = "." in manifest.group.removesuffix(".k8s.io")
-    return not manifest.pods and (manifest.is_known or not is_of_others)
+    is_custom_kind = "." in manifest.group.removesuffix(".k8s.io")
+    return not manifest.pods and (manifest.is_checked or not is_custom_kind)

@@ -12,13 +12,13 @@ from policies.pods.quantity import QuantityError
 from policies.quota.amounts import NOTHING, RESOURCES, format_amount
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.waiting import QUEUE_NAME
-from webhook.cluster.kueue import GROUP, RUNS, Queue, most_admitted
+from webhook.cluster.kueue import GROUP, NOT_STOPPED, Queue, most_admitted
 from webhook.configuration.loader import Configuration
 from webhook.tools.check.manifests import Manifest
 from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.status.kueue import QueueState
 
-LABEL = f"metadata.labels[{QUEUE_NAME}]"
+QUEUE_LABEL_PATH = f"metadata.labels[{QUEUE_NAME}]"
 
 
 class RunKueue:
@@ -50,30 +50,34 @@ class RunKueue:
         warning = partial(Finding, rule="workloads", reason=NOT_STARTED_BY_KUEUE, severity=Severity.WARNING)
         if local is None and state is None:
             yield warning(
-                path=LABEL,
+                path=QUEUE_LABEL_PATH,
                 value=name,
                 message=f"must be a LocalQueue of namespace {namespace}: Kueue does not start the object",
-                choices=either(*(Edit(LABEL, each) for each in sorted({*written, *states}))),
+                choices=either(*(Edit(QUEUE_LABEL_PATH, each) for each in sorted({*written, *states}))),
                 ask_contact="for a LocalQueue of the namespace",
                 contact_choices=((ContactEdit("LocalQueue"),),),
             )
             return
-        whole = local.spec.cluster_queue if local else state.cluster_queue if state else ""
-        queue = self._of("ClusterQueue").get(whole)
-        stopped = {f"LocalQueue {name}": local, f"ClusterQueue {whole}": queue}
-        titles = [title for title, each in stopped.items() if each and each.spec.stop_policy != RUNS]
+        cluster_queue = local.spec.cluster_queue if local else state.cluster_queue if state else ""
+        queue = self._queues_of("ClusterQueue").get(cluster_queue)
+        queues_by_title = {f"LocalQueue {name}": local, f"ClusterQueue {cluster_queue}": queue}
+        titles = [
+            title for title, each in queues_by_title.items() if each and each.spec.stop_policy != NOT_STOPPED
+        ]
         if titles or (local is None and state and state.is_stopped):
-            unknown = f" or ClusterQueue {whole}" if queue is None else ""  # tenants can seldom read one
-            of = " and ".join(titles) or f"LocalQueue {name}{unknown}"
-            message = f"stopPolicy of {of} is set: Kueue does not start the object until it is None"
-            yield warning(path=LABEL, message=message, ask_contact="why it is set")
+            unknown = (
+                f" or ClusterQueue {cluster_queue}" if queue is None else ""
+            )  # tenants can seldom read one
+            subject = " and ".join(titles) or f"LocalQueue {name}{unknown}"
+            message = f"stopPolicy of {subject} is set: Kueue does not start the object until it is None"
+            yield warning(path=QUEUE_LABEL_PATH, message=message, ask_contact="why it is set")
         if queue is not None:
             for path, message in self._too_large(manifest, queue):
                 yield warning(path=path, message=message)
         if cluster is not None and state is not None:
-            cluster.note(_in_words(manifest, state))
+            cluster.note(_kueue_note(manifest, state))
 
-    def _of(self, kind: str) -> dict[str, Queue]:
+    def _queues_of(self, kind: str) -> dict[str, Queue]:
         """Return the ClusterQueues or Cohorts by name."""
         stored = self._cluster.kueue_objects(kind) if self._cluster else ()
         written = {name: each for (_, name), each in self._written.get(kind, {}).items()}
@@ -82,8 +86,8 @@ class RunKueue:
     def _too_large(self, manifest: Manifest, queue: Queue) -> Iterator[tuple[str, str]]:
         """Yield path and problem of pods that need more than a flavor has: Kueue gives those of one template the same."""
         try:
-            queues, cohorts = self._of("ClusterQueue").values(), self._of("Cohort").values()
-            most = most_admitted(queue, queues, cohorts, self._configuration.resource_mapping)
+            queues, cohorts = self._queues_of("ClusterQueue").values(), self._queues_of("Cohort").values()
+            max_amounts = most_admitted(queue, queues, cohorts, self._configuration.resource_mapping)
         except QuantityError:  # the API server rejects it
             return
         for written, pod in manifest.pods:
@@ -91,18 +95,18 @@ class RunKueue:
             vector = pod_demand(pod, self._configuration, UnclassifiedPods.TOTAL_ONLY).vector
             for key, amount in vector.items():
                 resource, needed = key.removeprefix(RESOURCES), amount * count
-                can_have = max(
-                    (each for (_, name), each in most.items() if name == resource), default=NOTHING
+                max_amount = max(
+                    (each for (_, name), each in max_amounts.items() if name == resource), default=NOTHING
                 )
-                if key.startswith(RESOURCES) and needed > can_have:
+                if key.startswith(RESOURCES) and needed > max_amount:
                     message = (
                         f"need {format_amount(needed)} {resource} for {count} pods, and ClusterQueue {queue.metadata.name} can "
-                        f"admit {format_amount(can_have)} of one flavor: Kueue never starts the object"
+                        f"admit {format_amount(max_amount)} of one flavor: Kueue never starts the object"
                     )
                     yield written.path, message
 
 
-def _in_words(manifest: Manifest, queue: QueueState) -> str:
+def _kueue_note(manifest: Manifest, queue: QueueState) -> str:
     """Return what Kueue says of the object, or of its LocalQueue if it does not know the object yet."""
     title = f"{manifest.kind}/{manifest.name}"
     known = next((each for each in queue.objects if each.owner == title), None)

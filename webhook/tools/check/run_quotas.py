@@ -27,10 +27,10 @@ from policies.quota.team_spec import TeamMatch, Teams, TeamSpec, limits_warnings
 from policies.registry import QUOTA_RULE
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import (
+    CLUSTER_QUOTA,
     CONFIGURATION,
     GROUP,
     QUOTA,
-    TEAM,
 )
 from webhook.configuration.loader import Configuration, quota_problems
 from webhook.quota.team_documents import TeamRecord
@@ -39,13 +39,13 @@ from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.status.teams import (
     namespace_ledger_from_status,
-    share_of,
     team_ledgers_from_status,
+    team_state_of,
     uncounted_ledger,
 )
 
-Key = tuple[str, str, str]
-"""API group, kind and name: of two documents of one object the later one holds."""
+ObjectKey = tuple[str, str, str]
+"""API group, kind and name. If two documents have the same key, the later one counts."""
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class RunTeam:
     is_written: bool
 
     def __post_init__(self) -> None:
-        self._after = self.ledgers
+        self._ledgers_after = self.ledgers
         """With what the objects of the run request."""
 
     def ledger(self, namespace: str, own: QuotaLedger | None) -> QuotaLedger | None:
@@ -72,8 +72,8 @@ class RunTeam:
         if own.team_state is not None and not self.is_written:
             state = own.team_state
         elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
-            beyond = positive_difference(own.held, state.guaranteed)
-            left = {key: amount - beyond.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
+            borrowed = positive_difference(own.held, state.guaranteed)
+            left = {key: amount - borrowed.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
             state = replace(
                 state, taken_by_others={key: max(amount, NOTHING) for key, amount in left.items()}
             )
@@ -82,16 +82,18 @@ class RunTeam:
 
     def count(self, namespace: str, requested: Vector) -> None:
         """Note what the objects of a namespace request together."""
-        known, team = self.ledgers.ledgers.get(namespace), self.ledgers.team
+        ledger, team = self.ledgers.ledgers.get(namespace), self.ledgers.team
         # If the status does not name the namespace, at most the idle part of all guarantees is left of its own guarantee.
         guaranteed = team.guaranteed.get(namespace, {})
         unnamed = positive_difference(guaranteed, self.record.status.guaranteed_idle)
-        used = (known.used or {}) if known else unnamed
-        self._after = self._after.with_ledger(namespace, uncounted_ledger(team, total((used, requested))))
+        used = (ledger.used or {}) if ledger else unnamed
+        self._ledgers_after = self._ledgers_after.with_ledger(
+            namespace, uncounted_ledger(team, total((used, requested)))
+        )
 
     def team_state(self, namespace: str, state: TeamState) -> TeamState:
         """Return the state of the team for a namespace after the requests of objects in the other namespaces."""
-        before, after = share_of(self.ledgers, namespace), share_of(self._after, namespace)
+        before, after = team_state_of(self.ledgers, namespace), team_state_of(self._ledgers_after, namespace)
         growth = positive_difference(after.taken_by_others, before.taken_by_others)
         by_others = {key: amount + growth.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
         return replace(state, taken_by_others=by_others, taken=after.taken)
@@ -138,9 +140,9 @@ class RunQuota(msgspec.Struct, frozen=True):
     namespace: str
     stored: QuotaLedger
     configuration: Configuration
-    requested: dict[Key, Vector]
+    requested: dict[ObjectKey, Vector]
     team: RunTeam | None = None
-    key: Key = ("", "", "")
+    key: ObjectKey = ("", "", "")
     has_controller: bool = True
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
@@ -173,7 +175,7 @@ class RunQuota(msgspec.Struct, frozen=True):
 
 
 def is_quota(manifest: Manifest) -> bool:
-    return manifest.group_kind in {(GROUP, QUOTA), (GROUP, TEAM)}
+    return manifest.group_kind in {(GROUP, QUOTA), (GROUP, CLUSTER_QUOTA)}
 
 
 def run_quotas(
@@ -188,9 +190,9 @@ def run_quotas(
     """
     documents = map(read_manifest, filter(is_quota, manifests))
     read = [document for document in documents if not document.problems]
-    written = never_counted({name: spec for each in read for name, spec in each.quotas.items()})
+    written = ledgers_without_usage({name: spec for each in read for name, spec in each.quotas.items()})
     written_teams = {name: spec for each in read for name, spec in each.teams.items()}
-    configured = never_counted(configuration.quotas)
+    configured = ledgers_without_usage(configuration.quotas)
     stored = cluster.teams if cluster else tuple
     team_of = run_teams(stored, written_teams, labels_of)
     is_alone = len({manifest.namespace for manifest in manifests}) == 1
@@ -204,28 +206,30 @@ def run_quotas(
                 ledger, used=in_force.used, waiting=in_force.waiting, team_state=in_force.team_state
             )
         # The status of a GPUQuota says all about a team that the objects of one namespace need.
-        is_said = ledger is not None and (is_alone or ledger.team_state is None) and not written_teams
-        team = None if is_said else team_of(namespace)
+        is_in_status = ledger is not None and (is_alone or ledger.team_state is None) and not written_teams
+        team = None if is_in_status else team_of(namespace)
         if team is not None:
             if ledger is None and cluster and team.record.status.used is None:
                 cluster.note_uncounted(namespace, team.record.name)
             ledger = team.ledger(namespace, ledger)
         if ledger is None:
             return None
-        is_led = cluster is None or cluster.has_controller
-        return RunQuota(namespace, ledger, configuration, {}, team, has_controller=is_led)
+        has_controller = cluster is None or cluster.has_controller
+        return RunQuota(namespace, ledger, configuration, {}, team, has_controller=has_controller)
 
     return quota_of
 
 
-def never_counted(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaLedger]:
+def ledgers_without_usage(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaLedger]:
     """Return the ledgers of GPUQuotas by namespace. Their use is unknown."""
     return {name: spec.ledger() for name, spec in specs.items()}
 
 
 def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
     """Return the valid ClusterGPUQuotas of the manifests."""
-    read = (read_manifest(manifest) for manifest in manifests if manifest.group_kind == (GROUP, TEAM))
+    read = (
+        read_manifest(manifest) for manifest in manifests if manifest.group_kind == (GROUP, CLUSTER_QUOTA)
+    )
     return tuple(
         TeamMatch(name, spec.namespaces)
         for each in read

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from policies.printable import first_names
-from webhook.configuration.documents import SUFFIXES, LocatedProblem, reading
-from webhook.configuration.files import LEADS_OUT, Source, decoded, leads_out, read_file
+from webhook.configuration.documents import FILE_SUFFIXES, LocatedProblem, reading
+from webhook.configuration.files import LEADS_OUT, Source, decode_text, leads_out, read_file
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -52,7 +52,7 @@ class ToRender(msgspec.Struct, frozen=True):
     line: int = 0
 
 
-def sentences(unrendered: Iterable[ToRender]) -> Iterator[str]:
+def render_sentences(unrendered: Iterable[ToRender]) -> Iterator[str]:
     """Yield a sentence for each renderer, with the names of its first sources."""
     unrendered = list(unrendered)
     for renderer in Renderer:
@@ -128,12 +128,12 @@ def texts_of(
     stdin: Callable[[], bytes],
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield the files in which manifests can be: name, content, and whether it is stdin, which has nothing but manifests."""
-    files = [each for source in sources for each in _Listing(source, recursive, ignore, result).files()]
+    files = [each for source in sources for each in _Argument(source, recursive, ignore, result).files()]
     patches = patch_files(Path(file) for file, _ in files if file != STDIN)
     for file, top in files:
         if file == STDIN:
             with reading(STDIN, result.problems):
-                yield STDIN_NAME, decoded(stdin(), MAX_FILE_BYTES), True
+                yield STDIN_NAME, decode_text(stdin(), MAX_FILE_BYTES), True
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, result.problems):
                 content, result.sources[file] = read_file(Path(file), MAX_FILE_BYTES, top)
@@ -158,7 +158,7 @@ def _rendered_source(file: Path, content: str) -> ToRender | None:
     return ToRender(Renderer.HELM, str(chart)) if chart else None
 
 
-class _Listing(NamedTuple):
+class _Argument(NamedTuple):
     """The files of one argument, and the directory that it names, None if it names the file."""
 
     source: str
@@ -193,7 +193,7 @@ class _Listing(NamedTuple):
             if is_folder := entry.is_dir():
                 may_be_read = self.recursive
             else:
-                may_be_read = entry.suffix in SUFFIXES or entry.name in KUSTOMIZATIONS
+                may_be_read = entry.suffix in FILE_SUFFIXES or entry.name in KUSTOMIZATIONS
             if not may_be_read:
                 continue
             if self._is_ignored(entry.relative_to(top)):

@@ -29,7 +29,7 @@ from webhook.tools.rightsize.workloads import SizeReport, read_sizes
 from webhook.tools.status.freshness import ago, stale_figures
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus, Health
-from webhook.tools.status.team_text import team_notes, team_share
+from webhook.tools.status.team_text import team_notes, team_view_text
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.problems import read_problems
@@ -139,7 +139,7 @@ def create_app(
         stale_figures=stale_figures,
         format_gpu_hours=format_gpu_hours,
         unit=unit,
-        team_share=team_share,
+        team_view_text=team_view_text,
         team_notes=team_notes,
     )
     guard(app)
@@ -183,7 +183,7 @@ def create_app(
     @app.route("/why")
     def why() -> flask.Response:
         requested, namespace = (flask.request.args.get(each, "").strip() for each in ("object", "namespace"))
-        answer = _answer(api, requested, namespace, home)
+        answer = _why_content(api, requested, namespace, home)
         listed = answer["listed"].problems if "listed" in answer else ()
         shown = views.problem_page(listed, flask.request.args)
         return page("why.html", requested=requested, namespace=namespace, shown=shown, **answer)
@@ -195,7 +195,7 @@ def create_app(
     return app
 
 
-def _answer(api: ApiClient, requested: str, namespace: str, home: str) -> dict[str, Any]:
+def _why_content(api: ApiClient, requested: str, namespace: str, home: str) -> dict[str, Any]:
     """Return an explanation, `found`, with what to write, `offer`; or what is `listed` of a namespace; or the `problem`."""
     kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
     now = datetime.now(UTC)

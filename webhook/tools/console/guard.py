@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import flask
 
 METHODS = ("GET", "HEAD")
-SAME = frozenset({"same-origin", "none"})
+OWN_SITES = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site: a request of our own page, and one that the user made (address bar, bookmark)."""
 
 HEADERS = {
@@ -36,10 +36,10 @@ def guard(app: flask.Flask) -> None:
 
     @app.before_request
     def refuse() -> flask.Response | None:
-        objection = _objection(flask.request)
-        if objection is None:
+        refusal = _refusal(flask.request)
+        if refusal is None:
             return None
-        status, sentence = objection
+        status, sentence = refusal
         return flask.Response(f"{sentence}\n", status, mimetype="text/plain")
 
     @app.after_request
@@ -48,12 +48,12 @@ def guard(app: flask.Flask) -> None:
         return response
 
 
-def _objection(request: flask.Request) -> tuple[int, str] | None:
+def _refusal(request: flask.Request) -> tuple[int, str] | None:
     if not _is_loopback(request.host):
         return 403, "Host must be 127.0.0.1 or localhost"
     if request.headers.get("Origin", origin := f"http://{request.host}") != origin:
         return 403, "requests of other origins are refused"
-    if request.headers.get("Sec-Fetch-Site", "none") not in SAME:
+    if request.headers.get("Sec-Fetch-Site", "none") not in OWN_SITES:
         return 403, f"open {origin}/ from the address bar: links and requests of other pages are refused"
     if request.method not in METHODS:
         return 405, "the console only reads: the method must be GET or HEAD"

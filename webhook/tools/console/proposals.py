@@ -19,7 +19,7 @@ from policies.finding import Edits, Finding, plain
 from policies.pods.field_paths import path_parts, with_edits
 from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, shallow
+from webhook.cluster.api import ApiClient, without_deep_values
 from webhook.cluster.objects import InstallationNames
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome, Violation
@@ -27,10 +27,10 @@ from webhook.evaluation.evaluator import Evaluator
 from webhook.tools.corrections import correct, is_better
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.freshness import figures_until
-from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.status.teams import effective_ledger
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.stored_objects import Evaluation, StoredObjectVerdict, evaluate
 from webhook.tools.why.case import read_author
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
@@ -50,7 +50,7 @@ DiffLine = tuple[str, str]
 """How a line of a difference looks (`plus`, `minus`, `place` or ""), and its text."""
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectProposal(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on an object, `Kind/name`, and as a diff what to write instead: `correction`, empty where none was found.
 
     `is_accepted`: with the correction nothing would be denied, if the quota were unused. `no_room`: what the quota, as it is
@@ -69,14 +69,14 @@ class ProposalReader:
     """Makes proposals from one reading of configuration and kinds. Raises `errors.ApiError`, UnknownKindError."""
 
     def __init__(self, api: ApiClient, now: datetime) -> None:
-        self._reader, self._now = Permitted(api), now
+        self._reader, self._now = TolerantReader(api), now
         self._kinds, self._configuration = ServedKinds(api), self._reader.configuration(None)
 
-    def propose(self, kind: str, name: str, namespace: str) -> Proposal | None:
+    def propose(self, kind: str, name: str, namespace: str) -> ObjectProposal | None:
         """Return the proposal for the object, or for what made it; None where it is gone or the policy is not readable."""
         served = self._kinds.find(kind)
         try:
-            document = shallow(self._reader.api.get(served.resource.path(namespace, name)))
+            document = without_deep_values(self._reader.api.get(served.resource.path(namespace, name)))
         except errors.NotFound:
             return None
         reader, configuration = self._reader, self._configuration
@@ -89,56 +89,60 @@ class ProposalReader:
         def evaluated(evaluator: Evaluator, document: Any) -> Evaluation:
             return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), evaluator)
 
-        fixed, evaluation = corrected(data, partial(evaluated, evaluator))
+        corrected, evaluation = correct_object(data, partial(evaluated, evaluator))
         is_accepted = evaluation.verdict in {StoredObjectVerdict.CHANGED, StoredObjectVerdict.ACCEPTED}
         no_room = ""
         if is_accepted:
             ledger = effective_ledger(reader, namespace, reader.quota(namespace), self._now)
             has_controller = figures_until(reader, InstallationNames(), self._now) is None
             quota = quota_from_status(ledger, configuration, has_controller=has_controller)
-            now = evaluated(msgspec.structs.replace(evaluator, quota_of=lambda _namespace: quota), fixed)
-            no_room = next((each.finding.message for each in now.findings() if _is_of_quota(each)), "")
-        return Proposal(
+            by_quota = evaluated(
+                msgspec.structs.replace(evaluator, quota_of=lambda _namespace: quota), corrected
+            )
+            no_room = next(
+                (each.finding.message for each in by_quota.findings() if _is_quota_finding(each)), ""
+            )
+        return ObjectProposal(
             title=f"{served.kind}/{data['metadata']['name']}",
             verdict=evaluated(evaluator, data).verdict,
             is_accepted=is_accepted,
             no_room=no_room,
-            correction=tuple(difference(data, fixed)),
-            injected=tuple(difference(*_reviewed(fixed, evaluation))) if is_accepted else (),
+            correction=tuple(diff_lines(data, corrected)),
+            injected=tuple(diff_lines(*_before_and_after(corrected, evaluation))) if is_accepted else (),
         )
 
 
-def corrected(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Evaluation]:
+def correct_object(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[Any, Evaluation]:
     """Return the object, as plain data, with the first choices of its denials and warnings, and its evaluation."""
-    now, evaluation = data, evaluate(data)
+    current, evaluation = data, evaluate(data)
     rejected: set[Finding] = set()
 
     def wanted() -> list[Violation]:
         visible = (finding for finding in evaluation.findings() if finding.outcome is not Outcome.AUDITED)
-        left = (each for each in visible if _proposed(each.finding) and each.finding not in rejected)
+        left = (each for each in visible if _first_choice(each.finding) and each.finding not in rejected)
         return list(islice(left, MAX_CORRECTED))
 
     def attempt(violations: Sequence[Violation]) -> bool:
-        nonlocal now, evaluation
-        edits = dict.fromkeys(chain.from_iterable(_proposed(each.finding) for each in violations))
-        trial = with_edits(now, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
+        nonlocal current, evaluation
+        edits = dict.fromkeys(chain.from_iterable(_first_choice(each.finding) for each in violations))
+        trial = with_edits(current, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
             rejected.update(violation.finding for violation in violations if len(violations) == 1)
             return False
-        now, evaluation = trial, tried
+        current, evaluation = trial, tried
         return True
 
     correct(wanted, attempt)
-    return now, evaluation
+    return current, evaluation
 
 
-def _proposed(finding: Finding) -> Edits:
+def _first_choice(finding: Finding) -> Edits:
     """Return the first choice, unless only the author knows the value."""
     return () if finding.is_example else next(iter(finding.choices), ())
 
 
-def _is_of_quota(violation: Violation) -> bool:
+def _is_quota_finding(violation: Violation) -> bool:
     """Whether the quota denies a pod, or warns of the pods of a workload."""
     return violation.finding.rule == QUOTA_RULE.id and violation.outcome is not Outcome.AUDITED
 
@@ -150,9 +154,11 @@ class DenialProposals:
         self._api = api
         self._lock = threading.Lock()
         self._made_at = 0.0
-        self._made: dict[DeniedOwner, Proposal | None] = {}
+        self._made: dict[DeniedOwner, ObjectProposal | None] = {}
 
-    def of(self, denials: Sequence[DeniedOwner], now: datetime) -> Mapping[DeniedOwner, Proposal | None]:
+    def of(
+        self, denials: Sequence[DeniedOwner], now: datetime
+    ) -> Mapping[DeniedOwner, ObjectProposal | None]:
         """Return the proposals that could be made. Raises `errors.ApiError`."""
         shown = denials[:MAX_PROPOSALS]
         with self._lock:
@@ -162,13 +168,13 @@ class DenialProposals:
             if missing := [each for each in shown if each not in made]:
                 reader = ProposalReader(self._api, now)
                 made = made | {
-                    each: _proposal(reader, each) for each in missing
+                    each: _proposal_for(reader, each) for each in missing
                 }  # the old one is another request's
             self._made = {each: made[each] for each in shown}
             return self._made
 
 
-def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
+def _proposal_for(reader: ProposalReader, denial: DeniedOwner) -> ObjectProposal | None:
     kind, _, name = denial.owner.partition("/")
     try:
         return reader.propose(kind, name, denial.namespace)
@@ -176,7 +182,7 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
         return None
 
 
-def _reviewed(data: dict[str, Any], evaluation: Evaluation) -> tuple[dict[str, Any], dict[str, Any]]:
+def _before_and_after(data: dict[str, Any], evaluation: Evaluation) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a workload with its templates as the webhook gets their pods, and as it admits them.
 
     A stored pod has all changes already.
@@ -191,18 +197,18 @@ def _reviewed(data: dict[str, Any], evaluation: Evaluation) -> tuple[dict[str, A
     return data, admitted
 
 
-def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
+def diff_lines(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
     """Yield the lines of the YAML that differ, with two around them, without fields that only the cluster writes."""
     if before == after:
         return
-    lines = [dump_document(_written(each)).splitlines() for each in (before, after)]
+    lines = [dump_document(_as_authored(each)).splitlines() for each in (before, after)]
     for number, line in enumerate(unified_diff(lines[0], lines[1], lineterm="", n=2)):
         if number > 1:  # after the names of the two files
             look = {"+": "plus", "-": "minus", "@": "place"}.get(line[:1], "")
             yield look, "⋯" if look == "place" else line
 
 
-def _written(data: dict[str, Any]) -> dict[str, Any]:
+def _as_authored(data: dict[str, Any]) -> dict[str, Any]:
     metadata = {key: value for key, value in data["metadata"].items() if key in _METADATA}
     annotations = {key: text for key, text in metadata.pop("annotations", {}).items() if key != _LAST_APPLIED}
     if annotations:

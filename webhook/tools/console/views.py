@@ -17,7 +17,7 @@ from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status import summaries
 from webhook.tools.status.report import ClusterStatus, Health, PolicyStatus
 from webhook.tools.why.explanation import Answer
-from webhook.tools.why.problems import Problem
+from webhook.tools.why.problems import OwnerProblem
 
 T = TypeVar("T")
 
@@ -189,7 +189,7 @@ def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
     return Page(items[(number - 1) * ROWS : number * ROWS], number, last, len(items), query)
 
 
-def problem_page(problems: Sequence[Problem], arguments: Mapping[str, str]) -> Page[Problem]:
+def problem_page(problems: Sequence[OwnerProblem], arguments: Mapping[str, str]) -> Page[OwnerProblem]:
     """Return a page of the problems whose owner or message contains each word of `search`."""
     matching = [problem for problem in problems if _matches(f"{problem.owner} {problem.message}", arguments)]
     return page_of(matching, arguments)
@@ -210,7 +210,7 @@ def quota_page(
         if quota.has_problem or not arguments.get("problems")
         if quota.idle_gpus or not arguments.get("idle")
     ]
-    return page_of(sorted(matching, key=lambda quota: _key(quota, order_of(arguments))), arguments)
+    return page_of(sorted(matching, key=lambda quota: _sort_key(quota, order_of(arguments))), arguments)
 
 
 def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[summaries.TeamSummary]:
@@ -235,7 +235,7 @@ def order_of(arguments: Mapping[str, str]) -> Order:
         return Order.WORST
 
 
-_SIZES: dict[Order, Callable[[summaries.QuotaSummary], Fraction | int]] = {
+_SORT_AMOUNTS: dict[Order, Callable[[summaries.QuotaSummary], Fraction | int]] = {
     Order.NAMESPACE: lambda _quota: 0,
     Order.DENIED: lambda quota: quota.denied or 0,
     Order.FULLEST: lambda quota: quota.fullest,
@@ -245,5 +245,5 @@ _SIZES: dict[Order, Callable[[summaries.QuotaSummary], Fraction | int]] = {
 }
 
 
-def _key(quota: summaries.QuotaSummary, order: Order) -> tuple[Any, ...]:
-    return quota.urgency if order is Order.WORST else (-_SIZES[order](quota), quota.namespace)
+def _sort_key(quota: summaries.QuotaSummary, order: Order) -> tuple[Any, ...]:
+    return quota.urgency if order is Order.WORST else (-_SORT_AMOUNTS[order](quota), quota.namespace)

@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.objects import NAMESPACE, InstallationNames
-from webhook.tools.installed_cluster import InstalledCluster, Permission, Unknown
+from webhook.tools.installed_cluster import InstalledCluster, NoResult, Permission
 
 
 class DoctorSeverity(Enum):
@@ -45,13 +45,13 @@ Observation = DoctorFinding | NotChecked | str
 
 _DEFAULT_NAMESPACE = re.compile(rf"(-n|--namespace) {NAMESPACE}\b(?!-)")
 
-Run = Callable[[InstalledCluster], Iterator[Observation]]
+CheckFunction = Callable[[InstalledCluster], Iterator[Observation]]
 
 
 class DoctorCheck(msgspec.Struct, frozen=True):
     id: str
     title: str
-    run: Run
+    run: CheckFunction
     reads: tuple[Permission, ...] = ()
     """What the caller must be allowed to do: if one is missing, the check does not run."""
 
@@ -63,11 +63,11 @@ class CheckResult(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def doctor_check(identity: str, title: str, *reads: Permission) -> Callable[[Run], DoctorCheck]:
+def doctor_check(identity: str, title: str, *reads: Permission) -> Callable[[CheckFunction], DoctorCheck]:
     return lambda run: DoctorCheck(identity, title, run, reads)
 
 
-def _in_namespace(found: DoctorFinding, names: InstallationNames) -> DoctorFinding:
+def _with_namespace(found: DoctorFinding, names: InstallationNames) -> DoctorFinding:
     """Return the finding with the namespace of the installation in its commands, which are written for the default one."""
     remedy = _DEFAULT_NAMESPACE.sub(rf"\1 {names.namespace}", found.remedy)
     return msgspec.structs.replace(found, remedy=remedy)
@@ -81,7 +81,7 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
             observed.append(NotChecked(f"you may not {', '.join(missing)}", for_administrators=True))
         else:
             observed.extend(check.run(cluster))
-    except Unknown as unknown:
+    except NoResult as unknown:
         observed.append(NotChecked(str(unknown)))
     except errors.ApiError as error:
         is_forbidden = isinstance(error, errors.Forbidden)
@@ -90,7 +90,7 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
         observed.append(NotChecked(f"the API server's answer cannot be read: {error}"))
     return CheckResult(
         check,
-        tuple(_in_namespace(each, cluster.names) for each in observed if isinstance(each, DoctorFinding)),
+        tuple(_with_namespace(each, cluster.names) for each in observed if isinstance(each, DoctorFinding)),
         tuple(each for each in observed if isinstance(each, NotChecked)),
         tuple(each for each in observed if isinstance(each, str)),
     )

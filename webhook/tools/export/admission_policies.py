@@ -24,11 +24,11 @@ from policies.registry import RULES
 from policies.rule import Mode, RuleOptions
 from policies.rules import gpu_class, max_runtime
 from policies.times import utc
-from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, timestamp
+from webhook.cluster.objects import EXPORTED_LABELS, EXPORTED_RULE_LABEL, timestamp
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.export.facts import common_facts, facts_of
-from webhook.tools.export.templates import EPHEMERAL, Facts, Fragment, fits, fragments, literal, text
+from webhook.tools.export.templates import EPHEMERAL, Facts, Fragment, fragments, glob_cel, literal, text
 
 # ---- in which namespaces a rule holds
 
@@ -36,7 +36,7 @@ NAMESPACE = "request.namespace"
 NAMESPACE_LABELS = "namespaceObject.metadata.?labels"
 
 
-def governed(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str, ...]]]:
+def policies_with_scope(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str, ...]]]:
     """Yield each policy that governs some namespace, and where, of the namespaces that its selector selects.
 
     The last is the built-in one, unless a policy matches every namespace.
@@ -45,17 +45,17 @@ def governed(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str, ...]]]:
     for policy in (*policies.policies, BUILT_IN_POLICY):
         if any(match.is_everything for match in before):
             return
-        yield policy, (fits(NAMESPACE, policy.spec.match.namespaces), *_outside(before))
+        yield policy, (glob_cel(NAMESPACE, policy.spec.match.namespaces), *_outside_conditions(before))
         before.append(policy.spec.match)
 
 
-def not_exempted(policy: Policy, rule_id: str, now: datetime) -> tuple[str, ...] | None:
+def unexempted_scope(policy: Policy, rule_id: str, now: datetime) -> tuple[str, ...] | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
     matches = [exemption for exemption in policy.spec.exemptions if exemption.holds(rule_id, now)]
-    return None if any(match.is_everything for match in matches) else _outside(matches)
+    return None if any(match.is_everything for match in matches) else _outside_conditions(matches)
 
 
-def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
+def expiring_sentences(policy: Policy, now: datetime) -> Iterator[str]:
     """Yield the pause and the exemptions of the policy that end by themselves, in words for the header."""
     paused = end_of_pause(policy.spec.paused_until, now)
     if paused is not None:
@@ -65,25 +65,27 @@ def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
             yield f"policy {policy.name} exempts {exemption} until the end of {exemption.until.isoformat()}"
 
 
-def _outside(matches: Sequence[Match]) -> tuple[str, ...]:
+def _outside_conditions(matches: Sequence[Match]) -> tuple[str, ...]:
     globs = [glob for match in matches if match.namespace_selector is None for glob in match.namespaces]
     labelled = (
-        f"({fits(NAMESPACE, match.namespaces)}) && {selects(match.namespace_selector)}"
+        f"({glob_cel(NAMESPACE, match.namespaces)}) && {selector_condition(match.namespace_selector)}"
         for match in matches
         if match.namespace_selector is not None
     )
-    return tuple(f"!({each})" for each in ([fits(NAMESPACE, globs)] if globs else []) + list(labelled))
+    return tuple(f"!({each})" for each in ([glob_cel(NAMESPACE, globs)] if globs else []) + list(labelled))
 
 
-def selects(selector: LabelSelector) -> str:
+def selector_condition(selector: LabelSelector) -> str:
     """Return the condition that the labels of the namespace match the selector; an empty one matches everything."""
-    wanted = [f"{_label(key)} == optional.of({text(value)})" for key, value in selector.match_labels.items()]
-    wanted += map(_required, selector.match_expressions)
+    wanted = [
+        f"{_label_cel(key)} == optional.of({text(value)})" for key, value in selector.match_labels.items()
+    ]
+    wanted += map(_requirement_condition, selector.match_expressions)
     return f"({' && '.join(wanted) or 'true'})"
 
 
-def _required(requirement: Requirement) -> str:
-    label = _label(requirement.key)
+def _requirement_condition(requirement: Requirement) -> str:
+    label = _label_cel(requirement.key)
     if requirement.operator == "Exists":
         return f"{label}.hasValue()"
     if requirement.operator == "DoesNotExist":
@@ -92,14 +94,14 @@ def _required(requirement: Requirement) -> str:
     return among if requirement.operator == "In" else f"!{among}"
 
 
-def _label(key: str) -> str:
+def _label_cel(key: str) -> str:
     return f"{NAMESPACE_LABELS}[?{text(key)}]"
 
 
-GROUP = "admissionregistration.k8s.io"
-SUFFIX = ".static.k8s.io"
+ADMISSION_GROUP = "admissionregistration.k8s.io"
+STATIC_SUFFIX = ".static.k8s.io"
 """Ends the names of objects in files of an API server, which no stored object may have."""
-LONGEST_NAME = 253 - len(SUFFIX)
+MAX_NAME_LENGTH = 253 - len(STATIC_SUFFIX)
 Object = dict[str, Any]
 PODS: Object = {
     "apiGroups": [""],
@@ -110,7 +112,7 @@ PODS: Object = {
 }
 
 ACTIONS = {Mode.ENFORCE: "Deny", Mode.WARN: "Warn", Mode.AUDIT: "Audit"}
-REVIEWED: Mapping[str, Object] = {
+RESOURCE_RULES: Mapping[str, Object] = {
     "creations": PODS,
     "updates": {**PODS, "operations": ["UPDATE"]},
     EPHEMERAL: {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]},
@@ -144,8 +146,8 @@ def policy_and_binding(
     fragment: Fragment, rule: ExportedRule, version: str, options: ExportOptions
 ) -> list[Object]:
     """Return both objects, as plain data. `version`: of the configuration."""
-    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [REVIEWED[fragment.reviews]]}
-    if selected := [*_requirements(options.selector), *_requirements(rule.selector)]:
+    constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": [RESOURCE_RULES[fragment.reviews]]}
+    if selected := [*_all_requirements(options.selector), *_all_requirements(rule.selector)]:
         constraints["namespaceSelector"] = {"matchExpressions": msgspec.to_builtins(selected)}
     variables, guard = list(fragment.variables.items()), ""
     if by_labels := [each for each in rule.scope if NAMESPACE_LABELS in each]:
@@ -155,7 +157,9 @@ def policy_and_binding(
     by_name = (each for each in rule.scope if each not in {"true", *by_labels})
     if conditions := [*by_name, *fragment.conditions]:
         # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
-        spec["matchConditions"] = _named([("applies", " &&\n".join(f"({each})" for each in conditions))])
+        spec["matchConditions"] = _named_expressions(
+            [("applies", " &&\n".join(f"({each})" for each in conditions))]
+        )
     if fragment.findings:
         kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [ACTIONS[rule.mode]]}
         # Without text the message is that of the validation.
@@ -176,14 +180,14 @@ def policy_and_binding(
         spec["reinvocationPolicy"] = "IfNeeded"
         patch = {"expression": f"{guard}{fragment.patch}\n"}
         spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": patch}]
-    spec["variables"] = _named(variables)
+    spec["variables"] = _named_expressions(variables)
     name = ".".join(filter(None, ("gpu-admission", rule.policy, fragment.part)))
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME_LENGTH:
         ending = "." + sha256(name.encode()).hexdigest()[:12]
-        name = name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
+        name = name[: MAX_NAME_LENGTH - len(ending)].rstrip("-.") + ending
     metadata = {
         "name": name,
-        "labels": {**EXPORTED, EXPORTED_RULE: rule.id},
+        "labels": {**EXPORTED_LABELS, EXPORTED_RULE_LABEL: rule.id},
         "annotations": {
             "gpu-admission.dev/description": fragment.description,
             "gpu-admission.dev/policy": rule.policy,
@@ -191,18 +195,18 @@ def policy_and_binding(
         },
     }
     return [
-        {"apiVersion": f"{GROUP}/{served}", "kind": kind, "metadata": metadata, "spec": spec}
+        {"apiVersion": f"{ADMISSION_GROUP}/{served}", "kind": kind, "metadata": metadata, "spec": spec}
         for kind, spec in ((kind, spec), (f"{kind}Binding", {"policyName": name, **binding}))
     ]
 
 
-def _requirements(selector: LabelSelector) -> Iterator[Requirement]:
+def _all_requirements(selector: LabelSelector) -> Iterator[Requirement]:
     """Yield everything that a selector requires: two selectors may have one label."""
     yield from (Requirement(key, "In", (value,)) for key, value in selector.match_labels.items())
     yield from selector.match_expressions
 
 
-def _named(expressions: Iterable[tuple[str, str]]) -> list[Object]:
+def _named_expressions(expressions: Iterable[tuple[str, str]]) -> list[Object]:
     # With a line end each is a block in YAML; in quotes, every quote inside would be doubled.
     return [{"name": name, "expression": f"{expression}\n"} for name, expression in expressions]
 
@@ -210,7 +214,9 @@ def _named(expressions: Iterable[tuple[str, str]]) -> list[Object]:
 UNUSED = "every policy disables it, limits nothing by it, or exempts every namespace from it"
 ONLY_ADDS = "a policy of the API server can add, but not report what it would have added"
 WIDTH = 110
-SELECTOR = ",".join(f"{name}={value}" for name, value in EXPORTED.items() if not name.endswith("/name"))
+SELECTOR = ",".join(
+    f"{name}={value}" for name, value in EXPORTED_LABELS.items() if not name.endswith("/name")
+)
 
 
 class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +247,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         everywhere = ExportedRule("", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT)
         exported += [(everywhere, fragment) for fragment in fragments(limits.ID, common)]
     ids = {rule.id for rule, _ in exported}
-    governing = (policy for policy, _ in governed(configuration.policies))
+    governing = (policy for policy, _ in policies_with_scope(configuration.policies))
     made = (
         each
         for rule, fragment in exported
@@ -252,12 +258,12 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         as_of=options.now,
         objects=tuple(sorted(made, key=lambda each: (each["metadata"]["name"], each["kind"]))),
         rules=tuple(rule.id for rule in RULES if rule.id in ids),
-        unsupported=tuple(dict.fromkeys(_left_out(found))),
-        ending=tuple(each for policy in governing for each in time_dependent(policy, options.now)),
+        unsupported=tuple(dict.fromkeys(_unsupported_parts(found))),
+        ending=tuple(each for policy in governing for each in expiring_sentences(policy, options.now)),
     )
 
 
-def _left_out(found: Sequence[tuple[ExportedRule, Fragment]]) -> Iterator[str]:
+def _unsupported_parts(found: Sequence[tuple[ExportedRule, Fragment]]) -> Iterator[str]:
     for rule in RULES:
         of_rule = [each for each in found if each[0].id == rule.id]
         if not of_rule:
@@ -271,10 +277,10 @@ def _left_out(found: Sequence[tuple[ExportedRule, Fragment]]) -> Iterator[str]:
 
 def _exported_rules(configuration: Configuration, now: datetime) -> Iterator[tuple[ExportedRule, Facts]]:
     """Yield the rules of each policy that CEL can express, where they hold, with the facts of their templates."""
-    for policy, scope in governed(configuration.policies):
+    for policy, scope in policies_with_scope(configuration.policies):
         for rule in (rule for rule in RULES if not rule.not_exported):
             options = configuration.policies.bound(rule, policy).options
-            outside = not_exempted(policy, rule.id, now)
+            outside = unexempted_scope(policy, rule.id, now)
             if options.mode is Mode.DISABLED or outside is None or not _limits_something(options):
                 continue
             # While a policy is paused (break glass), its rules only audit.

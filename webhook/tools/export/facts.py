@@ -26,10 +26,10 @@ from policies.pods.pod import PodSpec, Toleration
 from policies.rule import Mode, RuleOptions
 from policies.rules import gpu_class, gpu_isolation, gpu_requests, gpu_toleration, max_runtime
 from webhook.configuration.loader import Configuration
-from webhook.tools.export.templates import fits, literal, text
+from webhook.tools.export.templates import glob_cel, literal, text
 from webhook.workloads import creators
 
-MAX_NAMED = 500
+MAX_NAMES_IN_MESSAGE = 500
 """Maximum of variables, mounts, volumes and annotations in a message that lists all wrong ones: a longer one would be cut."""
 PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
@@ -39,11 +39,11 @@ def common_facts(configuration: Configuration) -> dict[str, str]:
     classes = configuration.classes
     return {
         **_constants(creators, fraction_annotations, tolerations, exposure, nodes),
-        **_of_limits(),
-        **_of_mapping(configuration.resource_mapping),
+        **_limit_facts(),
+        **_mapping_facts(configuration.resource_mapping),
         "longest-value": str(VALUE_LENGTH),
         "cut-at": str(VALUE_LENGTH - 1),
-        "class-labels": literal(_class_labels(classes)),
+        "class-labels": literal(_classes_by_label(classes)),
         "class-names": literal(each.name for each in classes),
     }
 
@@ -52,17 +52,17 @@ def facts_of(options: RuleOptions, configuration: Configuration) -> dict[str, st
     """Return the facts of a rule of a policy, which has these options."""
     classes = configuration.classes
     if isinstance(options, gpu_requests.GPURequestsOptions):
-        return _of_gpu_requests(options, classes)
+        return _gpu_requests_facts(options, classes)
     if isinstance(options, gpu_class.GPUClassOptions):
-        return _of_gpu_class(options, classes)
+        return _gpu_class_facts(options, classes)
     if isinstance(options, max_runtime.MaxRuntimeOptions):
-        return _of_max_runtime(options, classes)
+        return _max_runtime_facts(options, classes)
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         return {"listed-tolerations": _listed_tolerations(options, classes)}
-    return _of_gpu_isolation(configuration.resource_mapping)
+    return _gpu_isolation_facts(configuration.resource_mapping)
 
 
-def _of_limits() -> dict[str, str]:
+def _limit_facts() -> dict[str, str]:
     """Return the limits of `policies.pods.limits`, and that of GPU resources."""
     numbers = {name: str(value) for name, value in vars(limits).items() if isinstance(value, int)}
     names = dict(zip(PodSpec.__struct_fields__, PodSpec.__struct_encode_fields__, strict=True))
@@ -75,7 +75,7 @@ def _of_limits() -> dict[str, str]:
         ),
         "TERMS": limits.REQUIRED_TERMS,
         "MAX_GPU_RESOURCES": str(MAX_RESOURCES),
-        "most-named": str(MAX_NAMED),
+        "most-named": str(MAX_NAMES_IN_MESSAGE),
     }
 
 
@@ -91,30 +91,30 @@ def _constants(*modules: ModuleType) -> dict[str, str]:
     return found
 
 
-def _of_mapping(mapping: ResourceMapping) -> dict[str, str]:
+def _mapping_facts(mapping: ResourceMapping) -> dict[str, str]:
     fractions = [key for key in mapping.fraction_annotations if not key.measure.is_count]
     return {
-        **_meanings(mapping),
+        **_meaning_facts(mapping),
         "fraction-keys": literal({key.key: key.resource for key in mapping.fraction_annotations}),
         "fraction-schedulers": literal(mapping.fraction_schedulers),
         "fraction-annotations": literal([key.key, key.resource] for key in fractions),
-        "taint-of-card": _toleration(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)"),
+        "taint-of-card": _toleration_cel(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)"),
     }
 
 
-def _meanings(mapping: ResourceMapping) -> dict[str, str]:
+def _meaning_facts(mapping: ResourceMapping) -> dict[str, str]:
     """Return what names of resources, and patterns by their domains, mean: see shared.yaml."""
     names: dict[str, list[str]] = {}
     patterns: dict[str, list[list[str]]] = defaultdict(list)
     for each in mapping.patterns:
         if "*" in each.pattern:
-            patterns[each.pattern.partition("/")[0]].append([*_meaning(each), *each.pattern.split("*")])
+            patterns[each.pattern.partition("/")[0]].append([*_meaning_of(each), *each.pattern.split("*")])
         elif (first := mapping.first_pattern(each.pattern)[0]) is not None:
-            names[each.pattern] = _meaning(first)
+            names[each.pattern] = _meaning_of(first)
     return {"meanings": literal(names), "patterns": literal(patterns)}
 
 
-def _meaning(pattern: ResourcePattern) -> list[str]:
+def _meaning_of(pattern: ResourcePattern) -> list[str]:
     # Where no other resource counts the cards, 200 percent are two of them.
     is_percentage = pattern.measure in PERCENTAGES and pattern.resource is not None
     counts = "percent" if is_percentage else "number" if pattern.measure.is_count else "part"
@@ -126,15 +126,15 @@ def _meaning(pattern: ResourcePattern) -> list[str]:
 # ---- gpu-requests
 
 
-def _of_gpu_requests(options: gpu_requests.GPURequestsOptions, classes: GPUClasses) -> dict[str, str]:
+def _gpu_requests_facts(options: gpu_requests.GPURequestsOptions, classes: GPUClasses) -> dict[str, str]:
     problems = {"too-large": gpu_requests.TOO_LARGE, "over-100-percent": gpu_requests.OVER_100_PERCENT}
     sentences = {name: f"{problem.remedy}; {problem.message}" for name, problem in problems.items()}
     stated = [*_maxima(options.max_per_container), *_maxima(options.max_per_pod)]
     return {
         **{name: " + name + ".join(map(text, said.split(SLOT))) for name, said in sentences.items()},
         "lowest-limit": str(min([MAX_RESOURCES, *(each for each in stated if each is not None)])),
-        "most-per-container": _limit(options.max_per_container, classes),
-        "most-per-pod": _limit(options.max_per_pod, classes),
+        "most-per-container": _limit_cel(options.max_per_container, classes),
+        "most-per-pod": _limit_cel(options.max_per_pod, classes),
     }
 
 
@@ -142,14 +142,14 @@ def _maxima(limits: ResourceLimits) -> Iterable[int | None]:
     return limits.values() if isinstance(limits, Mapping) else (limits,)
 
 
-def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
+def _limit_cel(limits: ResourceLimits, classes: GPUClasses) -> str:
     """Return the limit of the resource `name`, -1 without one.
 
     If it depends on the class, it is the largest of the classes to which the pod pins itself, or of all.
     """
     if not isinstance(limits, Mapping):
-        return literal(_or_none(limits))
-    cases = [(fits("name", [name]), str(maximum)) for name, maximum in limits_by_pattern(limits)]
+        return literal(_or_minus_one(limits))
+    cases = [(glob_cel("name", [name]), str(maximum)) for name, maximum in limits_by_pattern(limits)]
     by_class = {each.resource for each in classes if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
@@ -159,11 +159,13 @@ def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
         of_others = limit_of(limits, requested, [])  # of a pod without a class
         stated = [maximum for maximum in (*maxima.values(), of_others) if maximum is not None]
         largest = max(stated) if len(stated) > len(maxima) else None
-        by_class_name = literal({name: _or_none(maximum) for name, maximum in maxima.items()})
+        by_class_name = literal({name: _or_minus_one(maximum) for name, maximum in maxima.items()})
         of_pinned = f"[{by_class_name}].map(by, variables.pinned.filter(c, c in by).map(c, by[c]))[0]"
-        chosen = f"each.size() == 0 ? {_or_none(largest)} : each.exists(most, most < 0) ? -1 : each.max()"
+        chosen = (
+            f"each.size() == 0 ? {_or_minus_one(largest)} : each.exists(most, most < 0) ? -1 : each.max()"
+        )
         cases.insert(
-            0, (fits("name", [resource]), f"[variables.pins ? {of_pinned} : []].map(each, {chosen})[0]")
+            0, (glob_cel("name", [resource]), f"[variables.pins ? {of_pinned} : []].map(each, {chosen})[0]")
         )
     return " ".join([*(f"{condition} ? {maximum} :" for condition, maximum in cases), "-1"])
 
@@ -171,7 +173,7 @@ def _limit(limits: ResourceLimits, classes: GPUClasses) -> str:
 # ---- gpu-class, max-runtime
 
 
-def _of_gpu_class(options: gpu_class.GPUClassOptions, classes: GPUClasses) -> dict[str, str]:
+def _gpu_class_facts(options: gpu_class.GPUClassOptions, classes: GPUClasses) -> dict[str, str]:
     allowed = [each for each in classes if class_matches(each, options.allowed)]
     values = [value for each in allowed for value in node_label_values(each, options.label_key)]
     names = alternatives_in_words(listed(values))
@@ -184,10 +186,10 @@ def _of_gpu_class(options: gpu_class.GPUClassOptions, classes: GPUClasses) -> di
     }
 
 
-def _of_max_runtime(options: max_runtime.MaxRuntimeOptions, classes: GPUClasses) -> dict[str, str]:
-    by_class = {each.name: _or_none(options.of_class(each)[1]) for each in classes}
+def _max_runtime_facts(options: max_runtime.MaxRuntimeOptions, classes: GPUClasses) -> dict[str, str]:
+    by_class = {each.name: _or_minus_one(options.of_class(each)[1]) for each in classes}
     return {
-        "longest-of-all": literal(_or_none(options.of_class(None)[1])),
+        "longest-of-all": literal(_or_minus_one(options.of_class(None)[1])),
         "longest-by-class": literal(by_class),
         "exempt-kinds": literal(options.exempt.kinds),
         "is-enforced": literal(options.mode is Mode.ENFORCE),
@@ -195,7 +197,7 @@ def _of_max_runtime(options: max_runtime.MaxRuntimeOptions, classes: GPUClasses)
     }
 
 
-def _or_none(limit: int | None) -> int:
+def _or_minus_one(limit: int | None) -> int:
     """Return the limit, -1 where there is none."""
     return -1 if limit is None else limit
 
@@ -213,23 +215,26 @@ def _listed_tolerations(options: gpu_toleration.GPUTolerationOptions, classes: G
         for each in classes
         if each.tolerations
     ]
-    parts = [_tolerations(options.tolerations), *(f"({c} ? {_tolerations(t)} : [])" for c, t in conditional)]
+    parts = [
+        _tolerations_cel(options.tolerations),
+        *(f"({c} ? {_tolerations_cel(t)} : [])" for c, t in conditional),
+    ]
     return " +\n  ".join(parts)
 
 
-def _tolerations(listed: Sequence[Toleration]) -> str:
-    joined = ",\n  ".join(map(_toleration, listed))
+def _tolerations_cel(listed: Sequence[Toleration]) -> str:
+    joined = ",\n  ".join(map(_toleration_cel, listed))
     return f"[\n  {joined}]" if listed else "[]"
 
 
-def _toleration(toleration: Toleration) -> str:
+def _toleration_cel(toleration: Toleration) -> str:
     """Return the toleration as a map; its values are of several types, so each is `dyn`."""
     fields = msgspec.to_builtins(toleration)
     members = (f"{text(name)}: dyn({literal(v)})" for name, v in fields.items())
     return f"{{{', '.join(members)}}}"
 
 
-def _class_labels(classes: GPUClasses) -> dict[str, dict[str, list[str]]]:
+def _classes_by_label(classes: GPUClasses) -> dict[str, dict[str, list[str]]]:
     """Return the classes by key and value of their nodes' labels. Where values are class names, families are values, too."""
     found = {}
     for key in sorted(classes.label_keys):
@@ -243,7 +248,7 @@ def _class_labels(classes: GPUClasses) -> dict[str, dict[str, list[str]]]:
 # ---- gpu-isolation
 
 
-def _of_gpu_isolation(mapping: ResourceMapping) -> dict[str, str]:
+def _gpu_isolation_facts(mapping: ResourceMapping) -> dict[str, str]:
     own_values = {
         name: vendor.hiding
         for vendor in vendors.VENDORS
@@ -253,6 +258,6 @@ def _of_gpu_isolation(mapping: ResourceMapping) -> dict[str, str]:
     return {
         **_constants(gpu_isolation, unmapped, vendors),
         "own-hiding-values": literal(own_values),
-        "is-view": fits("name", exposure.VIEWS),
+        "is-view": glob_cel("name", exposure.VIEWS),
         "other-schedulers": literal(mapping.other_schedulers),
     }

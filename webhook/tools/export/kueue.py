@@ -28,7 +28,7 @@ HEADER = """\
 # the GPUQuota: Kueue then shows workloads as admitted whose pods are denied. Lower nominalQuota, or set waitForPodsReady
 # in Kueue's configuration.
 """
-OTHERS = ("cpu", "memory")
+OTHER_RESOURCES = ("cpu", "memory")
 UNLIMITED = "1P"
 """More cpu and memory than a cluster has."""
 LOCAL_QUEUE = "default"
@@ -36,28 +36,36 @@ LOCAL_QUEUE = "default"
 
 
 def kueue_objects(
-    configuration: Configuration, quotas: Mapping[str, Vector], with_nodes: Collection[str]
+    configuration: Configuration, quotas: Mapping[str, Vector], classes_with_nodes: Collection[str]
 ) -> list[Object]:
     """Return ResourceFlavors, then the ClusterQueue and the LocalQueue of each namespace.
 
     quotas: `hard` by namespace. with_nodes: names of the classes that nodes have. Other classes are there if a quota names them.
     """
     granted = {
-        namespace: _granted(hard, configuration.classes, with_nodes) for namespace, hard in quotas.items()
+        namespace: _granted_classes(hard, configuration.classes, classes_with_nodes)
+        for namespace, hard in quotas.items()
     }
     used = {each.name: each for of_namespace in granted.values() for each, _ in of_namespace}
     flavors = [_flavor(each, configuration) for _, each in sorted(used.items())]
-    queues = (each for namespace, of in sorted(granted.items()) if of for each in _queues(namespace, of))
+    queues = (
+        each
+        for namespace, of in sorted(granted.items())
+        if of
+        for each in _queues_of_namespace(namespace, of)
+    )
     return [*flavors, *queues]
 
 
-def _granted(hard: Vector, classes: GPUClasses, with_nodes: Collection[str]) -> list[tuple[GPUClass, int]]:
+def _granted_classes(
+    hard: Vector, classes: GPUClasses, classes_with_nodes: Collection[str]
+) -> list[tuple[GPUClass, int]]:
     """Return the classes of a quota with the whole GPUs that it grants of each: by class, by family, or in total."""
     found = []
     for each in classes:
         limits = [hard[key] for key in (CLASSES + each.name, CLASSES + each.family, GPUS) if key in hard]
         is_named = CLASSES + each.name in hard or CLASSES + each.family in hard
-        if limits and (is_named or each.name in with_nodes):
+        if limits and (is_named or each.name in classes_with_nodes):
             found.append((each, int(min(limits))))
     return found
 
@@ -75,7 +83,7 @@ def _flavor(of_class: GPUClass, configuration: Configuration) -> Object:
     return _object("ResourceFlavor", {"name": of_class.name}, spec)
 
 
-def _queues(namespace: str, granted: list[tuple[GPUClass, int]]) -> Iterator[Object]:
+def _queues_of_namespace(namespace: str, granted: list[tuple[GPUClass, int]]) -> Iterator[Object]:
     """Yield a ClusterQueue and a LocalQueue for each resource: labels of flavors of two resources would contradict each other."""
     resources = list(dict.fromkeys(each.resource for each, _ in granted))
     for resource in resources:
@@ -85,7 +93,7 @@ def _queues(namespace: str, granted: list[tuple[GPUClass, int]]) -> Iterator[Obj
             {
                 "name": each.name,
                 "resources": [
-                    *({"name": other, "nominalQuota": UNLIMITED} for other in OTHERS),
+                    *({"name": other, "nominalQuota": UNLIMITED} for other in OTHER_RESOURCES),
                     {"name": resource, "nominalQuota": number},
                 ],
             }
@@ -94,7 +102,7 @@ def _queues(namespace: str, granted: list[tuple[GPUClass, int]]) -> Iterator[Obj
         ]
         spec = {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "resourceGroups": [{"coveredResources": [*OTHERS, resource], "flavors": flavors}],
+            "resourceGroups": [{"coveredResources": [*OTHER_RESOURCES, resource], "flavors": flavors}],
         }
         yield _object("ClusterQueue", {"name": name}, spec)
         yield _object("LocalQueue", {"name": local, "namespace": namespace}, {"clusterQueue": name})

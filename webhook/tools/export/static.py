@@ -20,7 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CONTROLLER, NAMESPACE, WEBHOOK_CONFIGURATION, service_account
 from webhook.configuration.yaml_documents import dump_document
-from webhook.tools.export.admission_policies import GROUP, SUFFIX, Object
+from webhook.tools.export.admission_policies import ADMISSION_GROUP, STATIC_SUFFIX, Object
 from webhook.tools.export.templates import FOLDER, fill, literal, text
 
 PLUGINS = {"ValidatingAdmissionPolicy": "validating", "MutatingAdmissionPolicy": "mutating"}
@@ -58,7 +58,7 @@ def guard_objects(accounts: Sequence[str], group: str, namespace: str = NAMESPAC
 
 def static_files(objects: Iterable[Object], version: str) -> dict[str, str]:
     """Return the content of each file by its path below the directory: the same for the same configuration, of this version."""
-    made = list(map(_static, objects))
+    made = list(map(_as_static, objects))
     files = {}
     for plugin, folder in PLUGINS.items():
         documents = [dump_document(each) for each in made if each["kind"].startswith(plugin)]
@@ -70,12 +70,12 @@ def static_files(objects: Iterable[Object], version: str) -> dict[str, str]:
     return files
 
 
-def _static(stored: Object) -> Object:
+def _as_static(stored: Object) -> Object:
     """Return the object under the name that only files may have."""
     made = deepcopy(stored)
-    made["metadata"]["name"] += SUFFIX
+    made["metadata"]["name"] += STATIC_SUFFIX
     if "policyName" in made["spec"]:
-        made["spec"]["policyName"] += SUFFIX
+        made["spec"]["policyName"] += STATIC_SUFFIX
     return made
 
 
@@ -107,7 +107,7 @@ def write(directory: Path, files: Mapping[str, str]) -> list[str]:
     return names
 
 
-def lacking(admission: Path) -> Iterator[str]:
+def missing_plugins(admission: Path) -> Iterator[str]:
     """Yield which of the folders an AdmissionConfiguration does not name, in words. Raises OSError."""
     written = admission.read_text("utf-8", errors="replace")
     for plugin, folder in PLUGINS.items():
@@ -116,17 +116,17 @@ def lacking(admission: Path) -> Iterator[str]:
             yield f"{admission}: add plugin {plugin} with {where}, as {README} says"
 
 
-def hashes(directory: Path) -> dict[str, str]:
+def folder_hashes(directory: Path) -> dict[str, str]:
     """Return by plugin what an API server publishes of its folder, "" without data. Raises OSError."""
     found = {}
     for plugin, folder in PLUGINS.items():
-        contents = [path.read_bytes() for path in sorted(_read(directory / folder))]
+        contents = [path.read_bytes() for path in sorted(_policy_files(directory / folder))]
         data = b"".join(content + b"\0" for content in contents if content)
         found[plugin] = f"sha256:{sha256(data).hexdigest()}" if data else ""
     return found
 
 
-def _read(folder: Path) -> list[Path]:
+def _policy_files(folder: Path) -> list[Path]:
     """Return the files that an API server reads in a folder."""
     found = folder.iterdir() if folder.exists() else ()
     return [path for path in found if path.suffix.lower() in {".yaml", ".yml", ".json"} and not path.is_dir()]
@@ -139,7 +139,7 @@ def differences(directory: Path, files: Mapping[str, str]) -> Iterator[str]:
         if not path.exists():
             yield f"{path}: export again: it does not exist"
         elif name == ADMISSION:
-            yield from lacking(path)
+            yield from missing_plugins(path)
         elif path.read_bytes() != files[name].encode():
             yield f"{path}: export again with the same options: the configuration in force makes another one"
 
@@ -158,11 +158,11 @@ class Loaded(msgspec.Struct, frozen=True):
 def loaded(api: ApiClient) -> dict[str, Loaded]:
     """Return by plugin what the API server that answers has loaded from files. Raises errors.ApiError."""
     read: dict[tuple[str, str, str], float] = {}
-    hashes: dict[str, tuple[str, str]] = {}
+    folder_hashes: dict[str, tuple[str, str]] = {}
     for name, listed, value in _SERIES.findall(api.get("/metrics").decode()):
         labels = dict(_LABEL.findall(listed))
         if name == HASHES:
-            hashes[labels["plugin"]] = (labels["apiserver_id_hash"], labels["hash"])
+            folder_hashes[labels["plugin"]] = (labels["apiserver_id_hash"], labels["hash"])
         elif name == RELOADS:
             read[labels["plugin"], labels["apiserver_id_hash"], labels["status"]] = float(value)
     return {
@@ -172,24 +172,24 @@ def loaded(api: ApiClient) -> dict[str, Loaded]:
             read.get((plugin, server, "failure"), 0)
             > max(read.get((plugin, server, "success"), 0), time.time() - REFUSES_FOR),
         )
-        for plugin, (server, loaded_hash) in hashes.items()
+        for plugin, (server, loaded_hash) in folder_hashes.items()
     }
 
 
 def loaded_differences(found: Mapping[str, Loaded], folders: Mapping[str, str]) -> Iterator[str]:
-    """Yield how what an API server has loaded differs from the `hashes` of the folders."""
-    for plugin, written in folders.items():
-        has = found.get(plugin)
-        if has is None:
+    """Yield how what an API server has loaded differs from the `folder_hashes` of the folders."""
+    for plugin, folder_hash in folders.items():
+        state = found.get(plugin)
+        if state is None:
             yield f"plugin {plugin}: start the API server with admission.yaml; it has loaded no static policies"
-        elif has.hash != written or has.is_refused:
+        elif state.hash != folder_hash or state.is_refused:
             why = (
                 "it rejected the newest file, and will not start with it: its log says why"
-                if has.is_refused
+                if state.is_refused
                 else "put the folder on its control plane node, where it is read once a minute"
             )
-            compared = f"has {has.hash or 'no data'}, the folder here {written or 'no data'}"
-            yield f"plugin {plugin} of API server {has.server}: {compared}; {why}"
+            compared = f"has {state.hash or 'no data'}, the folder here {folder_hash or 'no data'}"
+            yield f"plugin {plugin} of API server {state.server}: {compared}; {why}"
 
 
 def refusals(api: ApiClient, objects: Iterable[Object]) -> Iterator[str]:
@@ -197,7 +197,7 @@ def refusals(api: ApiClient, objects: Iterable[Object]) -> Iterator[str]:
     for each in objects:
         kind, version = each["kind"], each["apiVersion"].rpartition("/")[2]
         plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
-        path = f"/apis/{GROUP}/{version}/{plural.lower()}"
+        path = f"/apis/{ADMISSION_GROUP}/{version}/{plural.lower()}"
         refused = api.dry_run(path, msgspec.json.encode(each)).error
         if isinstance(refused, errors.Forbidden):
             raise refused

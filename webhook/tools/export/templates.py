@@ -71,7 +71,7 @@ def glob_regex(glob: str) -> str:
     return regex
 
 
-def fits(subject: str, globs: Iterable[str]) -> str:
+def glob_cel(subject: str, globs: Iterable[str]) -> str:
     """Return the condition that one of the globs fits the text `subject`; `true` where `*` is among them."""
     globs = list(dict.fromkeys(globs))
     if "*" in globs:

@@ -28,8 +28,8 @@ import msgspec
 
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.pods.annotations import BadAnnotation
-from webhook.tools.fetch.report import STOPPED, FetchReport, PermanentError, describe, human_size
-from webhook.tools.fetch.sources import BUFFER, RemoteFile, current_version, model_files, safe
+from webhook.tools.fetch.report import EXIT_STOPPED, FetchReport, PermanentError, describe, human_size
+from webhook.tools.fetch.sources import BUFFER, RemoteFile, checked_path, current_version, model_files
 
 PROGRESS_SECONDS = 10
 PERMANENT_ERRORS = frozenset({
@@ -123,7 +123,7 @@ class ModelCache:
         if marker is None:
             return
         for path, (size, tag) in marker.files.items():
-            target, partial = self.directory / safe(path), self._partial(path, size, tag)
+            target, partial = self.directory / checked_path(path), self._partial(path, size, tag)
             is_same = marker.source == self._identity and tag and partial in wanted
             if target.is_file() and is_same and target.stat().st_size == size:
                 target.replace(partial)
@@ -146,7 +146,7 @@ class ModelCache:
         shutil.rmtree(self.partial, ignore_errors=True)
 
     def _partial(self, path: str, size: int | None, tag: str) -> Path:
-        return self.partial / hashlib.sha256(f"{safe(path)} {size} {tag}".encode()).hexdigest()[:32]
+        return self.partial / hashlib.sha256(f"{checked_path(path)} {size} {tag}".encode()).hexdigest()[:32]
 
     def _read_marker(self) -> _Marker | None:
         """Return the marker of the last run. None if there is none, or it cannot be read."""
@@ -177,24 +177,24 @@ def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, options: FetchOp
     mounted that one, or name the version in their URIs.
     """
     report = FetchReport(uri.shown, uri.query)
-    signal.signal(signal.SIGTERM, lambda *_: report.end(STOPPED, "stopped; the next run resumes"))
+    signal.signal(signal.SIGTERM, lambda *_: report.end(EXIT_STOPPED, "stopped; the next run resumes"))
     os.umask(0o002)  # pods that share a claim have the same fsGroup, but may have different users
     try:
-        link, uri, directory = _resolved(uri, directory, report, options)
+        link, uri, directory = _resolve_version(uri, directory, report, options)
         cache = ModelCache(directory, uri)
         # The lock is held until its file is closed.
         lock = None if cache.is_warm() else cache.lock(lock_wait, report)
-        said = f"warm: {directory} holds {uri.shown}"
+        outcome = f"warm: {directory} holds {uri.shown}"
         if lock and not cache.is_warm():
-            said = _Run(uri, cache, report, options).fetch()
+            outcome = _Run(uri, cache, report, options).fetch()
         if link:
-            _point(link, directory)
+            _link_to(link, directory)
     except Exception as error:  # noqa: BLE001 - whatever a client library raises becomes one line
         report.fail(describe(error))
-    report.end(0, said)
+    report.end(0, outcome)
 
 
-def _resolved(
+def _resolve_version(
     uri: ModelURI, directory: Path, report: FetchReport, options: FetchOptions
 ) -> tuple[Path | None, ModelURI, Path]:
     """Return a link to make, and the URI and the directory of the version that an alias or a stage names now."""
@@ -209,7 +209,7 @@ def _resolved(
     return directory, at_version, directory.with_name(at_version.directory)
 
 
-def _point(link: Path, directory: Path) -> None:
+def _link_to(link: Path, directory: Path) -> None:
     """Make the link to a directory beside it, which a kubelet follows when it mounts a subPath (`pkg/volume/util/subpath`)."""
     new = link.with_name(f".{link.name}.{socket.gethostname()}")
     new.unlink(missing_ok=True)
@@ -248,27 +248,27 @@ class _Run(NamedTuple):
         """Compare the digest of a model of a registry: of what `sha256sum` prints of its files, in the order of their paths."""
         if self.uri.scheme != "models" or not self.uri.digest:
             return
-        whole = hashlib.sha256()
+        of_all_files = hashlib.sha256()
         for file in sorted(files, key=lambda each: each.path.encode()):
             with self.cache.partial_file(file).open("rb") as content:
                 digest = hashlib.file_digest(content, "sha256").hexdigest()
-            whole.update(f"{digest}  {file.path}\n".encode())
-        if (found := whole.hexdigest()) != self.uri.digest:
+            of_all_files.update(f"{digest}  {file.path}\n".encode())
+        if (found := of_all_files.hexdigest()) != self.uri.digest:
             shutil.rmtree(self.cache.partial)
             raise PermanentError(f"has digest {found}, not {self.uri.digest}")
 
     def _check_space(self, files: list[RemoteFile], total: int) -> None:
-        had, free = self.cache.fetched_bytes(files), shutil.disk_usage(self.cache.partial).free
+        fetched, free = self.cache.fetched_bytes(files), shutil.disk_usage(self.cache.partial).free
         if (limit := self.options.size_limit) and total > limit:
             raise PermanentError(
                 f"has {human_size(total)}, more than the cache's size limit of {human_size(limit)}"
             )
-        if total - had > free:
+        if total - fetched > free:
             raise PermanentError(
-                f"needs {human_size(total - had)} more, the cache has {human_size(free)} free"
+                f"needs {human_size(total - fetched)} more, the cache has {human_size(free)} free"
             )
-        here = f"of which {human_size(min(had, total))} are here already"
-        self.report.log(f"{self.uri.shown}: {len(files)} file(s), {human_size(total)}, {here}")
+        already_fetched = f"of which {human_size(min(fetched, total))} are here already"
+        self.report.log(f"{self.uri.shown}: {len(files)} file(s), {human_size(total)}, {already_fetched}")
 
     def _wait(
         self, pending: set[concurrent.futures.Future[None]], files: list[RemoteFile], total: int
@@ -281,13 +281,13 @@ class _Run(NamedTuple):
             if error := next(filter(None, (future.exception() for future in done)), None):
                 # `fail` ends the process at once. An exception would wait for the pool.
                 self.report.fail(describe(error))
-            have, now = self.cache.fetched_bytes(files), time.monotonic()
-            if pending and (now - logged_at >= PROGRESS_SECONDS or have - last >= (total or have) / 20):
-                whole = human_size(total) if total else "unknown size"
+            fetched, now = self.cache.fetched_bytes(files), time.monotonic()
+            if pending and (now - logged_at >= PROGRESS_SECONDS or fetched - last >= (total or fetched) / 20):
+                total_text = human_size(total) if total else "unknown size"
                 self.report.log(
-                    f"{human_size(have)} of {whole}, {human_size(max(have - first, 0) / (now - began))}/s"
+                    f"{human_size(fetched)} of {total_text}, {human_size(max(fetched - first, 0) / (now - began))}/s"
                 )
-                last, logged_at = have, now
+                last, logged_at = fetched, now
 
     def _fetch_file(self, file: RemoteFile) -> None:
         """Fetch the missing part of a file and compare its digest. Raises errors of the source, and `PermanentError`."""
@@ -295,9 +295,9 @@ class _Run(NamedTuple):
         size = functools.partial(self.cache.fetched_bytes, [file])
 
         def attempt() -> None:
-            have = size() if file.tag and file.size is not None else 0
-            with partial.open("ab" if 0 < have <= (file.size or 0) else "wb") as target:
-                if have != file.size:
+            fetched = size() if file.tag and file.size is not None else 0
+            with partial.open("ab" if 0 < fetched <= (file.size or 0) else "wb") as target:
+                if fetched != file.size:
                     file.pull(target.tell(), target)
             if file.size not in (None, size()):
                 raise OSError(f"got {size()} of {file.size} bytes")
@@ -315,7 +315,7 @@ class _Run(NamedTuple):
 def retry(
     report: FetchReport,
     attempts: int,
-    what: str,
+    subject: str,
     action: Callable[[], Any],
     progress: Callable[[], int] = lambda: 0,
 ) -> Any:
@@ -330,7 +330,7 @@ def retry(
             if is_permanent(error) or tries >= attempts:
                 raise
             delay = min(2 ** (tries - 1), 30)
-            report.log(f"{what}: {describe(error)}; trying again in {delay} s")
+            report.log(f"{subject}: {describe(error)}; trying again in {delay} s")
             time.sleep(delay)
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NoReturn
 
-FAILED, BAD_REQUEST, STOPPED = 1, 2, 143  # 128 + SIGTERM
+EXIT_FAILED, EXIT_BAD_REQUEST, EXIT_STOPPED = 1, 2, 143  # 128 + SIGTERM
 
 TERMINATION_LOG = "/dev/termination-log"
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTHORIZ")
@@ -33,7 +33,7 @@ class FetchReport:
         self.log(text)
         os._exit(code)
 
-    def fail(self, problem: str, code: int = FAILED) -> NoReturn:
+    def fail(self, problem: str, code: int = EXIT_FAILED) -> NoReturn:
         """End the run as failed. `kubectl describe pod` also shows the line."""
         text = self._redacted(f"failed: {self.shown}: {problem}")
         log = Path(os.environ.get("MODEL_TERMINATION_LOG", TERMINATION_LOG))

@@ -129,7 +129,7 @@ def _hub_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
         yield RemoteFile(sibling.rfilename, sibling.size, tag, pull, hashlib.sha256(), sha256)
 
 
-def _below(prefix: str, objects: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def _objects_below(prefix: str, objects: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """Return (path, object) of all objects in the folder `prefix`, or else of the object of that name."""
     folder = prefix.rstrip("/") + "/" if prefix else ""
     within = [(key, found) for key, found in objects if key.startswith(folder) and key[-1] != "/"]
@@ -158,7 +158,7 @@ def _s3_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
 
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=uri.host, Prefix=uri.path)
     objects = [(found["Key"], found) for page in pages for found in page.get("Contents", ())]
-    for path, found in _below(uri.path, objects):
+    for path, found in _objects_below(uri.path, objects):
         yield RemoteFile(path, found["Size"], found["ETag"], partial(pull, found))
 
 
@@ -179,7 +179,7 @@ def _gs_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
         blob.download_to_file(file, start=offset or None, raw_download=True, **options)
 
     objects = [(blob.name, blob) for blob in client.list_blobs(uri.host, prefix=uri.path, retry=None)]
-    for path, blob in _below(uri.path, objects):
+    for path, blob in _objects_below(uri.path, objects):
         crc32c, checksum = base64.b64decode(blob.crc32c or "").hex(), google_crc32c.Checksum()  # type: ignore[no-untyped-call]
         yield RemoteFile(path, blob.size, str(blob.generation), partial(pull, blob), checksum, crc32c)
 
@@ -190,9 +190,9 @@ def _claim_files(uri: ModelURI, mount: Path) -> Iterator[RemoteFile]:
     files = [top] if top.is_file() else sorted(top.rglob("*"))
     if linked := [file for file in files if file.is_symlink() and not file.is_file()]:
         raise PermanentError(f"has {str(linked[0])!r}, a link to no file, which is not followed")
-    closed = [file for file in files if file.is_dir() and not os.access(file, os.R_OK | os.X_OK)]
-    if any(file.name != "lost+found" for file in closed):  # which every ext4 volume has
-        raise PermanentError(f"has folders that user {os.getuid()} may not read: {closed[0].name!r}")
+    unreadable = [file for file in files if file.is_dir() and not os.access(file, os.R_OK | os.X_OK)]
+    if any(file.name != "lost+found" for file in unreadable):  # which every ext4 volume has
+        raise PermanentError(f"has folders that user {os.getuid()} may not read: {unreadable[0].name!r}")
 
     def pull(source: Path, offset: int, file: BinaryIO) -> None:
         with source.open("rb") as stream:
@@ -203,11 +203,11 @@ def _claim_files(uri: ModelURI, mount: Path) -> Iterator[RemoteFile]:
         source, path = file.resolve(), str(file.relative_to(top.parent if file == top else top))
         if root not in source.parents:
             raise PermanentError(f"has {path!r}, which leads out of claim {uri.host}")
-        about = source.stat()
-        yield RemoteFile(path, about.st_size, str(about.st_mtime_ns), partial(pull, source))
+        stat = source.stat()
+        yield RemoteFile(path, stat.st_size, str(stat.st_mtime_ns), partial(pull, source))
 
 
-def safe(path: str) -> str:
+def checked_path(path: str) -> str:
     """Return a path that stays in the directory it is appended to. Raises `PermanentError`."""
     if {"", ".", ".."} & set(path.split("/")) or re.search(r"[\\\x00-\x1f]", path):
         raise PermanentError(f"has an object named {path!r}, which could lead out of the destination")
@@ -218,7 +218,7 @@ def safe(path: str) -> str:
 
 _REGISTRY = "/api/2.0/mlflow"
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
-_READABLE = ("s3", "gs", "https")
+_READABLE_SCHEMES = ("s3", "gs", "https")
 
 
 class _Version(msgspec.Struct):
@@ -270,8 +270,8 @@ def model_files(uri: ModelURI, endpoints: Mapping[str, str], claim_mount: Path) 
     if served := re.fullmatch(rf"(?:mlflow-artifacts:(?://{host})?|{re.escape(own)})/(?!/)(.*)", place):
         return list(_served_files(own, served[1].strip("/")))
     stored_at = parse_model_uri(place)
-    if isinstance(stored_at, BadAnnotation) or stored_at.scheme not in _READABLE:
-        readable = ", ".join(_READABLE)
+    if isinstance(stored_at, BadAnnotation) or stored_at.scheme not in _READABLE_SCHEMES:
+        readable = ", ".join(_READABLE_SCHEMES)
         raise PermanentError(f"is in {shown(place)}, but only {readable} and its own server can be read")
     os.environ.pop("MODEL_HTTP_AUTHORIZATION", None)
     return list_files(stored_at, endpoints, claim_mount)
@@ -284,7 +284,7 @@ def _served_files(root: str, path: str) -> Iterator[RemoteFile]:
         folder = folders.pop()
         listing = f"{root}?{urlencode({'path': f'{path}/{folder}'.strip('/')})}"
         for file in _read(listing, authorization).files:
-            inside = safe(f"{folder}/{file.path}".strip("/"))
+            inside = checked_path(f"{folder}/{file.path}".strip("/"))
             if file.is_dir:
                 folders.append(inside)
                 continue

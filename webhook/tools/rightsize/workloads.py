@@ -21,12 +21,12 @@ from webhook.configuration.loader import Configuration
 from webhook.prometheus.client import Prometheus
 from webhook.prometheus.recorded_series import USE_BY_HOUR
 from webhook.quota.counted_records import PODS
-from webhook.tools.classes import use_of_class
+from webhook.tools.classes import class_permission
 from webhook.tools.prices import Prices, money
-from webhook.tools.recorded_use import Measured, read_peaks
+from webhook.tools.recorded_use import PodPeaks, read_peaks
 from webhook.tools.rightsize.sizing import MONTHLY_HOURS, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
 from webhook.tools.status.listed_capacity import gpu_amounts
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 WINDOW_HOURS = 14 * 24
 """How far back peaks are read by default."""
@@ -71,7 +71,7 @@ class SizedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"{self.namespace} {self.owner}: {_counted(self.pods, 'pod')} with {self.size.written}"
+        return f"{self.namespace} {self.owner}: {_number_of(self.pods, 'pod')} with {self.size.written}"
 
     def advice(self, currency: str = "") -> str:
         """Return what to write, and what a month saves."""
@@ -109,12 +109,12 @@ class SizeReport(msgspec.Struct, frozen=True, kw_only=True):
         """Yield what holds for all: sums, what was not judged and why, and what the figures are from."""
         if self.workloads:
             money_text = f", {money(self.saved_cents)} {currency}" if currency else ""
-            workloads = _counted(len(self.workloads), "workload")
+            workloads = _number_of(len(self.workloads), "workload")
             yield f"{workloads} could be smaller: {format_amount(self.saved_gpu_hours)} GPU-hours a month{money_text}"
         if self.fitting:
-            yield f"{_counted(self.fitting, 'workload')} of the right size"
+            yield f"{_number_of(self.fitting, 'workload')} of the right size"
         for reason, pods in sorted(self.unjudged.items()):
-            yield f"not judged: {_counted(pods, 'pod')} {reason}"
+            yield f"not judged: {_number_of(pods, 'pod')} {reason}"
         if not self.by_hour:
             yield (
                 f"Prometheus has no series {USE_BY_HOUR}: the peaks are the largest of all values that it keeps. "
@@ -122,7 +122,7 @@ class SizeReport(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def _counted(number: int, singular: str) -> str:
+def _number_of(number: int, singular: str) -> str:
     return f"{number} {singular}{'s' * (number != 1)}"
 
 
@@ -137,16 +137,16 @@ def read_sizes(
     config: Path | None = None,
 ) -> SizeReport:
     """Return the report for the namespaces, or for all. Raises PrometheusError, ConfigurationError and `errors.ApiError`."""
-    reader = Permitted(api)
+    reader = TolerantReader(api)
     configuration = reader.configuration(config)
     nodes = {gpu_node.name: gpu_node for gpu_node in reader.gpu_nodes(configuration) or ()}
     read = partial(_gpu_pod, mapping=configuration.resource_mapping)
     listed = reader.by_namespace("pods", namespaces, lambda each: api.list(PODS.path(each), read).items)
     peaks, by_hour = read_peaks(prometheus, hours, now)
     unjudged: Counter[str] = Counter()
-    groups: defaultdict[tuple[str, str, Size], list[tuple[GPUPod, Measured]]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, Size], list[tuple[GPUPod, PodPeaks]]] = defaultdict(list)
     for pod in (pod for pods in listed.values() for pod in pods or ()):
-        size = _size(pod, nodes.get(pod.node), configuration)
+        size = _size_or_reason(pod, nodes.get(pod.node), configuration)
         measured = peaks.get((pod.namespace, pod.name))
         if isinstance(size, str):
             unjudged[size] += 1
@@ -159,7 +159,7 @@ def read_sizes(
         lambda namespace: Sizing(
             classes=configuration.classes,
             offers=offers,
-            allows=_allows(reader, configuration, namespace, now),
+            allows=_allowed_classes(reader, configuration, namespace, now),
             prices=prices,
         )
     )
@@ -168,7 +168,7 @@ def read_sizes(
         if not any(_ran_long_enough(*each) for each in pods):
             unjudged[TOO_SHORT] += len(pods)
             continue
-        largest, pod_hours = _peaks([each for _, each in pods]), _pod_hours(pods, hours)
+        largest, pod_hours = _largest_peaks([each for _, each in pods]), _pod_hours(pods, hours)
         workloads.append(
             SizedWorkload(
                 namespace=namespace,
@@ -184,7 +184,7 @@ def read_sizes(
     return SizeReport(
         hours=hours,
         by_hour=by_hour,
-        workloads=tuple(sorted(too_large, key=_order)),
+        workloads=tuple(sorted(too_large, key=_by_saving)),
         fitting=len(workloads) - len(too_large),
         unjudged=unjudged,
         omitted=tuple(reader.omitted),
@@ -212,7 +212,7 @@ def _gpu_pod(raw: msgspec.Raw, mapping: ResourceMapping) -> GPUPod | None:
     )
 
 
-def _size(pod: GPUPod, node: GPUNode | None, configuration: Configuration) -> Size | str:
+def _size_or_reason(pod: GPUPod, node: GPUNode | None, configuration: Configuration) -> Size | str:
     """Return the size of the pod, or why it cannot be judged."""
     resource, gpu_class = pod.resource, configuration.classes.get(node.kind) if node else None
     if resource is None:
@@ -229,11 +229,11 @@ def _size(pod: GPUPod, node: GPUNode | None, configuration: Configuration) -> Si
     )
 
 
-def _ran_long_enough(pod: GPUPod, measured: Measured) -> bool:
+def _ran_long_enough(pod: GPUPod, measured: PodPeaks) -> bool:
     return measured.hours >= (LEAST_HOURS_TO_THE_END if pod.has_succeeded else LEAST_HOURS)
 
 
-def _peaks(pods: Sequence[Measured]) -> Peaks:
+def _largest_peaks(pods: Sequence[PodPeaks]) -> Peaks:
     return Peaks(
         memory_gib=max(max(pod.memory) for pod in pods),
         use=max(max(each.use) for each in pods),
@@ -242,7 +242,7 @@ def _peaks(pods: Sequence[Measured]) -> Peaks:
     )
 
 
-def _pod_hours(pods: Sequence[tuple[GPUPod, Measured]], window: int) -> Fraction:
+def _pod_hours(pods: Sequence[tuple[GPUPod, PodPeaks]], window: int) -> Fraction:
     """Return the hours that the pods run in a month: all of it while they run, else as many as in the window."""
     return sum(
         (
@@ -253,8 +253,8 @@ def _pod_hours(pods: Sequence[tuple[GPUPod, Measured]], window: int) -> Fraction
     )
 
 
-def _allows(
-    reader: Permitted, configuration: Configuration, namespace: str, now: datetime
+def _allowed_classes(
+    reader: TolerantReader, configuration: Configuration, namespace: str, now: datetime
 ) -> Callable[[GPUClass], bool]:
     """Return whether pods of the namespace may use a class; where that cannot be read, they may."""
     policy = reader.policy_of(configuration, namespace)
@@ -262,11 +262,11 @@ def _allows(
     hard = quota.spec.amounts if quota and quota.spec else None
 
     def allows(gpu_class: GPUClass) -> bool:
-        return use_of_class(gpu_class, policy, now, hard)[0] is not False
+        return class_permission(gpu_class, policy, now, hard)[0] is not False
 
     return allows
 
 
-def _order(workload: SizedWorkload) -> tuple[int, Fraction, str, str]:
+def _by_saving(workload: SizedWorkload) -> tuple[int, Fraction, str, str]:
     best = workload.best
     return -(best.saved_cents or 0), -best.saved_gpu_hours, workload.namespace, workload.owner

@@ -35,8 +35,8 @@ from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class, gpu_toleration
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.nodes import is_lasting
-from webhook.configuration.documents import CLASS, POLICY, QUOTA, TEAM, Document
+from webhook.cluster.nodes import is_permanent_taint
+from webhook.configuration.documents import CLASS, CLUSTER_QUOTA, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.nodes import names_in_words
@@ -44,9 +44,9 @@ from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import TalliedNamespace, Tally
 
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
-TEAMS = "clustergpuquotas.yaml"
+CLUSTER_QUOTAS = "clustergpuquotas.yaml"
 
-STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
+STACK_REASON = "GPU stack: device plugins, exporters and other pods of DaemonSets"
 PRODUCT_LABELS = (
     *from_all_vendors(lambda vendor: vendor.product_labels),
     "karpenter.k8s.aws/instance-gpu-name",
@@ -61,9 +61,9 @@ MEMORY_MIB_LABELS = (
 """Labels with the memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
 MEMORY_GB_LABELS = from_all_vendors(lambda vendor: vendor.memory_gb_labels)
 """Labels with the memory of one card as `192G`."""
-SHARED = "-SHARED"
+SHARED_SUFFIX = "-SHARED"
 """GPU Feature Discovery appends this to the product under time-slicing and MPS."""
-SLICED = "-MIG-"
+SLICED_SUFFIX = "-MIG-"
 """GPU Feature Discovery appends this and a profile under MIG strategy `single`. Each `nvidia.com/gpu` is a slice then; an
 administrator must write such a class, with the share that a slice has of the card."""
 _PROFILE = re.compile(
@@ -84,20 +84,24 @@ class Draft:
         nodes: Sequence[GPUNode],
         quotas: Container[str],
         labels: Mapping[str, Labels] | None = None,
-        bounds: Mapping[str, Fraction] | None = None,
+        team_limits: Mapping[str, Fraction] | None = None,
     ) -> None:
         """`quotas` are the namespaces that have a quota. `labels`: of all namespaces; None: propose no team.
 
-        bounds: by namespace with a ClusterGPUQuota, the most GPUs that it allows.
+        team_limits: the GPUs that a ClusterGPUQuota lets each of its namespaces have.
         """
         self._base = configuration
         named = named_classes(configuration.devices.classes, configuration)
         self._classes = (*new_classes(nodes, configuration), *named)
         self._label_key = _label_key(nodes, configuration, self._classes)
         untolerated = _untolerated(nodes, configuration)
-        self._tolerated = [taint for taint, names in untolerated.items() if len(names) == len(nodes)]
+        self._tolerated_by_default = [
+            taint for taint, names in untolerated.items() if len(names) == len(nodes)
+        ]
         """Taints of every GPU node: without a toleration no GPU pod could run."""
-        self._others = {taint: names for taint, names in untolerated.items() if len(names) < len(nodes)}
+        self._untolerated_by_some = {
+            taint: names for taint, names in untolerated.items() if len(names) < len(nodes)
+        }
         self._relaxed: dict[str, set[str]] = defaultdict(set)
         """By rule, the namespaces where it would deny pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
@@ -107,9 +111,9 @@ class Draft:
             for name, each in held.items()
             if name not in quotas and name not in configuration.quotas
         }
-        bounds = bounds or {}
-        self._quotas = {name: min(gpus, bounds.get(name, gpus)) for name, gpus in needed.items()}
-        self._bounded = sorted(name for name, gpus in needed.items() if self._quotas[name] < gpus)
+        team_limits = team_limits or {}
+        self._quotas = {name: min(gpus, team_limits.get(name, gpus)) for name, gpus in needed.items()}
+        self._limited_by_team = sorted(name for name, gpus in needed.items() if self._quotas[name] < gpus)
         self._teams = tuple(proposed_teams(held, labels or {}))
         self.relax(tally)
 
@@ -131,8 +135,13 @@ class Draft:
     def proposal(self, denied: int | None) -> Proposal:
         documents = [*self._documents(), *self._teams]
         files = {
-            name: self._text(kind, [document for document in documents if document.kind == kind])
-            for name, kind in ((POLICIES, POLICY), (CLASSES, CLASS), (QUOTAS, QUOTA), (TEAMS, TEAM))
+            name: self._file_text(kind, [document for document in documents if document.kind == kind])
+            for name, kind in (
+                (POLICIES, POLICY),
+                (CLASSES, CLASS),
+                (QUOTAS, QUOTA),
+                (CLUSTER_QUOTAS, CLUSTER_QUOTA),
+            )
         }
         return Proposal(
             classes=tuple(each.name for each in self._classes),
@@ -159,21 +168,21 @@ class Draft:
         }
         if self._label_key != gpu_class.GPUClassOptions().label_key:
             rules[gpu_class.RULE.id]["labelKey"] = self._label_key
-        if self._tolerated:
+        if self._tolerated_by_default:
             rules[gpu_toleration.RULE.id]["tolerations"] = [
-                plain(tolerating(each)) for each in self._tolerated
+                plain(tolerating(each)) for each in self._tolerated_by_default
             ]
         built_in = (
             {"namespaces": list(exemption.namespaces), "reason": exemption.reason}
             for exemption in BUILT_IN_POLICY.spec.exemptions
         )
         stack = (
-            {"namespaces": [namespace], "rules": sorted(exempted), "reason": STACK}
+            {"namespaces": [namespace], "rules": sorted(exempted), "reason": STACK_REASON}
             for namespace, exempted in sorted(self._exemptions.items())
         )
         return {"exemptions": [*built_in, *stack], "rules": rules}
 
-    def _text(self, kind: str, documents: Sequence[Document]) -> str:
+    def _file_text(self, kind: str, documents: Sequence[Document]) -> str:
         """Return one file, "" without documents."""
         comments = "".join(f"# {printable(line)}\n" for line in self._comments(kind)) if documents else ""
         return comments + "---\n".join(dump_document(document.data) for document in documents)
@@ -181,9 +190,9 @@ class Draft:
     def _comments(self, kind: str) -> Iterator[str]:
         if kind == QUOTA:
             yield "The GPUs that are held now, rounded up, and the largest pod once more, so that an update can begin."
-            if self._bounded:
-                yield f"Less in {names_in_words(self._bounded)}: no more than their ClusterGPUQuota leaves them."
-        elif kind == TEAM:
+            if self._limited_by_team:
+                yield f"Less in {names_in_words(self._limited_by_team)}: no more than their ClusterGPUQuota leaves them."
+        elif kind == CLUSTER_QUOTA:
             yield "What the namespaces with this label hold, rounded up, and the largest pod once more. Does it name teams?"
         elif kind == CLASS:
             yield "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells."
@@ -191,7 +200,7 @@ class Draft:
             for rule, namespaces in sorted(self._relaxed.items()):
                 where = names_in_words(namespaces)
                 yield f"{rule} warns: it would deny what runs in {where}. Set mode: enforce once that is corrected."
-            for taint, names in self._others.items():
+            for taint, names in self._untolerated_by_some.items():
                 where = names_in_words(names)
                 yield (
                     f"{where}: no pod gets a toleration of the taint {describe_toleration(taint)}. If all GPU pods may run "
@@ -215,9 +224,9 @@ def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict
     untolerated: dict[Toleration, list[str]] = {}
     for node in nodes:
         classes = configuration.classes.named(node.classes)
-        offered = [*cards, *chain.from_iterable(each.tolerations for each in classes)]
-        for taint in filter(is_lasting, node.taints):
-            if not tolerated(taint, offered):
+        given = [*cards, *chain.from_iterable(each.tolerations for each in classes)]
+        for taint in filter(is_permanent_taint, node.taints):
+            if not tolerated(taint, given):
                 untolerated.setdefault(taint, []).append(node.name)
     return untolerated
 
@@ -235,8 +244,8 @@ def new_classes(nodes: Iterable[GPUNode], known: Catalogue) -> Iterator[Document
     products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
     for node in nodes:
         key = next((key for key in PRODUCT_LABELS if node.labels.get(key)), None)
-        if key is not None and not node.classes and SLICED not in node.labels[key]:
-            products[key, node.labels[key].removesuffix(SHARED)].append(node)
+        if key is not None and not node.classes and SLICED_SUFFIX not in node.labels[key]:
+            products[key, node.labels[key].removesuffix(SHARED_SUFFIX)].append(node)
     for (key, product), members in sorted(products.items()):
         name, memory = _class_name(product), _memory_gib(members)
         resource = _whole_card(members, known.resource_mapping)
@@ -353,4 +362,4 @@ def proposed_teams(
             "namespaces": {"selector": {"matchLabels": {key: value}}},
             "hard": {GPUS: format_amount(Fraction(gpus))},
         }
-        yield Document(TEAM, value, spec)
+        yield Document(CLUSTER_QUOTA, value, spec)

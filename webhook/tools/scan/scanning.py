@@ -29,7 +29,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.team_spec import Teams
 from policies.registry import RULES
 from policies.rule import Mode
-from policies.rules.disruption import SERVERS, DisruptionBudget, Server, check_budget
+from policies.rules.disruption import SERVING_KINDS, DisruptionBudget, ServingWorkload, check_pdb
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
 from webhook.cluster.capacity import capacity_by_class
@@ -43,43 +43,43 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
 from webhook.evaluation.kinds import DISRUPTION_BUDGET
-from webhook.quota.counted_records import PODS, PodRecord, RecordReader
+from webhook.quota.counted_records import PODS, CountedPod, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
 from webhook.quota.team_documents import TeamRecord
-from webhook.tools.check.run_quotas import never_counted
+from webhook.tools.check.run_quotas import ledgers_without_usage
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.checks.references import has_ended
 from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
-from webhook.tools.scan.tally import Tally, counts
-from webhook.tools.status.listed_capacity import AllocatedKinds, Holders, listed_demand
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.scan.tally import Tally, effect_counts
+from webhook.tools.status.listed_capacity import AllocatedDeviceKinds, PodsWithClaims, listed_demand
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.why.discovery import ServedKinds
 from webhook.workloads.references import ObjectName, read_object
-from webhook.workloads.servers import server_of
+from webhook.workloads.servers import serving_workload
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
-MAX_TRIALS = 4
-"""Trials of the proposal: each may show another rule that must be relaxed."""
+MAX_EVALUATIONS = 4
+"""Evaluations of the proposal: each may show another rule that must be relaxed."""
 
 
-class _BudgetStatus(msgspec.Struct, frozen=True, rename="camel"):
+class _PDBStatus(msgspec.Struct, frozen=True, rename="camel"):
     expected_pods: int = 0
     observed_generation: int = -1
 
 
-class _StoredBudget(PartialObject, frozen=True):
+class _StoredPDB(PartialObject, frozen=True):
     spec: DisruptionBudget = DisruptionBudget()
-    status: _BudgetStatus = _BudgetStatus()
+    status: _PDBStatus = _PDBStatus()
 
 
-_decode_stored_budget = msgspec.json.Decoder(_StoredBudget).decode
+_decode_stored_pdb = msgspec.json.Decoder(_StoredPDB).decode
 
 
 class ClusterFacts:
@@ -88,7 +88,7 @@ class ClusterFacts:
     Kinds that the caller may not list are left out. Raises `errors.ApiError` for everything but a lack of rights.
     """
 
-    def __init__(self, reader: Permitted, namespace: str) -> None:
+    def __init__(self, reader: TolerantReader, namespace: str) -> None:
         self._reader, self._namespace = reader, namespace
         self._api, self._attempt = reader.api, reader.attempt
 
@@ -122,7 +122,7 @@ class ClusterFacts:
             return {}
         if listed is None:
             return None
-        return never_counted({item.namespace: item.spec for item in listed.items if item.spec})
+        return ledgers_without_usage({item.namespace: item.spec for item in listed.items if item.spec})
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
         labels = self.labels if configuration.policies.has_selectors else {}
@@ -148,7 +148,7 @@ class ClusterFacts:
     def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
         if self.quotas is None:
             return lambda _namespace: None
-        quotas = never_counted(configuration.quotas) | self.quotas
+        quotas = ledgers_without_usage(configuration.quotas) | self.quotas
         return lambda namespace: ReadOnlyQuota(quotas.get(namespace), configuration, is_unused=True)
 
 
@@ -172,28 +172,28 @@ class Scan:
         """
         self._api, self._now, self._namespace, self._progress = api, now, namespace, progress
         self._config, self._is_enforced = config, is_enforced
-        self._reader = Permitted(api)
+        self._reader = TolerantReader(api)
         self._configuration = self._reader.configuration(config)
         slices = self._reader.slices()
-        self._allocated: AllocatedKinds | None = None
+        self._device_kinds: AllocatedDeviceKinds | None = None
         if slices is not None and slices.slices:
-            self._allocated = AllocatedKinds(slices, self._configuration.resource_mapping)
-            devices = ClusterDevices((), self._allocated.device_kinds)
+            self._device_kinds = AllocatedDeviceKinds(slices, self._configuration.resource_mapping)
+            devices = ClusterDevices((), self._device_kinds.device_kinds)
             self._configuration = self._reader.configuration(config, devices)
         self._facts = ClusterFacts(self._reader, namespace)
 
-    def report(self, *, with_trial: bool) -> ScanReport:
-        """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all pods pass."""
+    def report(self, *, verify_proposal: bool) -> ScanReport:
+        """Scan; `verify_proposal` evaluates again under the proposed configuration, and relaxes it until all pods pass."""
         facts, configuration = self._facts, self._configuration
         tally = self._evaluated(enforced(configuration) if self._is_enforced else configuration)
         nodes = self._reader.gpu_nodes(configuration, reads_pods=False) or ()
         teams = read_teams(self._reader) or ()
         labels = None if self._namespace or teams else facts.labels
-        bounds = self._bounds(teams, tally.namespaces)
-        draft = Draft(configuration, tally, nodes, facts.quotas or {}, labels, bounds)
-        denied = self._try_out(draft) if with_trial else None
+        team_limits = self._team_limits(teams, tally.namespaces)
+        draft = Draft(configuration, tally, nodes, facts.quotas or {}, labels, team_limits)
+        denied = self._verify(draft) if verify_proposal else None
         self._progress("nodes")
-        counted, labelled = self._remarks()
+        uncounted, node_remarks = self._remarks_of_doctor()
         return ScanReport(
             scanned_at=timestamp(self._now),
             source=self._source(),
@@ -202,31 +202,31 @@ class Scan:
             pods=tally.pods,
             gpu_pods=tally.gpu_pods,
             workloads=tally.workloads,
-            pod_effects=counts(tally.pod_effects),
-            workload_effects=counts(tally.workload_effects),
-            rules={rule: counts(effects) for rule, effects in sorted(tally.rules.items())},
+            pod_effects=effect_counts(tally.pod_effects),
+            workload_effects=effect_counts(tally.workload_effects),
+            rules={rule: effect_counts(effects) for rule, effects in sorted(tally.rules.items())},
             problems=tuple(tally.problems()),
             changes=tuple(tally.changes()),
             left_out=tally.left_out,
             namespaces=tuple(tally.uses()),
             classes=capacity_by_class(nodes),
-            unread=(*_unread(tally), *counted),
-            nodes=labelled,
+            unread=(*_unread_remarks(tally), *uncounted),
+            nodes=node_remarks,
             limit_ranges=tuple(self._limit_ranges()),
             proposal=draft.proposal(denied),
         )
 
-    def _bounds(self, records: Sequence[TeamRecord], namespaces: Iterable[str]) -> dict[str, Fraction]:
-        """Return by namespace with a ClusterGPUQuota the most GPUs that it allows."""
+    def _team_limits(self, records: Sequence[TeamRecord], namespaces: Iterable[str]) -> dict[str, Fraction]:
+        """Return the GPUs that a ClusterGPUQuota lets each of its namespaces have."""
         teams, by_name = Teams(record.match for record in records), {each.name: each for each in records}
         labels = self._facts.labels if teams.has_selectors else {}
-        bounds: dict[str, Fraction] = {}
+        limits: dict[str, Fraction] = {}
         for namespace in namespaces:
             match = teams.of(namespace, dict(labels.get(namespace, ())))
             ledger = namespace_ledger_from_status(by_name[match.name], namespace) if match else None
             if ledger and ledger.team_state and GPUS in ledger.team_state.reachable:
-                bounds[namespace] = ledger.team_state.reachable[GPUS]
-        return bounds
+                limits[namespace] = ledger.team_state.reachable[GPUS]
+        return limits
 
     def _source(self) -> str:
         if self._config is not None:
@@ -234,13 +234,13 @@ class Scan:
         return "the cluster's documents" if self._configuration.documents else "the built-in defaults"
 
     @cached_property
-    def _served(self) -> ServedKinds:
+    def _served_kinds(self) -> ServedKinds:
         return ServedKinds(self._api)
 
-    def _try_out(self, draft: Draft) -> int:
+    def _verify(self, draft: Draft) -> int:
         """Relax the proposal; return how many pods it would still deny."""
         denied = 0
-        for _ in range(MAX_TRIALS):
+        for _ in range(MAX_EVALUATIONS):
             tally = self._evaluated(draft.configuration())
             denied = tally.pod_effects[Effect.DENIED]
             if not denied or not draft.relax(tally):
@@ -250,18 +250,20 @@ class Scan:
     def _evaluated(self, configuration: Configuration) -> Tally:
         """Evaluate everything, workloads first."""
         tally, evaluator = Tally(), self._facts.evaluator(configuration, self._now)
-        servers = self._evaluate_workloads(tally, evaluator)
-        self._evaluate_budgets(tally, evaluator, servers)
-        held = self._evaluate_pods(tally, evaluator)
-        self._count_claims(tally, configuration, held)
+        serving = self._evaluate_workloads(tally, evaluator)
+        self._evaluate_pdbs(tally, evaluator, serving)
+        pods_with_claims = self._evaluate_pods(tally, evaluator)
+        self._count_claims(tally, configuration, pods_with_claims)
         return tally
 
-    def _evaluate_workloads(self, tally: Tally, evaluator: Evaluator) -> Mapping[str, Sequence[Server]]:
-        """Return the servers by namespace."""
+    def _evaluate_workloads(
+        self, tally: Tally, evaluator: Evaluator
+    ) -> Mapping[str, Sequence[ServingWorkload]]:
+        """Return the workloads of SERVING_KINDS by namespace."""
         kinds = evaluator.configuration.workload_kinds
-        servers = defaultdict[str, list[Server]](list)
+        serving = defaultdict[str, list[ServingWorkload]](list)
         for (group, kind), workload_kind in kinds.items():
-            served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
+            served = self._served_kinds.of_reference(f"{group}/v1" if group else "v1", kind)
             if served is None or workload_kind.has_no_gpus:
                 continue
             self._progress(served.plural)
@@ -279,39 +281,41 @@ class Scan:
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
                 elif not (ends and has_ended(raw)):
                     tally.add_workload(evaluate(group, kind, namespace, raw, evaluator))
-                    if (group, kind) in SERVERS:
+                    if (group, kind) in SERVING_KINDS:
                         with suppress(msgspec.ValidationError):  # unreadable, as the tally says
-                            servers[namespace].append(server_of(kinds, (group, kind), namespace, raw))
+                            serving[namespace].append(serving_workload(kinds, (group, kind), namespace, raw))
 
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
-        return servers
+        return serving
 
-    def _evaluate_budgets(
-        self, tally: Tally, evaluator: Evaluator, servers: Mapping[str, Sequence[Server]]
+    def _evaluate_pdbs(
+        self, tally: Tally, evaluator: Evaluator, serving: Mapping[str, Sequence[ServingWorkload]]
     ) -> None:
-        """Add what there is to say of PodDisruptionBudgets where servers are. Their status says whether they select no pod."""
-        served = self._served.of_reference("policy/v1", DISRUPTION_BUDGET[1])
-        if served is None or not servers:
+        """Add findings about PodDisruptionBudgets beside serving workloads. Their status says whether they select no pod."""
+        served = self._served_kinds.of_reference("policy/v1", DISRUPTION_BUDGET[1])
+        if served is None or not serving:
             return
         mapping = evaluator.configuration.resource_mapping
 
         def read(raw: msgspec.Raw) -> None:
             with suppress(msgspec.ValidationError):
-                stored = _decode_stored_budget(raw)
+                stored = _decode_stored_pdb(raw)
                 namespace, name = stored.metadata.namespace, stored.metadata.name
                 is_current = stored.status.observed_generation == stored.metadata.generation
-                are_all = is_current and stored.status.expected_pods == 0
-                findings = check_budget(stored.spec, servers.get(namespace, ()), mapping, are_all=are_all)
+                no_other_pods = is_current and stored.status.expected_pods == 0
+                findings = check_pdb(
+                    stored.spec, serving.get(namespace, ()), mapping, no_other_pods=no_other_pods
+                )
                 decision = Decision.of_findings(evaluator.policy(namespace), findings, Mode.WARN)
                 tally.add_findings(*DISRUPTION_BUDGET, namespace, name, decision.violations)
 
         self._list(f"{served.plural}.policy", served.resource.path(self._namespace), read)
 
-    def _evaluate_pods(self, tally: Tally, evaluator: Evaluator) -> Holders:
-        """Return the pods with claims of their own."""
+    def _evaluate_pods(self, tally: Tally, evaluator: Evaluator) -> PodsWithClaims:
+        """Return the pods that have claims of their own, with their demand: their claims are counted later."""
         configuration = evaluator.configuration
         reader = RecordReader(configuration)
-        held: dict[str, tuple[PodRecord, Vector]] = {}
+        pods_with_claims: dict[str, tuple[CountedPod, Vector]] = {}
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.read_pod(raw)
@@ -319,10 +323,10 @@ class Scan:
             if record is not None and record.holds_quota:
                 nodes = evaluator.facts.named_nodes()
                 # A node that cannot be read could be of any class, and its pod would count for each.
-                counted = replace(record, node_name="") if nodes is NO_NODES else record
-                used = reader.demand_of_pod(counted, UnclassifiedPods.TOTAL_ONLY, nodes)
+                to_count = replace(record, node_name="") if nodes is NO_NODES else record
+                used = reader.demand_of_pod(to_count, UnclassifiedPods.TOTAL_ONLY, nodes)
                 if record.extended_claim or record.generated_claims:
-                    held[record.uid] = record, used
+                    pods_with_claims[record.uid] = record, used
             evaluation = evaluate("", "Pod", decode_metadata(raw).namespace, raw, evaluator)
             requests_gpus = _requests_gpus(evaluation, evaluator)
             tally.add_pod(evaluation, used, requests_gpus=requests_gpus)
@@ -333,16 +337,20 @@ class Scan:
 
         self._progress("pods")
         self._list("pods", PODS.path(self._namespace), read, NOT_ENDED)
-        return held
+        return pods_with_claims
 
-    def _count_claims(self, tally: Tally, configuration: Configuration, held: Holders) -> None:
+    def _count_claims(
+        self, tally: Tally, configuration: Configuration, pods_with_claims: PodsWithClaims
+    ) -> None:
         resource = served_resource(self._api, "resourceclaims")
         if resource is not None:
             reader = RecordReader(configuration)
 
             def read(raw: msgspec.Raw) -> None:
                 record = reader.read_claim(raw)
-                used = listed_demand(reader, record, UnclassifiedPods.TOTAL_ONLY, held, self._allocated)
+                used = listed_demand(
+                    reader, record, UnclassifiedPods.TOTAL_ONLY, pods_with_claims, self._device_kinds
+                )
                 tally.add_use(record.namespace, used)
 
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)
@@ -353,7 +361,7 @@ class Scan:
         where = f" -n {self._namespace}" if self._namespace else ""
         self._reader.attempt(f"list {what}{where}", lambda: self._api.list(path, read, query=query))
 
-    def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
+    def _remarks_of_doctor(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
         """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
         cluster = InstalledCluster(self._api, InstallationNames(), config=self._config, now=self._now)
         findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
@@ -377,8 +385,8 @@ def enforced(configuration: Configuration) -> Configuration:
     policies = configuration.policies
     # The namespaces that no policy matches get one, too; it comes after all others.
     spec = replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
-    rest = Policy(name=BUILT_IN, version=BUILT_IN, spec=spec)
-    enforced_policies = [_enforced(each, policies) for each in (*policies.policies, rest)]
+    for_others = Policy(name=BUILT_IN, version=BUILT_IN, spec=spec)
+    enforced_policies = [_enforced(each, policies) for each in (*policies.policies, for_others)]
     return replace(configuration, policies=PolicySet(enforced_policies))
 
 
@@ -411,7 +419,7 @@ def _controlled_by(evaluation: Evaluation, kinds: WorkloadKinds) -> tuple[str, s
     return None
 
 
-def _unread(tally: Tally) -> Iterator[Remark]:
+def _unread_remarks(tally: Tally) -> Iterator[Remark]:
     for (group, kind), pods in tally.unknown_kinds.most_common():
         yield Remark(
             subject=f"Kind {kind}.{group}" if group else f"Kind {kind}",

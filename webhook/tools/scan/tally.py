@@ -108,18 +108,18 @@ class Tally:
         namespace = evaluation.namespace
         if evaluation.verdict is StoredObjectVerdict.UNREADABLE and len(self.unreadable) < MAX_LISTED:
             self.unreadable[f"{namespace}/{evaluation.kind}/{evaluation.name}"] = evaluation.unreadable
-        of_stack = owner.startswith("DaemonSet/") or any(
+        is_gpu_stack = owner.startswith("DaemonSet/") or any(
             is_of_the_gpu_stack(pod.submitted) for pod in evaluation.pods
         )
-        denials = self.stack_denials if of_stack else self.other_denials
+        denials = self.stack_denials if is_gpu_stack else self.other_denials
         # With the path of the pod in the object; what is about the object itself has none.
-        placed = [(pod.place.path, violation) for pod in evaluation.pods for violation in pod.violations]
-        for path, evaluated in (*placed, *(("", each) for each in evaluation.workload_findings)):
+        located = [(pod.place.path, violation) for pod in evaluation.pods for violation in pod.violations]
+        for path, evaluated in (*located, *(("", each) for each in evaluation.workload_findings)):
             finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
             rule = finding.rule
             if finding.severity is Severity.DENIAL:
                 denials.add((namespace, rule))
-            key = (namespace, owner, rule, effect, _about(finding, path))
+            key = (namespace, owner, rule, effect, _finding_key(finding, path))
             if key not in self._problems:
                 if self._listed[effect] >= MAX_LISTED:
                     self.left_out += 1
@@ -159,18 +159,18 @@ class Tally:
                 policy=tally.policy,
                 pods=tally.pods,
                 gpu_pods=tally.gpu_pods,
-                effects=counts(tally.effects),
+                effects=effect_counts(tally.effects),
                 gpus=tally.gpus,
-                classes=_part(tally.used, CLASSES),
-                resources=_part(tally.used, RESOURCES),
+                classes=_amounts_below(tally.used, CLASSES),
+                resources=_amounts_below(tally.used, RESOURCES),
             )
 
 
-def counts(effects: Counter[Effect]) -> Effects:
+def effect_counts(effects: Counter[Effect]) -> Effects:
     return {effect: effects[effect] for effect in Effect if effects[effect]}
 
 
-def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
+def _amounts_below(used: Vector, prefix: str) -> dict[str, Fraction]:
     return {key.removeprefix(prefix): used[key] for key in sorted(used) if key.startswith(prefix)}
 
 
@@ -181,7 +181,7 @@ def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
     return violations | {(change.rule, Effect.CHANGED) for pod in evaluation.pods for change in pod.changes}
 
 
-def _about(finding: Finding, pod_path: str) -> str:
+def _finding_key(finding: Finding, pod_path: str) -> str:
     """Return what the finding on a template shares with that on its pods: everything but the path to the pod."""
     path = finding.path.removeprefix(pod_path).removeprefix(".")
     return f"{path}\n{finding.value or ''}\n{finding.message}"

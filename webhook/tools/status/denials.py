@@ -20,7 +20,7 @@ from webhook.cluster.api import METADATA, ApiClient, api_path
 from webhook.cluster.events import FAILED_UPDATE
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_owned
-from webhook.tools.gpu_hours import AuditLine, Counts, Finding, audit_lines
+from webhook.tools.gpu_hours import AuditLine, Counts, LoggedFinding, audit_lines
 from webhook.tools.status.summaries import AuditedPods, DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")
@@ -28,10 +28,10 @@ WINDOW = timedelta(hours=24)
 DENIED = "denied"
 FROM_LOGS = "audit logs"
 FROM_EVENTS = "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
-_OURS, DENIED_MARK = "gpu-admission.dev", " denied the request: "
+_OUR_DOMAIN, DENIED_MARK = "gpu-admission.dev", " denied the request: "
 """How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.37):
 `admission webhook "NAME" denied the request: MESSAGE`."""
-_BY_WORDS = {
+_REASONS_BY_WORDS = {
     " can never fit: ": QUOTA_CAN_NEVER_FIT,
     "exceeded quota: ": QUOTA_EXCEEDED,
     "exceeded budget: ": BUDGET_SPENT,
@@ -92,7 +92,7 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
     def denial(self) -> str:
         """The message of our denial, as the author of the pod reads it; empty if the Event is about something else."""
         before, _, message = self.message.partition(DENIED_MARK)
-        return message if _OURS in before else ""
+        return message if _OUR_DOMAIN in before else ""
 
     @property
     def denied_change(self) -> str:
@@ -123,15 +123,15 @@ def denials_in_events(
     api: ApiClient,
     namespace: str,
     now: datetime,
-    said: Callable[[ClusterEvent], str] = lambda event: event.denial,
+    denial_of: Callable[[ClusterEvent], str] = lambda event: event.denial,
     made_by: Mapping[tuple[str, str], str] = {},
 ) -> tuple[DeniedOwner, ...]:
     """Return the denials in the namespace, in all if it is "", not of ReplicaSets that are gone. Raises `errors.ApiError`.
 
-    said: returns what an Event says of a denial, "" for other Events. made_by: the controllers of ReplicaSets by namespace and
-      name; the controller of another ReplicaSet is read.
+    denial_of: returns what an Event says of a denial, "" for other Events. made_by: the controllers of ReplicaSets by
+      namespace and name; the controller of another ReplicaSet is read.
     """
-    events = read_events(api, namespace, lambda event: bool(said(event)))
+    events = read_events(api, namespace, lambda event: bool(denial_of(event)))
 
     @cache
     def owner(namespace: str, kind: str, name: str) -> str:
@@ -144,7 +144,7 @@ def denials_in_events(
 
     denied = []
     for event in events:
-        about, text = event.involved_object, said(event)
+        about, text = event.involved_object, denial_of(event)
         if event.last is None or event.last < now - WINDOW:
             continue
         if event.denied_change and event.related is not None:  # the controller of the pod has an Event, too
@@ -171,8 +171,12 @@ def denials_in_events(
 def _reason(message: str) -> str:
     """Return the reason of a denial by the quota, else the rule, which a message of ours names at the end of its finding."""
     rule = next((rule.id for rule in RULES if f"[{rule.id}]" in message), "")
-    said = (reason.name for words, reason in _BY_WORDS.items() if rule == QUOTA_RULE.id and words in message)
-    return next(said, rule)
+    named = (
+        reason.name
+        for words, reason in _REASONS_BY_WORDS.items()
+        if rule == QUOTA_RULE.id and words in message
+    )
+    return next(named, rule)
 
 
 def _deployment(api: ApiClient, namespace: str, replicaset: str) -> str | None:
@@ -240,8 +244,8 @@ def _denied_owner(line: AuditLine, at: datetime) -> DeniedOwner:
         count=1,
         first=at,
         last=at,
-        message=_message(line),
-        reason=", ".join(dict.fromkeys(denial.reason or denial.rule for denial in _denied(line))),
+        message=_first_finding_text(line),
+        reason=", ".join(dict.fromkeys(denial.reason or denial.rule for denial in _denials(line))),
         of_change=line.operation == "UPDATE",
     )
 
@@ -254,13 +258,13 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def _denied(line: AuditLine) -> list[Finding]:
+def _denials(line: AuditLine) -> list[LoggedFinding]:
     return [finding for finding in line.findings if finding.outcome == DENIED]
 
 
-def _message(line: AuditLine) -> str:
+def _first_finding_text(line: AuditLine) -> str:
     """Return the first finding, what to write before why; a request that could not be read has none."""
-    finding = next(iter(_denied(line)), Finding())
+    finding = next(iter(_denials(line)), LoggedFinding())
     return "; ".join(filter(None, (finding.remedy, finding.message))) or "denied by the webhook"
 
 

@@ -7,8 +7,8 @@ import msgspec
 from policies.times import utc
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import InstallationNames
-from webhook.tools.doctor.checks.control_plane import LATE
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.doctor.checks.control_plane import LATE_DURATIONS
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -18,7 +18,7 @@ def ago(moment: datetime, now: datetime) -> str:
     return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
 
 
-def figures_until(reader: Permitted, names: InstallationNames, now: datetime) -> datetime | None:
+def figures_until(reader: TolerantReader, names: InstallationNames, now: datetime) -> datetime | None:
     """Return when a controller last renewed its Lease: the status of quotas is as old, or older.
 
     None while a controller leads, or if no Lease can be read.
@@ -29,7 +29,11 @@ def figures_until(reader: Permitted, names: InstallationNames, now: datetime) ->
     if not spec.get("renewTime"):
         return None
     renewed = datetime.fromisoformat(spec["renewTime"])
-    return renewed if now - renewed > LATE * timedelta(seconds=spec.get("leaseDurationSeconds", 0)) else None
+    return (
+        renewed
+        if now - renewed > LATE_DURATIONS * timedelta(seconds=spec.get("leaseDurationSeconds", 0))
+        else None
+    )
 
 
 def stale_figures(until: datetime, now: datetime) -> str:

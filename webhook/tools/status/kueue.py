@@ -18,9 +18,17 @@ from policies.pods.pod import Metadata
 from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.kueue import GROUP, RUNS, VERSIONS, Queue, Workload, decode_queue, decode_workload
+from webhook.cluster.kueue import (
+    GROUP,
+    NOT_STOPPED,
+    VERSIONS,
+    KueueWorkload,
+    Queue,
+    decode_queue,
+    decode_workload,
+)
 from webhook.tools.json_struct import JsonStruct
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 T = TypeVar("T")
 MAX_OBJECTS = 10
@@ -94,7 +102,7 @@ class KueueState(JsonStruct, frozen=True):
     @property
     def amounts(self) -> str:
         """The reserved amounts of the ClusterQueue, in words; "" if they are unknown."""
-        return _amounts(self.cluster_queue, self.reserved)
+        return _reserved_text(self.cluster_queue, self.reserved)
 
 
 class QueueState(JsonStruct, frozen=True):
@@ -117,7 +125,7 @@ class QueueState(JsonStruct, frozen=True):
     def in_words(self) -> str:
         """Return `LocalQueue team-a: 1 admitted, 2 pending`, and what its ClusterQueue has reserved."""
         stopped = ", stopped" if self.is_stopped else "" if self.exists else ", does not exist"
-        amounts = _amounts(self.cluster_queue, self.reserved)
+        amounts = _reserved_text(self.cluster_queue, self.reserved)
         numbers = f"{self.admitted} admitted, {self.pending} pending{stopped}"
         return f"LocalQueue {self.name}: {numbers}{f'; {amounts}' if amounts else ''}"
 
@@ -126,17 +134,17 @@ class QueueState(JsonStruct, frozen=True):
         for each in self.objects[:MAX_OBJECTS]:
             why = each.message if each.admitted_at is None else ""
             yield ": ".join(filter(None, (each.owner, each.standing(now), why)))
-        if (rest := len(self.objects) - MAX_OBJECTS) > 0:
-            yield f"and {rest} more"
+        if (omitted := len(self.objects) - MAX_OBJECTS) > 0:
+            yield f"and {omitted} more"
 
 
-def _amounts(cluster_queue: str, reserved: Iterable[Reserved]) -> str:
+def _reserved_text(cluster_queue: str, reserved: Iterable[Reserved]) -> str:
     found = ", ".join(f"{of.reserved} of {of.nominal} {of.resource} of flavor {of.flavor}" for of in reserved)
     return f"ClusterQueue {cluster_queue} has reserved {found}" if found else ""
 
 
 def read_kueue(
-    reader: Permitted, namespace: str, uids: Collection[str], mapping: ResourceMapping
+    reader: TolerantReader, namespace: str, uids: Collection[str], mapping: ResourceMapping
 ) -> KueueState | None:
     """Return what Kueue says of the object with one of these uids. None if Kueue is not installed, or does not queue it.
 
@@ -146,13 +154,17 @@ def read_kueue(
     if version is None:
         return None
     queues = _Queues(reader, version, namespace, mapping)
-    own = [each for each in queues.workloads if not frozenset(uids).isdisjoint(each.owners)]
-    if not own:
+    of_object = [each for each in queues.workloads if not frozenset(uids).isdisjoint(each.owners)]
+    if not of_object:
         return None
-    return queues.state(max(own, key=lambda each: (each.is_pending, each.metadata.creation_timestamp or "")))
+    return queues.state(
+        max(of_object, key=lambda each: (each.is_pending, each.metadata.creation_timestamp or ""))
+    )
 
 
-def read_queues(reader: Permitted, namespace: str, mapping: ResourceMapping) -> tuple[QueueState, ...] | None:
+def read_queues(
+    reader: TolerantReader, namespace: str, mapping: ResourceMapping
+) -> tuple[QueueState, ...] | None:
     """Return the LocalQueues of the namespace, of all if it is "", by namespace and name. Missing rights are noted.
 
     None where Kueue is not installed.
@@ -170,22 +182,24 @@ def read_kueue_objects(api: ApiClient, kind: str) -> Sequence[Queue]:
     return ()
 
 
-_Name = tuple[str, str]
+_QueueKey = tuple[str, str]
 """The namespace and the name of a LocalQueue."""
 
 
 class _Queues:
     """Workloads and LocalQueues of one namespace, or of all. `local`: by name; None where the caller may not list them."""
 
-    def __init__(self, reader: Permitted, version: str, namespace: str, mapping: ResourceMapping) -> None:
+    def __init__(
+        self, reader: TolerantReader, version: str, namespace: str, mapping: ResourceMapping
+    ) -> None:
         self._reader, self._mapping = reader, mapping
         self._path = partial(api_path, f"/apis/{GROUP}/{version}")
         self.workloads = self._listed("workloads", namespace, decode_workload) or ()
         local = self._listed("localqueues", namespace, decode_queue)
-        self.local = None if local is None else {_name(each.metadata): each for each in local}
-        self._by_queue: dict[_Name, list[Workload]] = {}
+        self.local = None if local is None else {_queue_key(each.metadata): each for each in local}
+        self._by_queue: dict[_QueueKey, list[KueueWorkload]] = {}
         self._places: dict[str, int] = {}
-        self._pending = Counter[_Name]()
+        self._pending = Counter[_QueueKey]()
         for each in sorted(self.workloads, key=lambda each: each.order):
             name = each.metadata.namespace or "", each.spec.queue_name
             self._by_queue.setdefault(name, []).append(each)
@@ -212,28 +226,33 @@ class _Queues:
         known = self.local or {}
         for name in sorted({*known, *(name for name, of_queue in unfinished.items() if of_queue)}):
             local, of_queue = known.get(name), unfinished.get(name, [])
-            whole = self.cluster_queue(local.spec.cluster_queue) if local else None
+            cluster_queue = self.cluster_queue(local.spec.cluster_queue) if local else None
             yield QueueState(
                 namespace=name[0],
                 name=name[1],
                 cluster_queue=local.spec.cluster_queue if local else "",
                 pending=self._pending[name],
                 admitted=sum(each.is_admitted for each in of_queue),
-                is_stopped=any(each is not None and each.spec.stop_policy != RUNS for each in (local, whole)),
+                is_stopped=any(
+                    each is not None and each.spec.stop_policy != NOT_STOPPED
+                    for each in (local, cluster_queue)
+                ),
                 exists=local is not None or self.local is None,
-                reserved=tuple(_reserved(whole, self._mapping)) if whole else (),
+                reserved=tuple(_reserved(cluster_queue, self._mapping)) if cluster_queue else (),
                 objects=tuple(map(self.state, of_queue)),
             )
 
-    def state(self, workload: Workload) -> KueueState:
+    def state(self, workload: KueueWorkload) -> KueueState:
         name = workload.metadata.namespace or "", workload.spec.queue_name
         owner = next(iter(workload.metadata.owner_references or ()), None)
         known = self.local or {}
         local, others = known.get(name), tuple(sorted(each for at, each in known if at == name[0]))
         above = local.spec.cluster_queue if local else ""
-        whole = self.cluster_queue(above) if local else None
-        spaces = {f"LocalQueue {name[1]}": local, f"ClusterQueue {above}": whole}
-        stopped = (title for title, queue in spaces.items() if queue and queue.spec.stop_policy != RUNS)
+        cluster_queue = self.cluster_queue(above) if local else None
+        queues = {f"LocalQueue {name[1]}": local, f"ClusterQueue {above}": cluster_queue}
+        stopped = (
+            title for title, queue in queues.items() if queue and queue.spec.stop_policy != NOT_STOPPED
+        )
         return KueueState(
             workload=workload.metadata.name or "",
             local_queue=workload.spec.queue_name,
@@ -244,18 +263,18 @@ class _Queues:
             is_active=workload.spec.active,
             place=self._places[workload.metadata.uid or ""],
             pending=self._pending[name],
-            reserved=tuple(_reserved(whole, self._mapping)) if whole else (),
+            reserved=tuple(_reserved(cluster_queue, self._mapping)) if cluster_queue else (),
             reserved_at=workload.since("QuotaReserved"),
             admitted_at=workload.since("Admitted"),
-            message=_message(workload),
+            message=_waiting_reason(workload),
         )
 
 
-def _name(metadata: Metadata) -> _Name:
+def _queue_key(metadata: Metadata) -> _QueueKey:
     return metadata.namespace or "", metadata.name or ""
 
 
-def _message(workload: Workload) -> str:
+def _waiting_reason(workload: KueueWorkload) -> str:
     """Return why it waits, in Kueue's words; "" if it does not say."""
     checks = (each for each in workload.status.admission_checks if each.state != "Ready")
     if workload.since("QuotaReserved"):

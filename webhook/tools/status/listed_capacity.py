@@ -29,11 +29,11 @@ from webhook.cluster.capacity import GPUNode, any_node, with_cards
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.nodes import NODES
 from webhook.configuration.dynamic_resources import DRA_VERSIONS, SLICE_VERSIONS, served_resource
-from webhook.quota.counted_records import PODS, ClaimRecord, Kinds, PodRecord, RecordReader
+from webhook.quota.counted_records import PODS, CountedClaim, CountedPod, KindIndexes, RecordReader
 
 T = TypeVar("T")
 
-ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+BOUND_PODS = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 """The pods that hold resources of a node, as `kubectl describe node` selects them."""
 
 
@@ -53,7 +53,7 @@ def read_gpu_nodes(
     cards = devices.cards_by_node() if devices else {}
     nodes = [node for node in nodes if node.has_gpus or node.name in cards]
     names = {node.name for node in nodes}
-    used = _used(api, names) if nodes and reads_pods else None
+    used = _used_by_node(api, names) if nodes and reads_pods else None
     if used is not None:
         nodes = [msgspec.structs.replace(node, used=used.get(node.name, {})) for node in nodes]
     nodes = [with_cards(node, cards.get(node.name, ()), catalogue) for node in nodes]
@@ -86,7 +86,7 @@ def pod_amounts(pod: Pod) -> dict[str, Fraction]:
     return combined(parts, operator.add)
 
 
-def _used(api: ApiClient, names: Container[str]) -> Mapping[str, dict[str, Fraction]] | None:
+def _used_by_node(api: ApiClient, names: Container[str]) -> Mapping[str, dict[str, Fraction]] | None:
     """Return what pods use of the nodes with these names; None where the caller may not list the pods of the cluster."""
 
     def read(raw: msgspec.Raw) -> tuple[str, dict[str, Fraction]] | None:
@@ -94,7 +94,7 @@ def _used(api: ApiClient, names: Container[str]) -> Mapping[str, dict[str, Fract
         return (pod.spec.node_name or "", pod_amounts(pod)) if pod.spec.node_name in names else None
 
     try:
-        holding = api.list(PODS.path(CLUSTER), read, query=ON_NODES).items
+        holding = api.list(PODS.path(CLUSTER), read, query=BOUND_PODS).items
     except errors.Forbidden:
         return None
     used: dict[str, dict[str, Fraction]] = {}
@@ -147,11 +147,11 @@ def _listed(
         return ()
 
 
-Holders = Mapping[str, tuple[PodRecord, Vector]]
+PodsWithClaims = Mapping[str, tuple[CountedPod, Vector]]
 """By uid, pods and their demand."""
 
 
-class AllocatedKinds:
+class AllocatedDeviceKinds:
     """The kinds of allocated devices, by the ResourceSlices of a cluster in which nothing may be installed yet.
 
     mapping: says which drivers have GPUs, and what their partitions weigh by.
@@ -168,7 +168,7 @@ class AllocatedKinds:
     def device_kinds(self) -> DeviceKinds:
         return self._pools.inventory.device_kinds
 
-    def of_claim(self, claim: ClaimRecord, kinds: DeviceKinds) -> Kinds:
+    def of_claim(self, claim: CountedClaim, kinds: DeviceKinds) -> KindIndexes:
         """Return the indexes of the kinds of its devices in the kinds of a catalogue; None for an unknown device."""
         indexes = {kind_key(kind): index for index, kind in enumerate(kinds.kinds)}
         published = self._pools.inventory.published
@@ -178,15 +178,15 @@ class AllocatedKinds:
 
 def listed_demand(
     reader: RecordReader,
-    claim: ClaimRecord,
+    claim: CountedClaim,
     unclassified_pods: UnclassifiedPods,
-    pods: Holders,
-    allocated: AllocatedKinds | None,
+    pods: PodsWithClaims,
+    allocated: AllocatedDeviceKinds | None,
 ) -> Vector:
     """Return the demand of a claim. pods: those with claims of their own. allocated: None if it is not known."""
     pod, demand = pods.get(claim.pod, (None, {}))
-    kinds: Kinds = ()
-    if allocated is not None and pod is not None and pod.has_for_good(claim):
+    kinds: KindIndexes = ()
+    if allocated is not None and pod is not None and pod.has_final_devices(claim):
         kinds = allocated.of_claim(claim, reader.catalogue.resource_mapping.device_kinds)
     own = {(pod.uid, pod.extended_claim): demand} if pod else {}
     return reader.demand_of_claim(claim, unclassified_pods, own, kinds)

@@ -16,7 +16,7 @@ from policies.quota.ledger.team import Team, TeamState
 from webhook.cluster.objects import TRUE, fields_of
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration
-from webhook.quota.counted_records import PODS, PodRecord, RecordReader
+from webhook.quota.counted_records import PODS, CountedPod, RecordReader
 from webhook.quota.documents import (
     BUDGET_LOW,
     BUDGET_SPENT,
@@ -24,14 +24,14 @@ from webhook.quota.documents import (
     LimitsRecord,
     QuotaRecord,
     QuotaStatus,
-    ShareStatus,
+    TeamView,
 )
 from webhook.quota.enforcer import ReadOnlyQuota
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner, certain_demand
 from webhook.tools.status import summaries
-from webhook.tools.status.listed_capacity import AllocatedKinds, listed_demand
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.listed_capacity import AllocatedDeviceKinds, listed_demand
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 
 def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[summaries.QuotaRow, ...]:
@@ -71,22 +71,22 @@ def quota_status(
         denied=None if denials is None else sum(denial.count for denial in denials),
         denied_since=min((denial.first for denial in denials or ()), default=None),
         rows=limit_rows(record, held),
-        holders=_holders(record.status.holders.items()) if record.spec else (),
+        holders=_quota_holders(record.status.holders.items()) if record.spec else (),
         pending=tuple(pending or ()),
         waiting=record.status.waiting,
         team=record.status.team,
         idle=record.status.idle,
-        budget=_budget(record.status),
+        budget=_budget_summary(record.status),
         is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
     )
 
 
-def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
+def _budget_summary(status: QuotaStatus) -> summaries.BudgetSummary | None:
     budget = status.budget
     if budget is None:
         return None
-    conditions = (status.true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
-    used, unknown = _hours(budget.used), _hours(budget.unknown)
+    conditions = (status.condition_if_true(kind) for kind in (BUDGET_SPENT, BUDGET_LOW))
+    used, unknown = _gpu_hours_of(budget.used), _gpu_hours_of(budget.unknown)
     return summaries.BudgetSummary(
         period=budget.period,
         start=datetime.fromisoformat(budget.start),
@@ -96,13 +96,15 @@ def _budget(status: QuotaStatus) -> summaries.BudgetSummary | None:
             summaries.BudgetRow(
                 key=key, granted=granted, used=used.get(key, NOTHING), unknown=unknown.get(key, NOTHING)
             )
-            for key, granted in sorted(_hours(budget.granted).items(), key=lambda each: key_order(each[0]))
+            for key, granted in sorted(
+                _gpu_hours_of(budget.granted).items(), key=lambda each: key_order(each[0])
+            )
         ),
         message=next((condition.message for condition in conditions if condition), ""),
     )
 
 
-def _hours(decimals: Mapping[str, str]) -> Vector:
+def _gpu_hours_of(decimals: Mapping[str, str]) -> Vector:
     """Return the GPU-hours that a status has for people: `4210.5`, `<0.01`."""
     return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
 
@@ -117,14 +119,14 @@ def quota_ledger_from_status(record: QuotaRecord, now: datetime) -> QuotaLedger 
         record.spec.ledger(record.uid, record.generation),
         hard=record.hard,
         waiting=status.waiting.pods if status.waiting else 0,
-        spending=_spending(_budget(status), now),
-        team_state=_team_share(status.team, held),
+        spending=_present_spending(_budget_summary(status), now),
+        team_state=_team_state(status.team, held),
         holders=status.holders,
     )
     return ledger if status.used is None else ledger.using(held)
 
 
-def _team_share(status: ShareStatus | None, held: Vector) -> TeamState | None:
+def _team_state(status: TeamView | None, held: Vector) -> TeamState | None:
     """Return what a namespace that holds so much sees of its team, as a status says it."""
     if status is None:
         return None
@@ -152,7 +154,7 @@ def _team_share(status: ShareStatus | None, held: Vector) -> TeamState | None:
     )
 
 
-def _spending(budget: summaries.BudgetSummary | None, now: datetime) -> Spending | None:
+def _present_spending(budget: summaries.BudgetSummary | None, now: datetime) -> Spending | None:
     """Return what is spent in the present period; None after its end, when nobody knows."""
     if budget is None or now >= budget.end:
         return None
@@ -189,12 +191,12 @@ def limits_state(record: LimitsRecord) -> tuple[summaries.QuotaState, str]:
         summaries.QuotaState.TOO_LARGE,
         summaries.QuotaState.STALE,
     ):
-        if condition := record.status.true(state.value):
+        if condition := record.status.condition_if_true(state.value):
             return state, condition.message
     return summaries.QuotaState.READY, ""
 
 
-def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[summaries.QuotaHolder, ...]:
+def _quota_holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[summaries.QuotaHolder, ...]:
     held: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(dict)
     for key, holders in by_key:
         for holder in holders:
@@ -208,7 +210,7 @@ def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[summaries.
     return tuple(sorted(quota_holders, key=lambda each: each.order))
 
 
-class HolderOfQuota(JsonStruct, frozen=True, kw_only=True):
+class CountedObject(JsonStruct, frozen=True, kw_only=True):
     """A live pod or claim and its demand. `node` is empty if it is not bound; `pending_since` is None unless it is pending."""
 
     kind: str
@@ -218,17 +220,17 @@ class HolderOfQuota(JsonStruct, frozen=True, kw_only=True):
     pending_since: datetime | None = None
 
 
-def holders_of_quota(
-    reader: Permitted,
+def read_counted_objects(
+    reader: TolerantReader,
     configuration: Configuration,
     namespace: str,
     unclassified_pods: UnclassifiedPods,
     nodes: NodeIndex | None,
-) -> list[HolderOfQuota]:
+) -> list[CountedObject]:
     """Return what holds the quota of a namespace, most GPUs first. Raises `errors.ApiError`."""
     records = RecordReader(configuration)
-    counted: dict[str, tuple[PodRecord, Vector]] = {}
-    holders: list[HolderOfQuota] = []
+    counted: dict[str, tuple[CountedPod, Vector]] = {}
+    holders: list[CountedObject] = []
 
     def read(raw: msgspec.Raw) -> None:
         pod = records.read_pod(raw)
@@ -239,7 +241,7 @@ def holders_of_quota(
         is_pending = bytes(fields_of(raw, "status").get("phase", b"")) == b'"Pending"'
         since = datetime.fromisoformat(pod.since) if is_pending else None
         holders.append(
-            HolderOfQuota(kind="Pod", name=pod.name, node=pod.node_name, demand=demand, pending_since=since)
+            CountedObject(kind="Pod", name=pod.name, node=pod.node_name, demand=demand, pending_since=since)
         )
 
     reader.api.list(PODS.path(namespace), read)
@@ -247,9 +249,9 @@ def holders_of_quota(
     if resource is not None:
         claims = reader.api.list(resource.path(namespace), records.read_claim).items
         slices = reader.slices() if any(claim.devices for claim in claims) else None
-        allocated = AllocatedKinds(slices, configuration.resource_mapping) if slices else None
+        allocated = AllocatedDeviceKinds(slices, configuration.resource_mapping) if slices else None
         for claim in claims:
             demand = listed_demand(records, claim, unclassified_pods, counted, allocated)
-            holders.append(HolderOfQuota(kind="ResourceClaim", name=claim.name, demand=demand))
+            holders.append(CountedObject(kind="ResourceClaim", name=claim.name, demand=demand))
     holding = (holder for holder in holders if holder.demand)
     return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))

@@ -33,20 +33,20 @@ from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, LoggedPods, den
 from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.kueue import read_queues
 from webhook.tools.status.listed_capacity import node_index
-from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
     ClusterTotals,
     Health,
+    InstallationPart,
     InstallationStatus,
-    Part,
     PolicyStatus,
     quota_totals,
 )
 from webhook.tools.status.summaries import DeniedOwner, QuotaSummary
 from webhook.tools.status.teams import read_teams, team_of_namespace, team_summary
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.version import VERSION
 
 CHECKED_SECONDS = 60.0
@@ -77,14 +77,17 @@ def read_status(
 
     Raises `errors.ApiError` for everything but a lack of rights, ConfigurationError.
     """
-    reader = Permitted(api)
+    reader = TolerantReader(api)
     if config is None:
         documents = reader.documents()
-        configuration, policies = documents.configuration, tuple(_policies(documents, now))
+        configuration, policies = documents.configuration, tuple(_policy_statuses(documents, now))
     else:
         configuration = reader.configuration(config)
         in_force = configuration.policies
-        policies = tuple(_policy(policy, _modes(in_force, policy), None, now) for policy in in_force.policies)
+        policies = tuple(
+            _policy_status(policy, _rules_by_mode(in_force, policy), None, now)
+            for policy in in_force.policies
+        )
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.class_nodes(configuration, now, any_age=True)
     index = None if nodes is None else node_index(nodes, configuration)
@@ -96,8 +99,8 @@ def read_status(
     if installation is None:
         installation = read_installation(InstalledCluster(api, names, config=config, now=now))
     summaries, until = read_summaries(reader, configuration, shown, records, index, names, now, denials)
-    alone = [each for each, of_namespace in zip(shown, quotas, strict=False) if of_namespace == []]
-    teams = _teams(reader, alone) if shown else read_teams(reader)
+    without_quota = [each for each, of_namespace in zip(shown, quotas, strict=False) if of_namespace == []]
+    teams = _teams_of_namespaces(reader, without_quota) if shown else read_teams(reader)
     capacities = None if nodes is None else capacity_by_class(nodes)
     of_kueue = (read_queues(reader, each, configuration.resource_mapping) or () for each in shown or ("",))
     queues = tuple(chain.from_iterable(of_kueue))  # before what is omitted is named
@@ -114,8 +117,8 @@ def read_status(
         totals=_totals(summaries, capacities),
         teams=None if teams is None else tuple(map(team_summary, teams)),
         figures_until=until,
-        classes=_classes(configuration, capacities),
-        denials=_recent(denials),
+        classes=_class_statuses(configuration, capacities),
+        denials=_recent_denials(denials),
         denials_from=FROM_EVENTS if logged is None else FROM_LOGS,
         audited=logged and logged.audited,
         omitted=tuple(reader.omitted),
@@ -124,7 +127,7 @@ def read_status(
     )
 
 
-def _teams(reader: Permitted, namespaces: Iterable[str]) -> list[TeamRecord]:
+def _teams_of_namespaces(reader: TolerantReader, namespaces: Iterable[str]) -> list[TeamRecord]:
     teams = (team_of_namespace(reader, namespace) for namespace in namespaces)
     return list({team.name: team for team in teams if team}.values())
 
@@ -148,7 +151,7 @@ def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Call
 
 
 def _read_quotas(
-    reader: Permitted, namespaces: tuple[str, ...], home: str
+    reader: TolerantReader, namespaces: tuple[str, ...], home: str
 ) -> tuple[tuple[str, ...], list[list[QuotaRecord] | None]]:
     """Return the shown namespaces, empty for all, and the quotas of each, None where they are forbidden."""
 
@@ -173,7 +176,7 @@ ByNamespace = dict[str, tuple[T, ...] | None]
 
 
 def read_summaries(
-    reader: Permitted,
+    reader: TolerantReader,
     configuration: Configuration,
     namespaces: Sequence[str],
     quotas: Sequence[QuotaRecord],
@@ -210,7 +213,7 @@ def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity]
     )
 
 
-def _recent(denials: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
+def _recent_denials(denials: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
     """Return all denials, the most recent first; None if the caller may not read any."""
     known = [denial for denial in denials.values() if denial is not None]
     return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
@@ -222,7 +225,7 @@ def _of_namespace(by_namespace: ByNamespace[N], namespace: str) -> list[N] | Non
     return None if known is None else [each for each in known if each.namespace == namespace]
 
 
-def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicyStatus]:
+def _policy_statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicyStatus]:
     policies = evaluated.configuration.policies
     in_force = {policy.name: policy for policy in policies.policies}
     for record, status in statuses(evaluated, now):
@@ -233,18 +236,18 @@ def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicySt
         written = any(each.status == condition.status for each in record.status.conditions)
         since = datetime.fromisoformat(condition.last_transition_time) if is_in_force and written else None
         policy = in_force.get(record.document.name)
-        modes = _modes(policies, policy) if policy else {}
+        modes = _rules_by_mode(policies, policy) if policy else {}
         policy = policy or Policy(name=record.document.name, version="")
-        yield _policy(policy, modes, since, now, "" if is_in_force else condition.message)
+        yield _policy_status(policy, modes, since, now, "" if is_in_force else condition.message)
 
 
-def _modes(policies: PolicySet, policy: Policy) -> dict[str, tuple[str, ...]]:
+def _rules_by_mode(policies: PolicySet, policy: Policy) -> dict[str, tuple[str, ...]]:
     modes = {rule.id: policies.bound(rule, policy).options.mode for rule in RULES}
     by_mode = {mode.value: tuple(rule for rule, own in modes.items() if own is mode) for mode in Mode}
     return {mode: rules for mode, rules in by_mode.items() if rules}
 
 
-def _policy(
+def _policy_status(
     policy: Policy,
     modes: dict[str, tuple[str, ...]],
     since: datetime | None,
@@ -261,40 +264,40 @@ def _policy(
         since=since,
         message=message,
         paused_until=end_of_pause(spec.paused_until, now),
-        exemptions=tuple(_exemption(each) for each in spec.exemptions if each.is_in_force(now)),
+        exemptions=tuple(_exemption_text(each) for each in spec.exemptions if each.is_in_force(now)),
         modes=modes,
     )
 
 
-def _exemption(exemption: Exemption) -> str:
+def _exemption_text(exemption: Exemption) -> str:
     rules = ", ".join(exemption.rules) if exemption.rules is not None else "every rule"
     until = f" until the end of {exemption.until}" if exemption.until else ""
     return f"{exemption}: {rules}{until} ({exemption.reason})"
 
 
-def _classes(
+def _class_statuses(
     configuration: Configuration, capacities: dict[str, ClassCapacity] | None
 ) -> tuple[ClassStatus, ...]:
     """Return the classes of documents and the classes with nodes; at the end nodes of a family, or of no known class."""
-    own = {document.name for document in configuration.documents if document.kind == CLASS}
-    having = capacities or {}
+    documented = {document.name for document in configuration.documents if document.kind == CLASS}
+    by_class = capacities or {}
     known = [
         ClassStatus(
             name=gpu_class.name,
             family=gpu_class.family,
             memory_gib=gpu_class.memory_gib,
-            capacity=None if capacities is None else having.get(gpu_class.name, NO_CAPACITY),
+            capacity=None if capacities is None else by_class.get(gpu_class.name, NO_CAPACITY),
         )
         for gpu_class in configuration.classes
-        if gpu_class.name in own or gpu_class.name in having
+        if gpu_class.name in documented or gpu_class.name in by_class
     ]
     listed = {each.name for each in known}
-    rest = (name for name in sorted(having) if name not in listed)
-    unclassified = (ClassStatus(name=name, family=name, capacity=having[name]) for name in rest)
+    others = (name for name in sorted(by_class) if name not in listed)
+    unclassified = (ClassStatus(name=name, family=name, capacity=by_class[name]) for name in others)
     return (*known, *unclassified)
 
 
-CERTIFICATE = ("ca-bundle", "certificate", "certificate-secret")
+CERTIFICATE_CHECKS = ("ca-bundle", "certificate", "certificate-secret")
 """Ids of the checks of the certificate. The check of another part has the name of that part."""
 
 
@@ -304,15 +307,17 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
     if is_not_installed(results[-1]):
         findings = results[-1].findings
         text = f"{findings[0].object} {findings[0].message}: no policy and no quota has an effect"
-        webhook = Part(name="webhook", health=Health.FAILED, text=text)
+        webhook = InstallationPart(name="webhook", health=Health.FAILED, text=text)
         return InstallationStatus(parts=(webhook,), findings=findings)
     missed = [(result.check.title, each) for result in results for each in result.not_checked]
     return InstallationStatus(
         parts=(
-            _webhook(cluster),
-            _part("controller", results, lambda: f"{cluster.lease['spec']['holderIdentity']} leads"),
-            _part("canary", results, lambda: "a GPU pod passes both webhooks on a dry run"),
-            _part("certificate", results, partial(_trusted, cluster), CERTIFICATE),
+            _webhook_part(cluster),
+            _part_by_checks(
+                "controller", results, lambda: f"{cluster.lease['spec']['holderIdentity']} leads"
+            ),
+            _part_by_checks("canary", results, lambda: "a GPU pod passes both webhooks on a dry run"),
+            _part_by_checks("certificate", results, partial(_certificate_text, cluster), CERTIFICATE_CHECKS),
         ),
         findings=tuple(finding for result in results for finding in result.findings),
         not_checked=tuple(f"{title}: {each.why}" for title, each in missed if not each.for_administrators),
@@ -320,41 +325,41 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
     )
 
 
-def _part(
+def _part_by_checks(
     name: str, results: Sequence[CheckResult], text: Callable[[], str], ids: Sequence[str] = ()
-) -> Part:
+) -> InstallationPart:
     """Return a part by the results of its checks; `text` describes it if they found nothing."""
     own = [result for result in results if result.check.id in (ids or (name,))]
     for finding in (finding for result in own for finding in result.findings):
-        return Part(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
+        return InstallationPart(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
     for missed in (missed for result in own for missed in result.not_checked):
-        return _unknown(name, missed.why, for_administrators=missed.for_administrators)
-    return Part(name=name, health=Health.OK, text=text())
+        return _unknown_part(name, missed.why, for_administrators=missed.for_administrators)
+    return InstallationPart(name=name, health=Health.OK, text=text())
 
 
-def _unknown(name: str, why: str, *, for_administrators: bool = False) -> Part:
-    return Part(name=name, health=Health.UNKNOWN, text=why, for_administrators=for_administrators)
+def _unknown_part(name: str, why: str, *, for_administrators: bool = False) -> InstallationPart:
+    return InstallationPart(name=name, health=Health.UNKNOWN, text=why, for_administrators=for_administrators)
 
 
-def _webhook(cluster: InstalledCluster) -> Part:
+def _webhook_part(cluster: InstalledCluster) -> InstallationPart:
     try:
         deployment = cluster.get(
             "/apis/apps/v1", "namespaces", cluster.names.namespace, "deployments", WEBHOOK
         )
     except errors.ApiError as error:
-        return _unknown("webhook", str(error), for_administrators=isinstance(error, errors.Forbidden))
+        return _unknown_part("webhook", str(error), for_administrators=isinstance(error, errors.Forbidden))
     if deployment is None:
-        return _unknown("webhook", f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist")
+        return _unknown_part("webhook", f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist")
     wanted, ready = (
         deployment["spec"].get("replicas", 1),
         (deployment.get("status") or {}).get("readyReplicas", 0),
     )
     image = deployment["spec"]["template"]["spec"]["containers"][0].get("image", "")
     text = f"{ready} of {wanted} replicas ready, {image}"
-    return Part(name="webhook", health=Health.OK if ready else Health.FAILED, text=text)
+    return InstallationPart(name="webhook", health=Health.OK if ready else Health.FAILED, text=text)
 
 
-def _trusted(cluster: InstalledCluster) -> str:
+def _certificate_text(cluster: InstalledCluster) -> str:
     trusted = "API servers trust what is served"
     try:
         leaf = stored_certificate(cluster)

@@ -84,7 +84,7 @@ class Health(Enum):
     UNKNOWN = "unknown"
 
 
-class Part(JsonStruct, frozen=True):
+class InstallationPart(JsonStruct, frozen=True):
     """A part of the installation: webhook, controller, canary, certificate. `text` describes it in one line.
 
     for_administrators: it is unknown because that needs rights that tenants do not have.
@@ -103,7 +103,7 @@ class InstallationStatus(JsonStruct, frozen=True):
     rights that the caller lacks.
     """
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[InstallationPart, ...] = ()
     findings: tuple[DoctorFinding, ...] = ()
     not_checked: tuple[str, ...] = ()
     checks_for_administrators: int = 0

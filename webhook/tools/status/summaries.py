@@ -13,7 +13,7 @@ import msgspec
 from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
-from webhook.quota.documents import IdleGPUs, ShareStatus, WaitingPods
+from webhook.quota.documents import IdleGPUs, TeamView, WaitingPods
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner
 
@@ -227,7 +227,7 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
     pending: tuple[PendingOwner, ...] = ()
     is_held_up: bool = False
     waiting: WaitingPods | None = None
-    team: ShareStatus | None = None
+    team: TeamView | None = None
     idle: IdleGPUs | None = None
     budget: BudgetSummary | None = None
     denied: int | None = None

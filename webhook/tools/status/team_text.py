@@ -5,15 +5,15 @@ from fractions import Fraction
 from policies.quota.amounts import NOTHING, format_amount, key_order, unit
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage_facts import amounts_in_words, namespace_title
-from webhook.quota.documents import ShareStatus
-from webhook.tools.granted_text import granted_beyond, granted_in_sum
+from webhook.quota.documents import TeamView
+from webhook.tools.granted_text import granted_sum_text, overcommitted_text
 from webhook.tools.status.summaries import TeamSummary
 
 MAX_NAMES = 3
 """Namespaces that a sentence lists."""
 
 
-def team_share(team: ShareStatus) -> str:
+def team_view_text(team: TeamView) -> str:
     """Return what a namespace sees of its team: `ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40`."""
     keys = sorted(team.hard, key=key_order)
     free = (
@@ -29,8 +29,8 @@ def team_share(team: ShareStatus) -> str:
     return f"{team_title(team.name)} has {', '.join(free)}{more}{contact}"
 
 
-def is_short(team: ShareStatus) -> bool:
-    """Whether nothing is free of a dimension."""
+def is_exhausted(team: TeamView) -> bool:
+    """Whether some limit has nothing free."""
     return any(team.free.get(key, NOTHING) <= 0 < hard for key, hard in team.hard.items())
 
 
@@ -40,6 +40,8 @@ def team_notes(team: TeamSummary, *, in_full: bool = False) -> list[str]:
     in_full: also what they grant if it is not more.
     """
     hard = {row.key: row.hard for row in team.rows}
-    idle = f"{amounts_in_words(team.guaranteed_idle)} guaranteed and not used" if team.guaranteed_idle else ""
-    granted = granted_in_sum(team.granted, hard) if in_full else granted_beyond(team.granted, hard)
-    return [each for each in (idle, granted) if each]
+    unused = (
+        f"{amounts_in_words(team.guaranteed_idle)} guaranteed and not used" if team.guaranteed_idle else ""
+    )
+    granted = granted_sum_text(team.granted, hard) if in_full else overcommitted_text(team.granted, hard)
+    return [each for each in (unused, granted) if each]

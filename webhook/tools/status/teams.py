@@ -16,16 +16,16 @@ from webhook.configuration.documents import GROUP
 from webhook.quota.documents import QuotaRecord
 from webhook.quota.ledger_objects import ledger_without_quota
 from webhook.quota.team_documents import TEAM_PLURAL, TeamRecord, decode_team, team_path
-from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import limit_rows, limits_state, quota_ledger_from_status
 from webhook.tools.status.summaries import QuotaHolder, TeamSummary
+from webhook.tools.status.tolerant_reader import TolerantReader
 
-OTHERS = "other namespaces"
+OTHER_NAMESPACES = "other namespaces"
 """Pseudo-namespace: the sum of all namespaces that the status does not list."""
 TEAM_RESOURCE = f"{TEAM_PLURAL}.{GROUP}"
 
 
-def read_teams(reader: Permitted) -> Sequence[TeamRecord] | None:
+def read_teams(reader: TolerantReader) -> Sequence[TeamRecord] | None:
     """Return all ClusterGPUQuotas by name, none where their kind is not installed; None where the caller may not list them."""
     try:
         listed = reader.attempt(f"list {TEAM_RESOURCE}", partial(reader.api.list, team_path(), decode_team))
@@ -34,7 +34,7 @@ def read_teams(reader: Permitted) -> Sequence[TeamRecord] | None:
     return None if listed is None else sorted(listed.items, key=lambda each: each.name)
 
 
-def team_of_namespace(reader: Permitted, namespace: str) -> TeamRecord | None:
+def team_of_namespace(reader: TolerantReader, namespace: str) -> TeamRecord | None:
     """Return the ClusterGPUQuota of a namespace; None if it has none, or the caller may not read that."""
     records = read_teams(reader) or ()
     try:
@@ -54,10 +54,10 @@ def team_ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     if team is None:
         return None
     members = status.namespaces.largest
-    known = TeamLedgers(team, {member.name: uncounted_ledger(team, member.used or {}) for member in members})
+    named = TeamLedgers(team, {member.name: uncounted_ledger(team, member.used or {}) for member in members})
     held = total((status.used or {}, status.reserved, status.guaranteed_idle))
-    rest = positive_difference(held, total(known.taken.values()))
-    return known.with_ledger(OTHERS, uncounted_ledger(team, rest))
+    of_others = positive_difference(held, total(named.taken.values()))
+    return named.with_ledger(OTHER_NAMESPACES, uncounted_ledger(team, of_others))
 
 
 def uncounted_ledger(team: Team, used: Vector) -> QuotaLedger:
@@ -66,11 +66,12 @@ def uncounted_ledger(team: Team, used: Vector) -> QuotaLedger:
     return replace(ledger_without_quota(team.unclassified_pods), used=counted)
 
 
-def share_of(ledgers: TeamLedgers, namespace: str) -> TeamState:
+def team_state_of(ledgers: TeamLedgers, namespace: str) -> TeamState:
     """Return the state of the team for a namespace, by the ledgers of a status."""
     team_state = ledgers.team_state(namespace)
     return replace(
-        team_state, taken={name: taken for name, taken in team_state.taken.items() if name != OTHERS}
+        team_state,
+        taken={name: taken for name, taken in team_state.taken.items() if name != OTHER_NAMESPACES},
     )
 
 
@@ -82,13 +83,13 @@ def namespace_ledger_from_status(record: TeamRecord, namespace: str) -> QuotaLed
     ledgers = team_ledgers_from_status(record)
     if ledgers is None:
         return None
-    own = ledgers.ledgers.get(namespace) or uncounted_ledger(ledgers.team, {})
-    used = None if record.status.used is None else own.used
-    return replace(own, used=used, team_state=share_of(ledgers, namespace))
+    ledger = ledgers.ledgers.get(namespace) or uncounted_ledger(ledgers.team, {})
+    used = None if record.status.used is None else ledger.used
+    return replace(ledger, used=used, team_state=team_state_of(ledgers, namespace))
 
 
 def effective_ledger(
-    reader: Permitted, namespace: str, quota: QuotaRecord | None, now: datetime
+    reader: TolerantReader, namespace: str, quota: QuotaRecord | None, now: datetime
 ) -> QuotaLedger | None:
     """Return what limits a namespace by the status of its GPUQuota or, if it has none, of its ClusterGPUQuota."""
     if quota is not None:

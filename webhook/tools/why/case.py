@@ -24,7 +24,7 @@ from policies.quota.demand import pod_demand
 from policies.quota.waiting import GROUP_SIZE, POD_GROUP
 from policies.times import utc
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA_LIST, ApiClient, shallow
+from webhook.cluster.api import METADATA_LIST, ApiClient, without_deep_values
 from webhook.cluster.objects import InstallationNames, decode_owned
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.configuration.workload_kinds import WorkloadKind
@@ -36,9 +36,9 @@ from webhook.quota.counted_records import PODS
 from webhook.tools.status.denials import ClusterEvent, read_events
 from webhook.tools.status.freshness import figures_until
 from webhook.tools.status.listed_capacity import node_index
-from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_from_status
 from webhook.tools.status.teams import effective_ledger
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why.discovery import ServedKind, ServedKinds
@@ -51,7 +51,7 @@ MAX_LEVELS = 5
 
 
 def read_author(
-    reader: Permitted, kinds: ServedKinds, namespace: str, served: ServedKind, document: bytes
+    reader: TolerantReader, kinds: ServedKinds, namespace: str, served: ServedKind, document: bytes
 ) -> tuple[ServedKind, bytes]:
     """Return the object that people wrote: the last controller above this one that is served and readable, else this one."""
     for _ in range(MAX_LEVELS):
@@ -60,7 +60,7 @@ def read_author(
         if owner is None or above is None:
             break
         try:
-            document = shallow(reader.api.get(above.resource.path(namespace, owner.name)))
+            document = without_deep_values(reader.api.get(above.resource.path(namespace, owner.name)))
         except (errors.Forbidden, errors.NotFound):
             break
         served = above
@@ -68,7 +68,7 @@ def read_author(
 
 
 def read_family(
-    reader: Permitted, kinds: ServedKinds, namespace: str, uid: str, denied: Iterable[ClusterEvent]
+    reader: TolerantReader, kinds: ServedKinds, namespace: str, uid: str, denied: Iterable[ClusterEvent]
 ) -> tuple[list[StoredPod], frozenset[str]]:
     """Return the pods of the object `uid`, and the uids of everything between it and them, with its own.
 
@@ -76,29 +76,29 @@ def read_family(
     """
     pods = reader.listed("pods", namespace, PODS.path(namespace), decode_stored) or []
     parents: dict[str, str] = {}
-    unknown: dict[str, tuple[str, str]] = {}
+    to_follow: dict[str, tuple[str, str]] = {}
     for pod in pods:
         owner = pod.metadata.owner
         if owner is not None:
             parents[pod.metadata.uid] = owner.uid
-            unknown[owner.uid] = owner.api_version, owner.kind
+            to_follow[owner.uid] = owner.api_version, owner.kind
     for event in denied:
         about = event.involved_object
-        unknown[about.uid] = about.api_version, about.kind
+        to_follow[about.uid] = about.api_version, about.kind
     for _ in range(MAX_LEVELS):
-        unknown = {each: kind for each, kind in unknown.items() if each not in parents and each != uid}
-        if not unknown:
+        to_follow = {each: kind for each, kind in to_follow.items() if each not in parents and each != uid}
+        if not to_follow:
             break
-        above = _follow(reader, kinds, namespace, sorted(set(unknown.values())), parents)
-        for gone in unknown.keys() - parents.keys():
+        above = _read_owners(reader, kinds, namespace, sorted(set(to_follow.values())), parents)
+        for gone in to_follow.keys() - parents.keys():
             parents[gone] = ""
-        unknown = above
-    members = frozenset(each for each in {*parents, uid} if _belongs(each, uid, parents))
+        to_follow = above
+    members = frozenset(each for each in {*parents, uid} if _is_below(each, uid, parents))
     return [pod for pod in pods if pod.metadata.uid in members], members
 
 
-def _follow(
-    reader: Permitted,
+def _read_owners(
+    reader: TolerantReader,
     kinds: ServedKinds,
     namespace: str,
     owner_kinds: list[tuple[str, str]],
@@ -119,7 +119,7 @@ def _follow(
     return owners
 
 
-def _belongs(member: str, uid: str, parents: Mapping[str, str]) -> bool:
+def _is_below(member: str, uid: str, parents: Mapping[str, str]) -> bool:
     for _ in range(MAX_LEVELS + 1):
         if member == uid:
             return True
@@ -127,7 +127,7 @@ def _belongs(member: str, uid: str, parents: Mapping[str, str]) -> bool:
     return False
 
 
-def read_pods(reader: Permitted, namespace: str, pods: Iterable[StoredPod]) -> dict[str, Pod]:
+def read_pods(reader: TolerantReader, namespace: str, pods: Iterable[StoredPod]) -> dict[str, Pod]:
     """Return the pods that can be read, whole, by name."""
     found: dict[str, Pod] = {}
     for pod in pods:
@@ -137,7 +137,7 @@ def read_pods(reader: Permitted, namespace: str, pods: Iterable[StoredPod]) -> d
     return found
 
 
-def missing_of_group(reader: Permitted, namespace: str, pod: StoredPod) -> str:
+def group_progress(reader: TolerantReader, namespace: str, pod: StoredPod) -> str:
     """Return how many pods of a pod's group exist (of Kueue, by label and number), in words; "" if none is missing."""
     name, size = (pod.metadata.labels or {}).get(POD_GROUP), (pod.metadata.annotations or {}).get(GROUP_SIZE)
     if not name or not size or not size.isdecimal():
@@ -153,11 +153,11 @@ def why_no_pods(data: Any, kind: WorkloadKind | None, now: datetime) -> str:
     if "desiredNumberScheduled" in (data.get("status") or {}):
         return "no node matches its pods: status.desiredNumberScheduled is 0"
     fields = dict.fromkeys(zeros(kind, data)) if kind else ()
-    by = _scaled_by(data, now) if "scaled to zero: spec.replicas is 0" in fields else ""
-    return "; ".join(fields) + by or "as it is written, it makes no pods"
+    scaling = _scaling_text(data, now) if "scaled to zero: spec.replicas is 0" in fields else ""
+    return "; ".join(fields) + scaling or "as it is written, it makes no pods"
 
 
-def _scaled_by(data: Any, now: datetime) -> str:
+def _scaling_text(data: Any, now: datetime) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
     entries = data.get("metadata", {}).get("managedFields") or ()
     wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
@@ -187,40 +187,42 @@ class Case:
     def __init__(
         self, api: ApiClient, kind: str, name: str, namespace: str, now: datetime, config: Path | None
     ) -> None:
-        self.reader = reader = Permitted(api)
+        self.reader = reader = TolerantReader(api)
         self.kinds = ServedKinds(api)
         self.served = self.kinds.find(kind)
         self.namespace, self.name, self.now = namespace, name, now
-        self.document = shallow(api.get(self.served.resource.path(namespace, name)))
+        self.document = without_deep_values(api.get(self.served.resource.path(namespace, name)))
         self.configuration = reader.configuration(config)
         read = partial(read_events, api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
         self.nodes = reader.class_nodes(self.configuration, now)
         self.index = node_index(self.nodes or (), self.configuration)
         self.quota = reader.quota(namespace)
-        self.limits = limits = effective_ledger(reader, namespace, self.quota, now)
-        self.until = until = figures_until(reader, InstallationNames(), now) if limits is not None else None
-        self.quota_without = partial(quota_from_status, limits, self.configuration, has_controller=not until)
+        self.ledger = ledger = effective_ledger(reader, namespace, self.quota, now)
+        self.until = until = figures_until(reader, InstallationNames(), now) if ledger is not None else None
+        self.quota_after_release = partial(
+            quota_from_status, ledger, self.configuration, has_controller=not until
+        )
         self.unscheduled = ""
         """What the scheduler says of a pod that it finds no node for."""
-        self.releasing: list[Vector] = []
+        self.terminating_demands: list[Vector] = []
         """The demand of terminating pods of the object."""
 
-    def held_by(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
+    def requested_by_terminating(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
         """Return what each terminating pod holds, in words. Later evaluations count it as free.
 
         If the next pod fits then, its author only has to wait for the end of these pods.
         """
         pods = read_pods(self.reader, self.namespace, terminating[:MAX_PODS])
-        self.releasing = [*map(self.demand, pods.values())]
+        self.terminating_demands = [*map(self.demand, pods.values())]
         mapping = self.configuration.resource_mapping
         return {name: format_requests(requested_gpus(pod, mapping)) for name, pod in pods.items()}
 
     def demand(self, pod: Pod) -> Vector:
         """Return what the quota of the namespace counts for a pod."""
-        if self.limits is None:
+        if self.ledger is None:
             return {}
-        counts_as = self.limits.unclassified_pods
+        counts_as = self.ledger.unclassified_pods
         return pod_demand(pod, self.configuration, counts_as, nodes=self.index).vector
 
     def places(self, document: msgspec.Raw) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
@@ -250,16 +252,16 @@ class Case:
     @cached_property
     def evaluation(self) -> Evaluation | None:
         """Findings of the rules as if the object were created now; None where they are not known."""
-        return self.as_created(self.served, self.document) if self.policy is not None else None
+        return self.evaluate_as_created(self.served, self.document) if self.policy is not None else None
 
-    def as_created(self, served: ServedKind, document: bytes) -> Evaluation:
+    def evaluate_as_created(self, served: ServedKind, document: bytes) -> Evaluation:
         return evaluate(served.group, served.kind, self.namespace, document, self.evaluator)
 
     @cached_property
     def evaluator(self) -> Evaluator:
         """The evaluator of the webhook. A stored pod is not compared with the quota again: it holds its part."""
         is_pod = (self.served.group, self.served.kind) == POD
-        quota = None if is_pod else self.quota_without(released=total(self.releasing))
+        quota = None if is_pod else self.quota_after_release(released=total(self.terminating_demands))
         return Evaluator(
             cache=DecisionCache(self.configuration),
             now=self.now,

@@ -14,12 +14,14 @@ from policies.pods.tolerations import describe_toleration, toleration_of
 from policies.quota.demand import Catalogue
 from policies.times import utc
 from webhook.configuration.dynamic_resources import DRA_GROUP, read_device_classes, served_resource
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Awaited, Cause, Source, Way
+from webhook.tools.why.explanation import Awaited, Cause, Remedy, Source
 
 
-def device_causes(reader: Permitted, catalogue: Catalogue, pod: StoredPod, now: datetime) -> Iterator[Cause]:
+def device_causes(
+    reader: TolerantReader, catalogue: Catalogue, pod: StoredPod, now: datetime
+) -> Iterator[Cause]:
     """Yield why the claims of a stored pod, which does not run, have no device, or not a working one."""
     devices = cache(partial(reader.devices, catalogue))
     classes = cache(lambda: {each.name: each for each in read_device_classes(reader.api)})
@@ -34,7 +36,7 @@ def device_causes(reader: Permitted, catalogue: Catalogue, pod: StoredPod, now: 
             yield from _without_device(name, claim, devices, classes, now)
 
 
-def _read_claim(reader: Permitted, namespace: str, name: str) -> bytes | None:
+def _read_claim(reader: TolerantReader, namespace: str, name: str) -> bytes | None:
     resource = served_resource(reader.api, "resourceclaims")
     right = f"get resourceclaims.{DRA_GROUP} -n {namespace}"
     return reader.get(right, resource.path(namespace, name)) if resource else None
@@ -64,10 +66,10 @@ def _without_device(
 def _no_device_cause(subject: str, request: DeviceRequest, counts: DeviceCounts, now: datetime) -> Cause:
     """Return why there are not enough free devices for a request."""
     of_class = f"{counts.of_class} devices of DeviceClass {request.device_class_name}"
-    parts, remedies, ways = [], [], tuple[Way, ...]()
+    parts, remedies, ways = [], [], tuple[Remedy, ...]()
     if not counts.of_class:
         message = f"the cluster has no device of DeviceClass {request.device_class_name}"
-        remedies, ways = ["wait until a node with such devices is added"], (Way(awaits=(Awaited.NODE,)),)
+        remedies, ways = ["wait until a node with such devices is added"], (Remedy(awaits=(Awaited.NODE,)),)
     elif not counts.selected:
         message = f"its selectors match none of {of_class}"
         remedies = ["correct the selectors of the claim or its template"]
@@ -76,7 +78,7 @@ def _no_device_cause(subject: str, request: DeviceRequest, counts: DeviceCounts,
             is_all = counts.allocated == counts.selected
             parts.append("all allocated" if is_all else f"{counts.allocated} of them allocated")
             remedies.append("wait until another claim is deleted")
-            ways = (Way(awaits=(Awaited.ROOM,)),)
+            ways = (Remedy(awaits=(Awaited.ROOM,)),)
         if counts.tainted:
             parts.append(_tainted(counts.tainted, counts.taints, now))
             remedies.append(f"tolerate the taint in the claim: {toleration_of(counts.taints[0].timeless)}")

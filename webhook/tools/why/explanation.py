@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Change, ContactEdit, Edit, Edits, Finding, Wait
-from webhook.quota.documents import PlaceInLine, ShareStatus
+from webhook.quota.documents import PlaceInLine, TeamView
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.kueue import KueueState
 from webhook.tools.status.summaries import BudgetSummary, IdleOwner, QuotaRow, QuotaState
@@ -62,7 +62,7 @@ class Awaited(Enum):
     KUEUE = "admittedByKueue"
 
 
-class Way(JsonStruct, frozen=True):
+class Remedy(JsonStruct, frozen=True):
     """What is done together: edits of the object, what is awaited, `quota` too, and what the contact changes."""
 
     edits: Edits = ()
@@ -71,7 +71,7 @@ class Way(JsonStruct, frozen=True):
     contact_edits: tuple[ContactEdit, ...] = msgspec.field(name="asks", default=())
 
     @classmethod
-    def together(cls, ways: Iterable["Way"]) -> "Way":
+    def together(cls, ways: Iterable["Remedy"]) -> "Remedy":
         ways = tuple(ways)
         return cls(
             edits=tuple(dict.fromkeys(chain.from_iterable(way.edits for way in ways))),
@@ -79,22 +79,26 @@ class Way(JsonStruct, frozen=True):
             contact_edits=tuple(dict.fromkeys(chain.from_iterable(way.contact_edits for way in ways))),
         )
 
-    def located(self, path_of: Callable[[str], str]) -> "Way":
+    def located(self, path_of: Callable[[str], str]) -> "Remedy":
         """Return the way with its edits at the object that contains the pod. `path_of` converts a path in the pod."""
         return replace(self, edits=tuple(Edit(path_of(edit.path), edit.value) for edit in self.edits))
 
 
-def way_of(change: Change) -> Way:
+def remedy_of_change(change: Change) -> Remedy:
     edits = tuple(each for each in change if isinstance(each, Edit))
-    return Way(edits=edits, contact_edits=tuple(each for each in change if isinstance(each, ContactEdit)))
+    return Remedy(edits=edits, contact_edits=tuple(each for each in change if isinstance(each, ContactEdit)))
 
 
-def ways_of(finding: Finding) -> tuple[Way, ...]:
+def remedies_of(finding: Finding) -> tuple[Remedy, ...]:
     """Return what a finding says to do: each alone is enough."""
     beside = finding.awaits if finding.awaits and finding.awaits.beside_choice else None
     alone = finding.awaits if not beside else None
-    edits = (Way(edits=choice, quota=beside) for choice in finding.choices)
-    return (*edits, *([Way(quota=alone)] if alone else ()), *map(way_of, finding.contact_choices))
+    edits = (Remedy(edits=choice, quota=beside) for choice in finding.choices)
+    return (
+        *edits,
+        *([Remedy(quota=alone)] if alone else ()),
+        *map(remedy_of_change, finding.contact_choices),
+    )
 
 
 class Cause(JsonStruct, frozen=True):
@@ -108,7 +112,7 @@ class Cause(JsonStruct, frozen=True):
     remedy: str = ""
     reason: str = ""
     details: tuple[str, ...] = ()
-    ways: tuple[Way, ...] = ()
+    ways: tuple[Remedy, ...] = ()
 
 
 def cause_of(source: Source, finding: Finding) -> Cause:
@@ -120,7 +124,7 @@ def cause_of(source: Source, finding: Finding) -> Cause:
         remedy=remedy,
         reason=finding.reason.name,
         details=finding.details,
-        ways=ways_of(finding),
+        ways=remedies_of(finding),
     )
 
 
@@ -148,7 +152,7 @@ class QuotaFit(JsonStruct, frozen=True):
     is_held: bool
     state: QuotaState | None
     rows: tuple[QuotaDemand, ...]
-    team: ShareStatus | None = None
+    team: TeamView | None = None
     unbound_since: datetime | None = None
 
 
@@ -166,7 +170,7 @@ class NodeFit(JsonStruct, frozen=True):
     allocatable: dict[str, Fraction]
     against: tuple[str, ...] = ()
     remedy: str = ""
-    way: Way = Way()
+    way: Remedy = Remedy()
     number: int = 1
 
     @property
@@ -261,7 +265,7 @@ class Explanation(JsonStruct, frozen=True):
         return any(text in each or each in text for each in said)
 
 
-def rule_sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
+def rule_outcomes(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
     if evaluation is not None and evaluation.unreadable:
         yield RuleSentence(outcome="unreadable", sentence=evaluation.unreadable)
     for violation in evaluation.findings() if evaluation else ():

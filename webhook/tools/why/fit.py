@@ -21,13 +21,13 @@ from policies.pods.tolerations import describe_toleration, tolerated, tolerating
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogue, pod_demand
 from webhook.cluster.capacity import GPUNode
-from webhook.cluster.nodes import OF_CONDITIONS, is_going, is_hard, is_lasting
+from webhook.cluster.nodes import CONDITION_PREFIX, is_hard_taint, is_permanent_taint, is_removal_taint
 from webhook.cluster.objects import timestamp
 from webhook.quota.counted_records import LONG_PENDING_SECONDS
 from webhook.quota.documents import QuotaRecord
 from webhook.tools.status.listed_capacity import gpu_amounts, pod_amounts
 from webhook.tools.status.summaries import IdleOwner, QuotaSummary
-from webhook.tools.why.explanation import Awaited, NodeFit, QuotaDemand, QuotaFit, Way
+from webhook.tools.why.explanation import Awaited, NodeFit, QuotaDemand, QuotaFit, Remedy
 
 NO_OTHERS: Mapping[str, Fraction] = {}
 
@@ -72,7 +72,8 @@ def node_fits(
 
     def fit(node: GPUNode) -> NodeFit:
         against = chain(
-            _obstacles(pod, node, requested, startup_taints), _lacking_others(pod, node, others, requested)
+            _obstacles_of(pod, node, requested, startup_taints),
+            _other_obstacles(pod, node, others, requested),
         )
         free, obstacles = node.free, [] if pod.spec.node_name else list(against)
         remedies = [each.remedy for each in obstacles]
@@ -83,7 +84,7 @@ def node_fits(
             allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
             against=tuple(each.text for each in obstacles),
             remedy=", and ".join(dict.fromkeys(remedies)) if all(remedies) else "",
-            way=Way.together(each.way for each in obstacles) if all(remedies) else Way(),
+            way=Remedy.together(each.way for each in obstacles) if all(remedies) else Remedy(),
             number=node.number,
         )
 
@@ -95,74 +96,76 @@ class Obstacle(NamedTuple):
 
     text: str
     remedy: str = ""
-    way: Way = Way()
+    way: Remedy = Remedy()
 
 
-def _obstacles(
+def _obstacles_of(
     pod: Pod, node: GPUNode, requested: dict[str, Fraction], startup_taints: Collection[Toleration]
 ) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
-    lacking = list(_lacking_gpus(pod, node, requested))
+    lacking = list(_gpu_obstacles(pod, node, requested))
     if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
         # Its allocatable amount is too small: list this first.
         yield from lacking
         lacking = []
     which = f"Node {node.name}" if node.name else "one of them"
     if not node.is_ready:
-        yield Obstacle("is not Ready", f"wait until {which} is Ready", Way(awaits=(Awaited.READY,)))
+        yield Obstacle("is not Ready", f"wait until {which} is Ready", Remedy(awaits=(Awaited.READY,)))
     if not node.is_schedulable:
         command = f"kubectl uncordon {node.name}, if it should take pods again"
         remedy = command if node.name else "ask to uncordon one of them"
-        yield Obstacle("is cordoned", remedy, Way(contact_edits=(ContactEdit("Node", "spec.unschedulable"),)))
-    yield from _taints(pod, node, which, startup_taints)
-    yield from _labels(pod, node)
+        yield Obstacle(
+            "is cordoned", remedy, Remedy(contact_edits=(ContactEdit("Node", "spec.unschedulable"),))
+        )
+    yield from _taint_obstacles(pod, node, which, startup_taints)
+    yield from _label_obstacles(pod, node)
     yield from lacking
 
 
-def _taints(
+def _taint_obstacles(
     pod: Pod, node: GPUNode, which: str, startup_taints: Collection[Toleration]
 ) -> Iterator[Obstacle]:
-    for taint in filter(is_hard, node.taints):
+    for taint in filter(is_hard_taint, node.taints):
         # `is not Ready` and `is cordoned` are obstacles of their own.
-        repeats_condition = not node.takes_pods and (taint.key or "").startswith(OF_CONDITIONS)
+        repeats_condition = not node.takes_pods and (taint.key or "").startswith(CONDITION_PREFIX)
         if repeats_condition or tolerated(taint, pod.spec.tolerations):
             continue
         text = f"has the taint {describe_toleration(taint)}"
-        if is_lasting(taint, startup_taints):
+        if is_permanent_taint(taint, startup_taints):
             remedy = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
-            way = Way(edits=(Edit("spec.tolerations[-]", tolerating(taint)),))
+            way = Remedy(edits=(Edit("spec.tolerations[-]", tolerating(taint)),))
             yield Obstacle(f"{text}, which the pod does not tolerate", remedy, way)
-        elif is_going(taint):
+        elif is_removal_taint(taint):
             remedy = "wait until there is another node"
-            yield Obstacle(f"{text}, for it will be removed", remedy, Way(awaits=(Awaited.NODE,)))
+            yield Obstacle(f"{text}, for it will be removed", remedy, Remedy(awaits=(Awaited.NODE,)))
         else:
             remedy = f"wait until {which} has lost this taint"
-            yield Obstacle(f"{text}, which goes by itself", remedy, Way(awaits=(Awaited.TAINT_GONE,)))
+            yield Obstacle(f"{text}, which goes by itself", remedy, Remedy(awaits=(Awaited.TAINT_GONE,)))
 
 
-def _labels(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
+def _label_obstacles(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
     selected = sorted(pod.node_selector.items())
-    unmet = [key for key, value in selected if _is_known(key, node) and node.labels.get(key) != value]
+    unmet = [key for key, value in selected if _is_label_known(key, node) and node.labels.get(key) != value]
     for key in unmet:
         label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
         remedy = f"if the pod may run there, remove nodeSelector {' and '.join(unmet)}"
         text = f"has {label}, and nodeSelector demands {pod.node_selector[key]}"
-        yield Obstacle(text, remedy, Way(edits=(Edit(f"spec.nodeSelector[{key}]"),)))
+        yield Obstacle(text, remedy, Remedy(edits=(Edit(f"spec.nodeSelector[{key}]"),)))
     terms = pod.required_terms
-    if terms and not any(_is_met(term, node) for term in terms):
+    if terms and not any(_is_term_met(term, node) for term in terms):
         remedy = "if the pod may run there, remove its required node affinity"
-        way = Way(edits=(Edit(REQUIRED_AFFINITY),))
+        way = Remedy(edits=(Edit(REQUIRED_AFFINITY),))
         yield Obstacle("does not match the required node affinity", remedy, way)
 
 
-def _lacking_gpus(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) -> Iterator[Obstacle]:
+def _gpu_obstacles(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) -> Iterator[Obstacle]:
     offered = {resource: number for resource, number in node.allocatable.items() if number}
     remedy = f"ask why the device plugin of {f'Node {node.name}' if node.name else 'these nodes'} offers none"
-    way = Way(contact_edits=(ContactEdit("Node", "status.allocatable"),))
+    way = Remedy(contact_edits=(ContactEdit("Node", "status.allocatable"),))
     for name, amount in requested.items():
         has = node.allocatable.get(name, NOTHING)
-        but = ", but " + format_requests(offered) if offered and not has else ""
-        for each in _lacking(pod, node, name, amount, has, but, next(iter(offered), "")):
+        instead_text = ", but " + format_requests(offered) if offered and not has else ""
+        for each in _amount_obstacles(pod, node, name, amount, has, instead_text, next(iter(offered), "")):
             if offered:
                 yield each
             elif len(requested) == 1:
@@ -171,45 +174,45 @@ def _lacking_gpus(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) ->
                 yield Obstacle(each.text)
 
 
-def _lacking_others(
+def _other_obstacles(
     pod: Pod, node: GPUNode, others: Mapping[str, Fraction], gpus: Container[str]
 ) -> Iterator[Obstacle]:
     """Yield what the node has too little of besides GPUs. Every kubelet reports cpu and memory."""
     for name, amount in others.items() if node.room is not None else ():
         has = (node.room or {}).get(name)
         if name not in gpus and (has is not None or "/" in name or name.startswith("hugepages-")):
-            yield from _lacking(pod, node, name, amount, has or NOTHING)
+            yield from _amount_obstacles(pod, node, name, amount, has or NOTHING)
 
 
-def _lacking(
+def _amount_obstacles(
     pod: Pod,
     node: GPUNode,
     name: str,
     amount: Fraction,
     has: Fraction,
-    but: str = "",
+    offered_text: str = "",
     instead: str | None = None,
 ) -> Iterator[Obstacle]:
     """Yield that the node has too little, or too little is free. instead: what to request in its place; None to request none."""
     free = max(has - (node.used or {}).get(name, NOTHING), NOTHING)
-    most, left, demanded = (_shown(name, each) for each in (has, free, amount))
+    has_text, free_text, requested_text = (_amount_text(name, each) for each in (has, free, amount))
     if has < amount:
-        edits = _requesting(pod, name, has or instead)
-        other = f"remove {name} from its resources" if instead is None else f"request {instead}"
-        remedy = f"request {most} or less of {name}" if has else other
-        text = f"has {most} {name} in all{but}, and the pod requests {demanded}"
-        yield Obstacle(text, remedy if edits else "", Way(edits=edits))
+        edits = _request_edits(pod, name, has or instead)
+        instead_remedy = f"remove {name} from its resources" if instead is None else f"request {instead}"
+        remedy = f"request {has_text} or less of {name}" if has else instead_remedy
+        text = f"has {has_text} {name} in all{offered_text}, and the pod requests {requested_text}"
+        yield Obstacle(text, remedy if edits else "", Remedy(edits=edits))
     elif free < amount:
-        remedy = f"wait until {demanded} {'is' if amount == 1 else 'are'} free on one node"
-        text = f"has {left} of {most} {name} free, and the pod requests {demanded}"
-        yield Obstacle(text, remedy, Way(awaits=(Awaited.ROOM,)))
+        remedy = f"wait until {requested_text} {'is' if amount == 1 else 'are'} free on one node"
+        text = f"has {free_text} of {has_text} {name} free, and the pod requests {requested_text}"
+        yield Obstacle(text, remedy, Remedy(awaits=(Awaited.ROOM,)))
 
 
-def _shown(name: str, amount: Fraction) -> str:
+def _amount_text(name: str, amount: Fraction) -> str:
     return format_amount(amount) if "/" in name else quantity_text(name, Quantity(int(amount * NANO)))
 
 
-def _requesting(pod: Pod, name: str, instead: Fraction | str | None) -> Edits:
+def _request_edits(pod: Pod, name: str, instead: Fraction | str | None) -> Edits:
     """Return the edits that request fewer of a resource, or one of another in its place, or none of it.
 
     Empty if each container needs more.
@@ -226,19 +229,19 @@ def _requesting(pod: Pod, name: str, instead: Fraction | str | None) -> Edits:
     if "/" in name:
         return tuple(Edit(path, int(share)) for path in paths) if int(share) else ()
     step = Fraction(1, 10) if name == "cpu" else Fraction(2**20)
-    return tuple(Edit(path, _shown(name, share // step * step)) for path in paths)
+    return tuple(Edit(path, _amount_text(name, share // step * step)) for path in paths)
 
 
-def _is_known(key: str, node: GPUNode) -> bool:
+def _is_label_known(key: str, node: GPUNode) -> bool:
     return node.known is None or key in node.known
 
 
-def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
+def _is_term_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
     """Whether a node matches the term, as far as its labels are known (component-helpers `scheduling/corev1/nodeaffinity`)."""
     labels = (
         (frozenset((node.labels[expression.key],)) if expression.key in node.labels else ABSENT, expression)
         for expression in term.match_expressions or ()
-        if _is_known(expression.key, node)
+        if _is_label_known(expression.key, node)
     )
     by_name = (field for field in term.match_fields or () if field.key == NODE_NAME and node.name)
     fields = ((frozenset((node.name,)), each) for each in by_name)

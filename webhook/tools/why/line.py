@@ -13,17 +13,17 @@ from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import QUEUE_NAME, Standing
 from policies.times import utc
 from webhook.cluster.objects import decode_owned
-from webhook.configuration.documents import QUOTA, TEAM
+from webhook.configuration.documents import CLUSTER_QUOTA, QUOTA
 from webhook.quota.documents import PlaceInLine, QuotaRecord, WaitingPods
 from webhook.tools.status.kueue import KueueState
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Awaited, Cause, Source, Way
+from webhook.tools.why.explanation import Awaited, Cause, Remedy, Source
 from webhook.workloads.gang_sources import gang_source
 
 MAX_NAMES = 2
 """Places before a pod that are named."""
-WAITS = "waits in line for quota"
-Ways = tuple[Way, ...]
+WAITS_IN_LINE = "waits in line for quota"
+Ways = tuple[Remedy, ...]
 
 
 def gang_keys(pod: Pod, owners: Collection[str]) -> frozenset[str]:
@@ -50,16 +50,16 @@ def line_cause(
 ) -> Cause:
     """Return why the pod waits, without its name. `needed`: its own demand on the quota."""
     waiting = quota.status.waiting if quota else None
-    since = f"{WAITS} since {utc(pod.metadata.created or now, now)}"
+    since = f"{WAITS_IN_LINE} since {utc(pod.metadata.created or now, now)}"
     more, raised = _ask_for_more(quota, place.demand if place else needed, contact)
-    ways: Ways = Way(awaits=(Awaited.TURN,)), raised
+    ways: Ways = Remedy(awaits=(Awaited.TURN,)), raised
     if place is None:
-        message, remedy = _without_place(quota, waiting, needed), f"wait, or {more}"
+        message, remedy = _message_without_place(quota, waiting, needed), f"wait, or {more}"
         if waiting is None:
             remedy = f"if it stays so, ask {contact} whether a controller runs"
         return Cause(source=Source.LINE, message=f"{since}: {message}", remedy=remedy, ways=ways)
     gang = f" with the other pods of its gang {place.gang}" if place.gang else ""
-    remedy, ways = _remedy(pod, place, more, contact, ways)
+    remedy, ways = _remedy_for(pod, place, more, contact, ways)
     return Cause(
         source=Source.LINE,
         message=f"{since}{gang}: {place.message}{_who_is_before(place, waiting)}",
@@ -69,31 +69,38 @@ def line_cause(
     )
 
 
-def _ask_for_more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str, Way]:
+def _ask_for_more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str, Remedy]:
     """Return whom to ask to raise what, and the same as data: what has too little free, or else the quota."""
     team = quota.status.team if quota else None
-    of_team = _short(demand, {key: team.free.get(key, NOTHING) for key in team.hard}) if team else []
-    own = sorted(demand) if not of_team else []
+    team_keys = _short_keys(demand, {key: team.free.get(key, NOTHING) for key in team.hard}) if team else []
+    own_keys = sorted(demand) if not team_keys else []
     if quota is not None and quota.spec is not None:
         held = total((quota.status.used or {}, quota.status.reserved))
-        own = _short(demand, {key: hard - held.get(key, NOTHING) for key, hard in quota.hard.items()}) or own
-    to_raise, whom = escalation(own, of_team, team, contact)
-    fields = ((kind, hard_field(key)) for kind, keys in ((QUOTA, own), (TEAM, of_team)) for key in keys)
-    return f"ask {whom} {to_raise}", Way(contact_edits=tuple(ContactEdit(*field) for field in fields))
+        own_keys = (
+            _short_keys(demand, {key: hard - held.get(key, NOTHING) for key, hard in quota.hard.items()})
+            or own_keys
+        )
+    to_raise, whom = escalation(own_keys, team_keys, team, contact)
+    fields = (
+        (kind, hard_field(key))
+        for kind, keys in ((QUOTA, own_keys), (CLUSTER_QUOTA, team_keys))
+        for key in keys
+    )
+    return f"ask {whom} {to_raise}", Remedy(contact_edits=tuple(ContactEdit(*field) for field in fields))
 
 
-def _short(demand: Vector, free: Vector) -> list[str]:
+def _short_keys(demand: Vector, free: Vector) -> list[str]:
     return [key for key in sorted(demand.keys() & free.keys()) if demand[key] > free[key]]
 
 
-def _without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, needed: Vector) -> str:
+def _message_without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, needed: Vector) -> str:
     if quota is None:
         return "its namespace has no GPUQuota that you may read"
     if waiting is None:
         return "the controller has not given it a place yet"
-    behind = max((each.place for each in waiting.next), default=0)
+    places = max((each.place for each in waiting.next), default=0)
     needs = f", needs {amounts_in_words(needed)}" if needed else ""
-    return f"behind the first {behind} places{needs}; {waiting.pods} pods wait"
+    return f"behind the first {places} places{needs}; {waiting.pods} pods wait"
 
 
 def _who_is_before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
@@ -104,11 +111,11 @@ def _who_is_before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
     return f"; before it: {first_names([each.title for each in before], MAX_NAMES)}"
 
 
-def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: Ways) -> tuple[str, Ways]:
+def _remedy_for(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: Ways) -> tuple[str, Ways]:
     """Return what lets the pod start, in words and as data. `ways`: to wait, or to ask for more."""
-    end, missing = f"end what is not needed, or {more}", (Way(contact_edits=(ContactEdit("Pod"),)),)
+    end, missing = f"end what is not needed, or {more}", (Remedy(contact_edits=(ContactEdit("Pod"),)),)
     in_quota = (ContactEdit(QUOTA, path) for path in ("spec.budget", "spec.queue.hold"))
-    budget, hold = (Way(contact_edits=(edit,)) for edit in in_quota)
+    budget, hold = (Remedy(contact_edits=(edit,)) for edit in in_quota)
     remedies: dict[Standing, tuple[str, Ways]] = {
         Standing.NEXT: (f"it starts when enough of the quota is released: {end}", ways),
         Standing.BEHIND: (f"it starts after those before it: {end}", ways),
@@ -131,7 +138,7 @@ def _remedy(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: W
         ),
         Standing.ON_HOLD: (f"ask {contact}, who set it in GPUQuota {NAME}", (hold,)),
     }
-    return next((said for standing, said in remedies.items() if standing.value == place.reason), ("", ()))
+    return next((remedy for standing, remedy in remedies.items() if standing.value == place.reason), ("", ()))
 
 
 def family_uids(document: bytes, pods: Sequence[StoredPod]) -> frozenset[str]:
@@ -144,18 +151,18 @@ def family_uids(document: bytes, pods: Sequence[StoredPod]) -> frozenset[str]:
 def kueue_cause(state: KueueState, contact: str) -> Cause | None:
     """Return why Kueue does not start the object yet, without its name. None once Kueue has admitted it."""
     label = f"metadata.labels[{QUEUE_NAME}]"
-    remedy, ways = "wait until Kueue admits it", tuple[Way, ...]([Way(awaits=(Awaited.KUEUE,))])
+    remedy, ways = "wait until Kueue admits it", tuple[Remedy, ...]([Remedy(awaits=(Awaited.KUEUE,))])
     if not state.waits_for:
         return None
     if not state.is_active:
         remedy = f"ask {contact} to set spec.active: true of Workload {state.workload}"
-        ways = (Way(contact_edits=(ContactEdit("Workload", "spec.active", "true"),)),)
+        ways = (Remedy(contact_edits=(ContactEdit("Workload", "spec.active", "true"),)),)
     elif state.others is not None:
         remedy = f"set label {QUEUE_NAME}: {' or '.join(state.others)}"
-        ways = tuple(Way(edits=(Edit(label, name),)) for name in state.others)
+        ways = tuple(Remedy(edits=(Edit(label, name),)) for name in state.others)
         if not state.others:
             remedy = f"ask {contact} for a LocalQueue of the namespace"
-            ways = (Way(contact_edits=(ContactEdit("LocalQueue"),)),)
+            ways = (Remedy(contact_edits=(ContactEdit("LocalQueue"),)),)
     elif state.stopped:
         remedy = f"wait until it is None, or ask {contact} why it is set"
     return Cause(source=Source.KUEUE, message=state.waits_for, remedy=remedy, ways=ways)

@@ -22,8 +22,8 @@ from webhook.quota.counted_records import PODS
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PENDING_AFTER
 from webhook.tools.status.denials import DENIED_MARK, ClusterEvent, denials_in_events
-from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.summaries import DeniedOwner
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why import reasons, situation
 from webhook.tools.why.explanation import Answer
@@ -31,7 +31,7 @@ from webhook.tools.why.explanation import Answer
 _WORST_FIRST = (Answer.DENIED, Answer.PENDING, Answer.GATED, Answer.WAITING)
 
 
-class Problem(JsonStruct, frozen=True):
+class OwnerProblem(JsonStruct, frozen=True):
     """Pods of one owner that are denied, or that do not run.
 
     count: denials that were seen, 0 where only a condition reports them; or pods. first and last: of the denials; of pods that
@@ -60,7 +60,7 @@ class Problem(JsonStruct, frozen=True):
         return _WORST_FIRST.index(self.answer), -self.count, self.first, self.namespace, self.owner
 
 
-class Problems(JsonStruct, frozen=True):
+class OwnerProblems(JsonStruct, frozen=True):
     """Everything of a namespace, of all if it is "", that is denied, waits in line, or is pending for long; the worst first.
 
     since: the first denial that conditions and Events still report, None without any. omitted: what the caller may not read.
@@ -69,7 +69,7 @@ class Problems(JsonStruct, frozen=True):
     namespace: str
     at: datetime
     since: datetime | None
-    problems: tuple[Problem, ...]
+    problems: tuple[OwnerProblem, ...]
     omitted: tuple[str, ...] = ()
 
 
@@ -82,7 +82,7 @@ class _Owner(msgspec.Struct, frozen=True):
 _OWNER = msgspec.json.Decoder(_Owner)
 
 
-def _failure_of(owner: _Owner) -> dict[str, Any] | None:
+def _replica_failure(owner: _Owner) -> dict[str, Any] | None:
     return true_condition(owner.status or {}, situation.REPLICA_FAILURE)
 
 
@@ -99,9 +99,9 @@ def _lacks_pods_of_a_job(owner: _Owner) -> bool:
 
 
 _LACKS_PODS: dict[str, tuple[Resource, Callable[[_Owner], object]]] = {
-    "Deployment": (Resource("/apis/apps/v1", "deployments"), _failure_of),
-    "ReplicaSet": (Resource("/apis/apps/v1", "replicasets"), _failure_of),
-    "ReplicationController": (Resource("/api/v1", "replicationcontrollers"), _failure_of),
+    "Deployment": (Resource("/apis/apps/v1", "deployments"), _replica_failure),
+    "ReplicaSet": (Resource("/apis/apps/v1", "replicasets"), _replica_failure),
+    "ReplicationController": (Resource("/api/v1", "replicationcontrollers"), _replica_failure),
     "StatefulSet": (Resource("/apis/apps/v1", "statefulsets"), _lacks_replicas),
     "Job": (Resource("/apis/batch/v1", "jobs"), _lacks_pods_of_a_job),
 }
@@ -111,34 +111,34 @@ Owners = dict[str, dict[tuple[str, str], _Owner]]
 """By kind, then by namespace and name; without the kinds that may not be listed."""
 
 
-def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
+def read_problems(api: ApiClient, namespace: str, now: datetime) -> OwnerProblems:
     """Return what is denied or pending in the namespace now, in all if it is "".
 
     Raises `errors.ApiError` for everything but a lack of rights.
     """
-    reader = Permitted(api)
+    reader = TolerantReader(api)
     owners = dict(_owners(reader, namespace))
     made_by = {key: each.metadata.controlled_by for key, each in owners.get("ReplicaSet", {}).items()}
-    read_denials = partial(denials_in_events, api, namespace, now, _failure, made_by)
+    read_denials = partial(denials_in_events, api, namespace, now, _failure_message, made_by)
     denied = reader.attempt_list("events", namespace, read_denials) or ()
-    pods = reader.listed("pods", namespace, PODS.path(namespace), _unfinished)
+    pods = reader.listed("pods", namespace, PODS.path(namespace), _decode_unfinished)
     listed = pods or []
     creations = (each for each in denied if not each.of_change)
-    current_denials = _naming_old_pods(_denied(creations, owners), listed, now)
+    current_denials = _with_terminating_pods(_denied_owners(creations, owners), listed, now)
     gated = {(pod.metadata.namespace, pod.holder) for pod in listed if pod.other_gates}
     changes = (_problem_of(each) for each in denied if each.of_change)
     unchanged = [each for each in changes if pods is None or each.key in gated]
     # What is denied about a pod is its ResourceClaim. A scheduler considers the pod once that is there.
     unconsidered = {
-        (pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.is_unconsidered
+        (pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.awaits_scheduler
     }
     current = [
         each for each in current_denials if pods is None or not each.is_about_pod or each.key in unconsidered
     ]
     explained = {each.key for each in (*current, *unchanged) if each.is_about_pod or each in unchanged}
-    others = (each for each in pending(listed, now) if each.key not in explained)
+    others = (each for each in pending_problems(listed, now) if each.key not in explained)
     problems = [*current, *unchanged, *others]
-    return Problems(
+    return OwnerProblems(
         namespace=namespace,
         at=now,
         since=min((problem.first for problem in problems if problem.answer is Answer.DENIED), default=None),
@@ -147,17 +147,17 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> Problems:
     )
 
 
-def _failure(event: ClusterEvent) -> str:
+def _failure_message(event: ClusterEvent) -> str:
     return event.denial or (event.message if event.reason == reasons.FAILED_CREATE else "")
 
 
-def _unfinished(document: bytes) -> StoredPod | None:
+def _decode_unfinished(document: bytes) -> StoredPod | None:
     """Return a pod that may be a problem, so that a list of all namespaces keeps only these in memory."""
     pod = decode_stored(document)
     return None if pod.has_ended or pod.is_running else pod
 
 
-def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[tuple[str, str], _Owner]]]:
+def _owners(reader: TolerantReader, namespace: str) -> Iterator[tuple[str, dict[tuple[str, str], _Owner]]]:
     """Yield the objects of each kind that may be listed."""
     for kind, (resource, _) in _LACKS_PODS.items():
         # /apis/batch/v1 → batch, /api/v1 → ""
@@ -169,7 +169,7 @@ def _owners(reader: Permitted, namespace: str) -> Iterator[tuple[str, dict[tuple
             yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in by_metadata}
 
 
-def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
+def _denied_owners(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[OwnerProblem]:
     """Yield the owners that lack pods: by their Events and, where these are gone, by the conditions."""
     seen: dict[tuple[str, str], DeniedOwner] = {}
     for denial in denied:
@@ -181,7 +181,7 @@ def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
         seen[denial.namespace, denial.owner] = denial
     for kind, objects in owners.items():
         for (namespace, name), owner in objects.items():
-            condition = _failure_of(owner)
+            condition = _replica_failure(owner)
             if condition is None or owner.metadata.controlled_by:  # its Deployment has the same condition
                 continue
             at, about = datetime.fromisoformat(condition["lastTransitionTime"]), f"{kind}/{name}"
@@ -195,14 +195,14 @@ def _denied(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[Problem]:
     yield from map(_problem_of, seen.values())
 
 
-def _problem_of(denied: DeniedOwner) -> Problem:
-    fields = {name: getattr(denied, name) for name in Problem.__struct_fields__ if name != "answer"}
-    return Problem(answer=Answer.DENIED, **fields)
+def _problem_of(denied: DeniedOwner) -> OwnerProblem:
+    fields = {name: getattr(denied, name) for name in OwnerProblem.__struct_fields__ if name != "answer"}
+    return OwnerProblem(answer=Answer.DENIED, **fields)
 
 
-def _naming_old_pods(
-    problems: Iterable[Problem], pods: Iterable[StoredPod], now: datetime
-) -> Iterator[Problem]:
+def _with_terminating_pods(
+    problems: Iterable[OwnerProblem], pods: Iterable[StoredPod], now: datetime
+) -> Iterator[OwnerProblem]:
     """Yield the denials. One by the quota names a terminating pod of the same owner, for whose end it waits."""
     ending = {
         (pod.metadata.namespace or "", pod.metadata.controlled_by): pod for pod in pods if pod.is_terminating
@@ -216,7 +216,7 @@ def _naming_old_pods(
         yield problem
 
 
-def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
+def pending_problems(pods: Sequence[StoredPod], now: datetime) -> Iterator[OwnerProblem]:
     """Yield the pods that do not run for longer than PENDING_AFTER, by owner, with what is true for most of them.
 
     A pod that waits in line for quota does not just start, so it counts at once.
@@ -236,9 +236,12 @@ def pending(pods: Sequence[StoredPod], now: datetime) -> Iterator[Problem]:
     for (namespace, owner, answer), of_owner in by_owner.items():
         messages = [message for _, _, message in of_owner]
         message = max(messages, key=messages.count)
-        name, alike = min(name for _, name, said in of_owner if said == message), messages.count(message)
-        more = f" (and {alike - 1} more)" if alike > 1 else ""
-        yield Problem(
+        name, same_message = (
+            min(name for _, name, text in of_owner if text == message),
+            messages.count(message),
+        )
+        more = f" (and {same_message - 1} more)" if same_message > 1 else ""
+        yield OwnerProblem(
             answer=answer,
             namespace=namespace,
             owner=owner,

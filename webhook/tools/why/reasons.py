@@ -24,21 +24,21 @@ from webhook.tools.why.explanation import (
     Cause,
     NodeFit,
     ObservedEvent,
+    Remedy,
     Source,
-    Way,
     cause_of,
-    way_of,
+    remedy_of_change,
 )
 from webhook.tools.why.situation import Situation, as_map, last_seen
 
 MAX_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
 """The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.37)."""
-_COMBINED = "(combined from similar events): "
+_COMBINED_PREFIX = "(combined from similar events): "
 """How client-go begins an Event that stands for several (`tools/record/events_cache.go`, v0.36)."""
-SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
+SCHEDULER_LOG_REMEDY = 'see the log of the scheduler that spec.schedulerName names ("{}")'
 DEFAULT_SCHEDULER = "default-scheduler"
-_FAILED = "Failed"
+FAILED_CONDITION = "Failed"
 FINDS_NO_NODE = frozenset({NO_NODE, UNKNOWN_CLASS, CLASS_CONTRADICTION, EXCEEDS_NODE, UNKNOWN_RESOURCE_NAME})
 """Reasons of warnings that a pod will find no node."""
 _WAITING_REMEDIES = {
@@ -58,35 +58,39 @@ UNKNOWN_RULES = Cause(
     source=Source.CONTROLLER,
     message="pods are missing, no Event says why, and you may not read what decides which rules hold",
     remedy=f"ask {PLATFORM_TEAM} for the rights that are named below",
-    ways=(Way(contact_edits=(ContactEdit("ClusterRole"),)),),
+    ways=(Remedy(contact_edits=(ContactEdit("ClusterRole"),)),),
 )
 
 
 def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
     """Return the answer, a sentence that says it, and the reasons."""
     if situation.has_ended:
-        return Answer.ENDED, _end(situation), tuple(_failures(situation))
+        return Answer.ENDED, _end_sentence(situation), tuple(_failure_causes(situation))
     if situation.why_stopped and situation.kueue is not None:
-        return Answer.WAITING, situation.kueue.message, (situation.kueue, *_denials(situation))
+        return Answer.WAITING, situation.kueue.message, (situation.kueue, *_denial_causes(situation))
     if situation.why_stopped:
         # What denies its pods can be repaired before it makes some.
-        return Answer.STOPPED, situation.why_stopped, (*_terminating(situation), *_denials(situation))
-    reasons = tuple(_reasons(situation))
+        return (
+            Answer.STOPPED,
+            situation.why_stopped,
+            (*_terminating_causes(situation), *_denial_causes(situation)),
+        )
+    reasons = tuple(_causes(situation))
     if situation.is_missing_pods and not reasons:
         reasons = (NO_REASON if situation.rule_denials is not None else UNKNOWN_RULES,)
     answer = _answer(situation, reasons)
-    running, wanted = sum(pod.is_running for pod in situation.counted_on), situation.wanted
-    summary = f"{running} of {wanted or len(situation.counted_on)} pods run"
-    if situation.outdated:
-        summary += f", {situation.outdated} of them not updated"
+    running, wanted = sum(pod.is_running for pod in situation.remaining_pods), situation.wanted
+    summary = f"{running} of {wanted or len(situation.remaining_pods)} pods run"
+    if situation.outdated_pods:
+        summary += f", {situation.outdated_pods} of them not updated"
     if reasons and answer is not Answer.RUNNING:
         summary = f"{summary}: {reasons[0].message}"
     elif answer is Answer.UNKNOWN:
-        summary = _without_pods(situation)
+        summary = _no_pods_sentence(situation)
     return answer, summary, reasons
 
 
-def _without_pods(situation: Situation) -> str:
+def _no_pods_sentence(situation: Situation) -> str:
     """Return why there is nothing to explain: the object has no pods, and does not say that it makes some."""
     if target := as_map(as_map(as_map(situation.data).get("spec")).get("scaleTargetRef")):
         scaled = f"{target.get('kind')}/{target.get('name')}"
@@ -94,14 +98,14 @@ def _without_pods(situation: Situation) -> str:
     return "it has no pods, and objects of its kind are not known to make any"
 
 
-def _end(situation: Situation) -> str:
-    failed = true_condition(as_map(as_map(situation.data).get("status")), _FAILED)
+def _end_sentence(situation: Situation) -> str:
+    failed = true_condition(as_map(as_map(situation.data).get("status")), FAILED_CONDITION)
     return f"it has failed: {failed.get('message') or failed.get('reason')}" if failed else "it has ended"
 
 
-def _failures(situation: Situation) -> Iterator[Cause]:
+def _failure_causes(situation: Situation) -> Iterator[Cause]:
     """Yield how many pods failed, and how one of them did."""
-    failed = [pod for pod in situation.pods if pod.status.phase == _FAILED]
+    failed = [pod for pod in situation.pods if pod.status.phase == FAILED_CONDITION]
     if failed:
         pod = next((pod for pod in failed if pod.failure), failed[0])
         how = pod.failure or pod.status.message or "its status does not say why"
@@ -129,7 +133,7 @@ def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
 
 
 def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:
-    sources, pods = {reason.source for reason in reasons}, situation.counted_on
+    sources, pods = {reason.source for reason in reasons}, situation.remaining_pods
     if sources & {Source.POLICY, Source.QUOTA, Source.EVENT}:
         return Answer.DENIED
     idle = [pod for pod in pods if not pod.is_running]
@@ -142,34 +146,34 @@ def _answer(situation: Situation, reasons: Sequence[Cause]) -> Answer:
     return Answer.RUNNING if pods and not situation.is_missing_pods else Answer.UNKNOWN
 
 
-def _reasons(situation: Situation) -> Iterator[Cause]:
+def _causes(situation: Situation) -> Iterator[Cause]:
     """Yield why pods are missing, then why the existing pods do not run."""
     if situation.is_missing_pods:
-        explanations = (*_terminating(situation), *_denials(situation))
+        explanations = (*_terminating_causes(situation), *_denial_causes(situation))
         denied_by_rule = situation.rule_denials is None and not situation.is_quota_denial
         yield from () if denied_by_rule else explanations
-        yield from _event_reasons(situation, is_explained=bool(explanations) and not denied_by_rule)
+        yield from _event_causes(situation, is_explained=bool(explanations) and not denied_by_rule)
         yield from explanations if denied_by_rule else ()
-    yield from _pod_reasons(situation)
+    yield from _pod_causes(situation)
     yield from situation.devices
-    yield from _ordered_creation(situation)
+    yield from _ordered_creation_cause(situation)
     if as_map(situation.data).get("kind") == "Job":
-        yield from _failures(situation)
-    if any(pod.unscheduled for pod in situation.counted_on):
-        yield from () if situation.is_missing_pods else situation.no_node
-        yield from _scheduler_reasons(situation)
-        if situation.nodes is not None and not any(each.remedy for each in situation.no_node):
-            yield from _node_reasons(situation, situation.nodes)
+        yield from _failure_causes(situation)
+    if any(pod.unscheduled for pod in situation.remaining_pods):
+        yield from () if situation.is_missing_pods else situation.no_node_causes
+        yield from _scheduler_causes(situation)
+        if situation.nodes is not None and not any(each.remedy for each in situation.no_node_causes):
+            yield from _node_causes(situation, situation.nodes)
 
 
-def _denials(situation: Situation) -> Iterator[Cause]:
+def _denial_causes(situation: Situation) -> Iterator[Cause]:
     """Yield what denies a pod that is created now, or keeps it pending, in the order of repair."""
     denied = [cause_of(Source.POLICY, rule_denial) for rule_denial in situation.rule_denials or ()]
     full = [cause_of(Source.QUOTA, quota_denial) for quota_denial in situation.quota_denials]
-    yield from (*denied, *(situation.no_node if denied or full else ()), *full)
+    yield from (*denied, *(situation.no_node_causes if denied or full else ()), *full)
 
 
-def _terminating(situation: Situation) -> Iterator[Cause]:
+def _terminating_causes(situation: Situation) -> Iterator[Cause]:
     for pod in situation.terminating:
         cause = terminating_cause(pod, situation.now, situation.held.get(pod.metadata.name, ""))
         yield replace(cause, message=f"Pod {pod.metadata.name} {cause.message}")
@@ -177,7 +181,7 @@ def _terminating(situation: Situation) -> Iterator[Cause]:
 
 def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
     """Return since when a pod is being deleted, and what it waits for, without its name. `held`: what it holds."""
-    meta, ways = pod.metadata, tuple[Way, ...]()
+    meta, ways = pod.metadata, tuple[Remedy, ...]()
     end = meta.deletion_timestamp or now
     since = end - timedelta(seconds=meta.deletion_grace_period_seconds)
     holds = f" and holds {held} until it has ended" if held else ""
@@ -186,7 +190,7 @@ def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
         message += f", at {utc(end, now)} at the latest"
         grace = f"terminationGracePeriodSeconds below {meta.deletion_grace_period_seconds}"
         remedy = f"wait until then, and set a {grace} if later updates must be faster"
-        ways = (Way(awaits=(Awaited.END_OF_POD,)),)
+        ways = (Remedy(awaits=(Awaited.END_OF_POD,)),)
     elif meta.finalizers:
         message += f": its finalizers are {', '.join(meta.finalizers)}"
         remedy = "see the controller that set them"
@@ -196,17 +200,17 @@ def terminating_cause(pod: StoredPod, now: datetime, held: str = "") -> Cause:
     return Cause(source=Source.POD, message=message, remedy=remedy, ways=ways)
 
 
-def _ordered_creation(situation: Situation) -> Iterator[Cause]:
+def _ordered_creation_cause(situation: Situation) -> Iterator[Cause]:
     """Yield that a StatefulSet creates its next pod when the one before is ready."""
     data, pod = as_map(situation.data), situation.stuck
     policy = as_map(data.get("spec")).get("podManagementPolicy", "OrderedReady")
     is_ordered = data.get("kind") == "StatefulSet" and policy == "OrderedReady"
-    if is_ordered and pod is not None and len(situation.counted_on) < (situation.wanted or 0):
+    if is_ordered and pod is not None and len(situation.remaining_pods) < (situation.wanted or 0):
         when = f"when Pod {pod.metadata.name} is ready (podManagementPolicy: {policy})"
         yield Cause(source=Source.CONTROLLER, message=f"the next pod is created {when}")
 
 
-def _outlook(situation: Situation, last: ClusterEvent) -> str:
+def _outlook_text(situation: Situation, last: ClusterEvent) -> str:
     """Return what happens to the next pod when no known rule denies it."""
     # An Event has the sentence of a denial, and no reason code.
     if not situation.sees_quota and team_title("") in last.denial:
@@ -214,7 +218,7 @@ def _outlook(situation: Situation, last: ClusterEvent) -> str:
     return "a pod would be admitted now: its controller tries again by itself"
 
 
-def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Cause]:
+def _event_causes(situation: Situation, *, is_explained: bool) -> Iterator[Cause]:
     """Yield why controllers could not create pods.
 
     is_explained: other reasons explain our denials, so their message is left out.
@@ -225,7 +229,7 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         at = f", last at {utc(last.last, situation.now)}" if last.last else ""
         text = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
         is_over = not is_explained and situation.rule_denials is not None
-        remedy = _outlook(situation, last) if is_over else ""
+        remedy = _outlook_text(situation, last) if is_over else ""
         owner = situation.author_of(last.owner)
         message = f"{owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
         yield Cause(source=Source.EVENT, message=message, remedy=remedy)
@@ -237,17 +241,17 @@ def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Caus
         newest = max(events, key=last_seen)
         number = sum(each.times for each in events)
         times = f" ({number} times)" if number > 1 else ""
-        message = newest.message.removeprefix(_COMBINED)
+        message = newest.message.removeprefix(_COMBINED_PREFIX)
         yield Cause(source=Source.EVENT, message=f"{situation.author_of(owner)}: {message}{times}")
 
 
-def _pod_reasons(situation: Situation) -> Iterator[Cause]:
+def _pod_causes(situation: Situation) -> Iterator[Cause]:
     """Yield why pods do not run. Each reason names one pod, and counts the others with the same reason."""
     pods_by_reason: dict[Cause, list[StoredPod]] = defaultdict(list)
     name, wait = situation.line or ("", None)
-    for pod in sorted(situation.counted_on, key=lambda each: each.metadata.name != name):
-        reason = _kept_gates(pod, situation) or (wait if pod.waits_in_line else None)
-        reason = reason or _claim_denial(pod, situation) or pod_cause(pod, situation.now)
+    for pod in sorted(situation.remaining_pods, key=lambda each: each.metadata.name != name):
+        reason = _kept_gates_cause(pod, situation) or (wait if pod.waits_in_line else None)
+        reason = reason or _claim_denial_cause(pod, situation) or pod_cause(pod, situation.now)
         if reason is not None:
             pods_by_reason[reason].append(pod)
     for reason, pods in pods_by_reason.items():
@@ -255,17 +259,17 @@ def _pod_reasons(situation: Situation) -> Iterator[Cause]:
         yield replace(reason, message=f"Pod {pods[0].metadata.name}{more} {reason.message}")
 
 
-def _claim_denial(pod: StoredPod, situation: Situation) -> Cause | None:
+def _claim_denial_cause(pod: StoredPod, situation: Situation) -> Cause | None:
     """Return our last denial of the ResourceClaim of a pod, without names. No scheduler considers a pod without its claim."""
     denials = (event for event in situation.denial_events if event.owner == f"Pod/{pod.metadata.name}")
     last = next(denials, None)
-    if last is None or not pod.is_unconsidered:
+    if last is None or not pod.awaits_scheduler:
         return None
     denial = last.denial.partition("\n")[0].partition(": ")[2]
     return Cause(source=Source.EVENT, message=f"was denied a ResourceClaim: {denial}")
 
 
-def _kept_gates(pod: StoredPod, situation: Situation) -> Cause | None:
+def _kept_gates_cause(pod: StoredPod, situation: Situation) -> Cause | None:
     """Return why a pod keeps the scheduling gates of others, without its name: our last denial of a change, or its group."""
     denials = (event for event in situation.events if event.denied_change)
     of_pod = (event for event in denials if event.owner == f"Pod/{pod.metadata.name}")
@@ -309,34 +313,34 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
         message = f"is on Node {node}, whose kubelet has not started it yet"
     else:
         source, message = Source.SCHEDULER, "has not been considered by a scheduler yet"
-        remedy = "" if scheduler == DEFAULT_SCHEDULER else SCHEDULER_LOG.format(scheduler)
+        remedy = "" if scheduler == DEFAULT_SCHEDULER else SCHEDULER_LOG_REMEDY.format(scheduler)
     return Cause(source=source, message=message, remedy=remedy)
 
 
-def _scheduler_reasons(situation: Situation) -> Iterator[Cause]:
+def _scheduler_causes(situation: Situation) -> Iterator[Cause]:
     """Yield what else keeps the explained pod from nodes that take it as far as these are compared."""
     if situation.unscheduled is not None:
         fitting = (each.subject for each in situation.nodes or () if not each.against)
         node = "a node" if situation.nodes is None else next(fitting, "")
-        has_siblings = any(each.spec.node_name for each in situation.counted_on)
+        has_siblings = any(each.spec.node_name for each in situation.remaining_pods)
         yield from situation.unscheduled.causes(node, has_siblings=has_siblings)
 
 
-def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:
+def _node_causes(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cause]:
     """Yield why no node of its classes can take an unscheduled pod, by the node with the fewest obstacles."""
-    classes, adds, ways = " or ".join(situation.classes), "", tuple[Way, ...]()
-    if situation.adds_nodes:
-        adds = f"wait until {situation.adds_nodes} adds a node, or see in its log why it does not"
-        ways = (Way(awaits=(Awaited.NODE,)),)
+    classes, adds, ways = " or ".join(situation.classes), "", tuple[Remedy, ...]()
+    if situation.node_source:
+        adds = f"wait until {situation.node_source} adds a node, or see in its log why it does not"
+        ways = (Remedy(awaits=(Awaited.NODE,)),)
     if not nodes:
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
-        kinds = situation.other_kinds if classes else {}
+        kinds = situation.other_classes if classes else {}
         named = f"name a class that has nodes ({', '.join(kinds)})" if kinds else ""
         wait = next((each.words for each in kinds.values()), "")
         named = f"{named}, and {wait}" if wait else named
         words = situation.new_nodes.ask_contact
         remedy = ", or ".join(filter(None, (named, adds or (words and f"ask {situation.contact} {words}"))))
-        others = ways or map(way_of, situation.new_nodes.contact_choices)
+        others = ways or map(remedy_of_change, situation.new_nodes.contact_choices)
         ways = (*(each.way for each in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
@@ -348,8 +352,8 @@ def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Ca
         subject = first.subject if total > 1 or first.name else "it"
         message = f"{number} take it: {subject} {', and '.join(first.against)}"
         remedy, own = first.remedy, ([first.way] if first.remedy else [])
-        if situation.updates_beside_all and first.way == Way(awaits=(Awaited.ROOM,)):
+        if situation.adds_pods_first and first.way == Remedy(awaits=(Awaited.ROOM,)):
             message += "; its update ends no old pod before a new one is ready"
-            remedy, own = f"set {room_for_update(0)}", [Way(edits=each) for each in ROOM_FOR_UPDATE]
+            remedy, own = f"set {room_for_update(0)}", [Remedy(edits=each) for each in ROOM_FOR_UPDATE]
         remedy = ", or ".join(filter(None, (remedy, adds)))
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=(*own, *ways))

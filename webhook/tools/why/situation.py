@@ -15,8 +15,8 @@ from policies.registry import QUOTA_RULE
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Cause, NodeFit
-from webhook.tools.why.tried_remedies import Rest
-from webhook.tools.why.unschedulable import Unscheduled
+from webhook.tools.why.tried_remedies import RemainingSteps
+from webhook.tools.why.unschedulable import UnschedulablePod
 
 REPLICA_FAILURE = "ReplicaFailure"
 """The condition of Deployments, ReplicaSets and ReplicationControllers whose pods could not be created."""
@@ -52,7 +52,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int | None
     rule_denials: Sequence[Finding] | None = ()
     quota_denials: Sequence[Finding] = ()
-    no_node: Sequence[Cause] = ()
+    no_node_causes: Sequence[Cause] = ()
     sees_quota: bool = True
     line: tuple[str, Cause] | None = None
     group: str = ""
@@ -61,10 +61,10 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     held: Mapping[str, str] = {}
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
-    other_kinds: Mapping[str, Rest] = {}
+    other_classes: Mapping[str, RemainingSteps] = {}
     devices: Sequence[Cause] = ()
-    unscheduled: Unscheduled | None = None
-    adds_nodes: str = ""
+    unscheduled: UnschedulablePod | None = None
+    node_source: str = ""
     new_nodes: ClassAdvice = ClassAdvice()
     contact: str = PLATFORM_TEAM
 
@@ -73,7 +73,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return [pod for pod in self.pods if not pod.has_ended]
 
     @property
-    def counted_on(self) -> list[StoredPod]:
+    def remaining_pods(self) -> list[StoredPod]:
         """The pods that the object counts on: without those that are being deleted, unless a pod itself is explained."""
         return [pod for pod in self.living if self.data is None or not pod.is_terminating]
 
@@ -84,7 +84,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stuck(self) -> StoredPod | None:
         """A pod that does not run. A pod that finds no node comes first, because the nodes are compared with this pod."""
-        waiting = (pod for pod in self.counted_on if not pod.is_running)
+        waiting = (pod for pod in self.remaining_pods if not pod.is_running)
         return min(waiting, key=lambda pod: not pod.unscheduled, default=None)
 
     @property
@@ -99,7 +99,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return all(f"[{QUOTA_RULE.id}]" in denial_event.denial for denial_event in self.denial_events[:1])
 
     @property
-    def outdated(self) -> int:
+    def outdated_pods(self) -> int:
         """How many pods a rolling update of a Deployment cannot replace, since new ones are denied beside the old ones."""
         data, status = as_map(self.data), as_map(as_map(self.data).get("status"))
         failed = true_condition(status, REPLICA_FAILURE) or self.denial_events
@@ -108,7 +108,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return max(int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0)), 0)
 
     @property
-    def updates_beside_all(self) -> bool:
+    def adds_pods_first(self) -> bool:
         """Whether it is a Deployment whose update ends no old pod before a new one is ready."""
         data = as_map(self.data)
         spec, status = as_map(data.get("spec")), as_map(data.get("status"))
@@ -121,7 +121,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     def is_missing_pods(self) -> bool:
         if not self.wanted:
             return bool(self.denial_events)
-        return self.data is not None and (len(self.counted_on) < self.wanted or bool(self.outdated))
+        return self.data is not None and (len(self.remaining_pods) < self.wanted or bool(self.outdated_pods))
 
     def author_of(self, owner: str) -> str:
         """Return the author of the pods of `owner`: the explained Deployment for a ReplicaSet, else `owner` itself."""
@@ -139,7 +139,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     def why_stopped(self) -> str:
         """Why the object should make no pods now, "" if it should make some."""
         spec = as_map(as_map(self.data).get("spec"))
-        if self.counted_on or (self.wanted and not spec.get("schedule")):
+        if self.remaining_pods or (self.wanted and not spec.get("schedule")):
             return ""
         if spec.get("suspend") is True:
             return "spec.suspend is true"

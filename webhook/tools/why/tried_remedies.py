@@ -6,18 +6,18 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Edits, Finding, in_words
-from webhook.tools.why.explanation import Awaited, Cause, NodeFit, Source, Way, cause_of
+from webhook.tools.why.explanation import Awaited, Cause, NodeFit, Remedy, Source, cause_of
 
 UNSCHEDULABLE = "spec.unschedulable"
 MAX_NODES = 8
 """Nodes whose remedies are tried, the one with the fewest obstacles first."""
 
 
-class Rest(msgspec.Struct, frozen=True):
+class RemainingSteps(msgspec.Struct, frozen=True):
     """What is left to do or to wait for, in words and as data; both are empty if the pod runs at once."""
 
     words: str = ""
-    way: Way = Way()
+    way: Remedy = Remedy()
 
     @property
     def order(self) -> tuple[int, int]:
@@ -32,67 +32,75 @@ class FitsAfter(msgspec.Struct, frozen=True):
     adds: str = ""
 
 
-Try = Callable[[Edits], FitsAfter | None]
+TryEdits = Callable[[Edits], FitsAfter | None]
 """Returns what the nodes say of the pod with these edits of the object; None if it would be denied."""
 
 
-def cause_that_helps(finding: Finding, try_edits: Try | None) -> Cause:
+def cause_that_helps(finding: Finding, try_edits: TryEdits | None) -> Cause:
     """Return the cause with those choices that let the pod run, and what else is needed for that.
 
     try_edits: None if no choice can be tried.
     """
     if try_edits is None:
         return cause_of(Source.NODES, finding)
-    rests = {edits: rest for edits in finding.choices if (rest := _rest(edits, try_edits)) is not None}
+    remaining = {
+        edits: rest for edits in finding.choices if (rest := _remaining_steps(edits, try_edits)) is not None
+    }
     uncordons = any(edit.path == UNSCHEDULABLE for change in finding.contact_choices for edit in change)
     if uncordons and not _is_enough_to_ask(try_edits):
         finding = replace(finding, ask_contact="", contact_choices=())
-    if not rests and finding.reason.uncovers:
+    if not remaining and finding.reason.uncovers:
         return cause_of(Source.NODES, finding)
-    best = min(rests.values(), key=lambda rest: rest.order, default=Rest())
-    choices = tuple(edits for edits, rest in rests.items() if rest == best)
+    best = min(remaining.values(), key=lambda rest: rest.order, default=RemainingSteps())
+    choices = tuple(edits for edits, rest in remaining.items() if rest == best)
     words = finding.remedy if choices == finding.choices else ""
     words = ", and ".join(filter(None, (words or in_words(choices), best.words)))
-    said = cause_of(Source.NODES, replace(finding, choices=choices, remedy=words))
-    return replace(said, ways=tuple(Way.together((way, best.way)) if way.edits else way for way in said.ways))
+    cause = cause_of(Source.NODES, replace(finding, choices=choices, remedy=words))
+    return replace(
+        cause, ways=tuple(Remedy.together((way, best.way)) if way.edits else way for way in cause.ways)
+    )
 
 
-def _is_enough_to_ask(try_edits: Try) -> bool:
+def _is_enough_to_ask(try_edits: TryEdits) -> bool:
     """Whether a node takes the unchanged pod once others did what they are asked for."""
     after = try_edits(())
     ways = [fit.way for fit in after.fits if fit.remedy] if after else []
     return after is None or any(way.contact_edits and not way.edits for way in ways)
 
 
-def _rest(edits: Edits, try_edits: Try) -> Rest | None:
+def _remaining_steps(edits: Edits, try_edits: TryEdits) -> RemainingSteps | None:
     """Return what the pod lacks after the edits; None if nothing known lets it run."""
     after = try_edits(edits)
     if after is None:
         return None
     paths = {edit.path for edit in edits}
     apart = [each for each in after.fits if paths.isdisjoint(edit.path for edit in each.way.edits)]
-    rests = (Rest(each.remedy, each.way) for each in _helping(apart, try_edits, edits))
-    adds = Rest(f"wait until {after.adds} adds a node", Way(awaits=(Awaited.NODE,))) if after.adds else None
-    return min((*rests, *([adds] if adds else ())), key=lambda rest: rest.order, default=None)
+    remaining = (RemainingSteps(each.remedy, each.way) for each in _helpful_fits(apart, try_edits, edits))
+    adds = (
+        RemainingSteps(f"wait until {after.adds} adds a node", Remedy(awaits=(Awaited.NODE,)))
+        if after.adds
+        else None
+    )
+    return min((*remaining, *([adds] if adds else ())), key=lambda rest: rest.order, default=None)
 
 
-def with_wait(edits: Edits, try_edits: Try | None) -> Rest | None:
+def with_wait(edits: Edits, try_edits: TryEdits | None) -> RemainingSteps | None:
     """Return the edits with what the pod then awaits; None if it needs more than to wait. `try_edits`: as above."""
-    rest = Rest() if try_edits is None else _rest(edits, try_edits)
+    rest = RemainingSteps() if try_edits is None else _remaining_steps(edits, try_edits)
     if rest is None or rest.way.edits or rest.way.contact_edits:
         return None
-    return Rest(rest.words, Way.together((Way(edits=edits), rest.way)))
+    return RemainingSteps(rest.words, Remedy.together((Remedy(edits=edits), rest.way)))
 
 
-def nearest(fits: Sequence[NodeFit], try_edits: Try) -> tuple[NodeFit, ...]:
+def nearest(fits: Sequence[NodeFit], try_edits: TryEdits) -> tuple[NodeFit, ...]:
     """Return the nodes, first the one with the fewest obstacles whose remedy lets the pod run."""
-    helping = next(_helping(fits, try_edits), None)
+    helping = next(_helpful_fits(fits, try_edits), None)
     if helping is None:
-        return tuple(replace(each, remedy="", way=Way()) for each in fits)
+        return tuple(replace(each, remedy="", way=Remedy()) for each in fits)
     return (helping, *(fit for fit in fits if (fit.kind, fit.name) != (helping.kind, helping.name)))
 
 
-def _helping(fits: Sequence[NodeFit], try_edits: Try, edits: Edits = ()) -> Iterator[NodeFit]:
+def _helpful_fits(fits: Sequence[NodeFit], try_edits: TryEdits, edits: Edits = ()) -> Iterator[NodeFit]:
     """Yield the nodes that take the pod, after the edits, once their remedy is followed; it says what the pod then waits for."""
     for each in fits[:MAX_NODES]:
         if not each.against or (each.remedy and not each.way.edits):
@@ -101,8 +109,8 @@ def _helping(fits: Sequence[NodeFit], try_edits: Try, edits: Edits = ()) -> Iter
             then = next((other for other in after.fits if other.name == each.name), None)
             if then is None or then.way.edits or (then.against and not then.remedy):
                 continue
-            left = Way.together((each.way, then.way))
-            if left == each.way:
+            combined = Remedy.together((each.way, then.way))
+            if combined == each.way:
                 yield each
             elif not (each.way.awaits or each.way.contact_edits):
-                yield replace(each, remedy=f"{each.remedy}, and {then.remedy}", way=left)
+                yield replace(each, remedy=f"{each.remedy}, and {then.remedy}", way=combined)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from policies.finding import ContactEdit, Edit
 from policies.pods.pod import Pod
-from webhook.tools.why.explanation import Awaited, Cause, Source, Way
+from webhook.tools.why.explanation import Awaited, Cause, Remedy, Source
 
 _INSUFFICIENT = re.compile(r"Insufficient ([\w./-]*\w)")
 _AFFINITY, _ANTI_AFFINITY = (
@@ -19,122 +19,132 @@ _AFFINITY, _ANTI_AFFINITY = (
 _SPREAD = "spec.topologySpreadConstraints"
 
 
-class Filter(NamedTuple):
-    """A reason of the scheduler, by a pattern of its words; `{claims}` stands for the pod's PersistentVolumeClaims.
+class SchedulerReason(NamedTuple):
+    """A pattern of the scheduler's message, and what `why` says of it; `{claims}` stands for the pod's PersistentVolumeClaims.
 
-    remedy, ways: what to write, in words and as data. awaits: the pod on the node whose end is enough.
+    remedy, ways: what to write, in words and as data. blocking_pod: the pod on
+    the node whose end is enough, as an object of a sentence.
     """
 
-    said: str
+    pattern: str
     message: str
     remedy: str = ""
-    ways: tuple[Way, ...] = ()
-    awaits: str = ""
+    ways: tuple[Remedy, ...] = ()
+    blocking_pod: str = ""
 
 
-OF_NODES = (
-    Filter(
+NODE_REASONS = (
+    SchedulerReason(
         "PersistentVolume's node affinity|volume node affinity conflict|no available volume zone"  # the second before v1.35
         "|available persistent volumes to bind|enough free storage",
         "the volume of {claims} is not there",
         "use a PersistentVolumeClaim whose volume is on nodes with free GPUs (in a cloud, in their zone), or ask {contact} for "
         "nodes with GPUs where the volume is",
-        (Way(contact_edits=(ContactEdit("Node"),)),),
+        (Remedy(contact_edits=(ContactEdit("Node"),)),),
     ),
-    Filter(
+    SchedulerReason(
         "ReadWriteOncePod access mode already in-use|no available disk",
         "another pod uses the volume of {claims}, which only one may use",
         "use a PersistentVolumeClaim that several pods may use, or one for each pod",
-        awaits="that pod",
+        blocking_pod="that pod",
     ),
-    Filter("exceed max volume count", "it can mount no more volumes", awaits="a pod with volumes"),
-    Filter("Too many pods", "it has as many pods as it can", awaits="one of them"),
-    Filter(
+    SchedulerReason(
+        "exceed max volume count", "it can mount no more volumes", blocking_pod="a pod with volumes"
+    ),
+    SchedulerReason("Too many pods", "it has as many pods as it can", blocking_pod="one of them"),
+    SchedulerReason(
         "pod topology spread constraints",
         f"{_SPREAD} count nodes without free GPUs, too",
         f"select the nodes with GPUs in spec.nodeSelector, or remove {_SPREAD}, or set whenUnsatisfiable: ScheduleAnyway in it",
-        (Way(edits=(Edit(_SPREAD),)),),
+        (Remedy(edits=(Edit(_SPREAD),)),),
     ),
-    Filter(
+    SchedulerReason(
         "match pod affinity rules",
         f"the pods that {_AFFINITY} names are elsewhere",
         f"remove {_AFFINITY}, or create those pods again on such a node",
-        (Way(edits=(Edit(_AFFINITY),)),),
+        (Remedy(edits=(Edit(_AFFINITY),)),),
     ),
-    Filter(
+    SchedulerReason(
         "match pod anti-affinity rules",
         f"{_ANTI_AFFINITY} keeps it from a pod there",
         f"remove {_ANTI_AFFINITY}",
-        (Way(edits=(Edit(_ANTI_AFFINITY),)),),
+        (Remedy(edits=(Edit(_ANTI_AFFINITY),)),),
         "that pod",
     ),
-    Filter(
-        "existing pods anti-affinity", "the podAntiAffinity of a pod there keeps it away", awaits="that pod"
+    SchedulerReason(
+        "existing pods anti-affinity",
+        "the podAntiAffinity of a pod there keeps it away",
+        blocking_pod="that pod",
     ),
-    Filter(
+    SchedulerReason(
         "free ports",
         "another pod has its host ports",
         "remove hostPort and hostNetwork",
-        awaits="that pod",
+        blocking_pod="that pod",
     ),
 )
-"""Said of a node that takes the pod as far as taints, labels and resources go."""
-OF_POD = (
-    Filter(
+"""Reasons about one node, which has room for the pod and takes it by taints and labels."""
+POD_REASONS = (
+    SchedulerReason(
         "unbound immediate PersistentVolumeClaims",
         "{claims} has no volume yet",
         "kubectl describe pvc says why",
     ),
-    Filter("non-existent pv", "the volume of {claims} is gone", "create the PersistentVolumeClaim again"),
-    Filter(
+    SchedulerReason(
+        "non-existent pv", "the volume of {claims} is gone", "create the PersistentVolumeClaim again"
+    ),
+    SchedulerReason(
         "persistentvolumeclaim",
         "{claims} is not there",
         "create it, or correct spec.volumes",
     ),
 )
-"""Said of the pod, whatever the nodes are."""
+"""Reasons about the pod, the same for all nodes."""
 
 
-class Unscheduled(NamedTuple):
-    """A pod that the scheduler finds no node for. said: its words. gpus: the GPU resources that it requests, also misspelt ones.
+class UnschedulablePod(NamedTuple):
+    """A pod that the scheduler finds no node for. message: its words. gpus: the GPU resources that it requests or misspells.
 
     path_of: translates a field path in the pod to one in the object that contains it.
     """
 
-    said: str
+    message: str
     pod: Pod
     gpus: Collection[str]
     contact: str
     path_of: Callable[[str], str] = str
 
-    def causes(self, node: str, *, has_siblings: bool) -> Iterator[Cause]:
-        """Yield what its words say besides GPUs.
+    def causes(self, node_phrase: str, *, has_siblings: bool) -> Iterator[Cause]:
+        """Yield the causes that the message of the scheduler names besides GPUs.
 
-        node: a node that fits, as a subject; "" if none does. has_siblings: other pods of the object have a node. It would wait
-        for itself if one of these is in the way.
+        node_phrase: a node that fits, as the subject of a sentence; "" if none does. has_siblings: whether other pods of its
+        object have a node. If one of these is in the way, no remedy says to wait for its end.
         """
-        on_node = f"{node} has free GPUs for it, but "
-        for each, start in (*((one, "") for one in OF_POD), *((one, on_node) for one in OF_NODES if node)):
-            if re.search(each.said, self.said):
-                waits = bool(each.awaits) and not (has_siblings and each.remedy)
-                remedies = (each.remedy, f"wait until {each.awaits} has ended" if waits else "")
+        on_node = f"{node_phrase} has free GPUs for it, but "
+        for each, start in (
+            *((one, "") for one in POD_REASONS),
+            *((one, on_node) for one in NODE_REASONS if node_phrase),
+        ):
+            if re.search(each.pattern, self.message):
+                waits = bool(each.blocking_pod) and not (has_siblings and each.remedy)
+                remedies = (each.remedy, f"wait until {each.blocking_pod} has ended" if waits else "")
                 yield Cause(
                     source=Source.SCHEDULER,
-                    message=self._filled(start + each.message),
-                    remedy=self._filled(", or ".join(filter(None, remedies))),
+                    message=self._with_names(start + each.message),
+                    remedy=self._with_names(", or ".join(filter(None, remedies))),
                     ways=(
                         *(way.located(self.path_of) for way in each.ways),
-                        *([Way(awaits=(Awaited.END_OF_POD,))] if waits else []),
+                        *([Remedy(awaits=(Awaited.END_OF_POD,))] if waits else []),
                     ),
                 )
-        lacking = " and ".join(name for name in insufficient(self.said) if name not in self.gpus)
-        if node and lacking:
+        lacking = " and ".join(name for name in insufficient(self.message) if name not in self.gpus)
+        if node_phrase and lacking:
             remedy = f"request less {lacking}, or wait until it is free"
-            room = (Way(awaits=(Awaited.ROOM,)),)
+            room = (Remedy(awaits=(Awaited.ROOM,)),)
             message = f"{on_node}too little {lacking}"
             yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=room)
 
-    def _filled(self, text: str) -> str:
+    def _with_names(self, text: str) -> str:
         sources = (volume.persistent_volume_claim for volume in self.pod.spec.volumes or ())
         names = " or ".join(dict.fromkeys(source.claim_name for source in sources if source))
         # The claim of an ephemeral volume has no name in the pod.
@@ -142,6 +152,6 @@ class Unscheduled(NamedTuple):
         return text.format(claims=claims, contact=self.contact)
 
 
-def insufficient(said: str) -> Collection[str]:
+def insufficient(message: str) -> Collection[str]:
     """Return the resources that nodes have too little of, as the scheduler says."""
-    return dict.fromkeys(_INSUFFICIENT.findall(said))
+    return dict.fromkeys(_INSUFFICIENT.findall(message))

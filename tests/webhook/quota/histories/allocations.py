@@ -15,7 +15,7 @@ from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vect
 from tests.webhook.serving.quota_reviews import Served
 from tests.webhook.serving.quota_reviews import claim as claim_document
 from webhook.controller.allocations import Allocations
-from webhook.quota.counted_records import Blueprint, ClaimRecord, Device, PodRecord
+from webhook.quota.counted_records import Blueprint, ClaimedDevice, CountedClaim, CountedPod
 
 COMMON: dict[str, Any] = {
     "namespace": NAMESPACE,
@@ -28,27 +28,29 @@ SMALL, LARGE = 1, 2
 BOUND_AT = 8
 
 
-def pod(node: str = "node", **fields: Any) -> PodRecord:
+def pod(node: str = "node", **fields: Any) -> CountedPod:
     """Return the pod for which the claim was generated."""
     names = {"extended_claim": "", "generated_claims": ("claim",), "node_name": node, "is_terminal": False}
-    return PodRecord(uid="pod", name="pod", version=BOUND_AT, **{**COMMON, **names, **fields})
+    return CountedPod(uid="pod", name="pod", version=BOUND_AT, **{**COMMON, **names, **fields})
 
 
 def claim(
-    *, owner: str = "pod", devices: tuple[Device, ...] = (Device("gpu", "driver", "pool", "small"),)
-) -> ClaimRecord:
+    *,
+    owner: str = "pod",
+    devices: tuple[ClaimedDevice, ...] = (ClaimedDevice("gpu", "driver", "pool", "small"),),
+) -> CountedClaim:
     names: dict[str, Any] = {
         "uid": "claim",
         "name": "claim",
-        "made_for": "",
+        "extended_pod": "",
         "pod": owner,
         "devices": devices,
     }
-    return ClaimRecord(**names, version=5, reserved_for=("pod",), **COMMON)
+    return CountedClaim(**names, version=5, reserved_for=("pod",), **COMMON)
 
 
 def counts(
-    record: ClaimRecord, owner: PodRecord, *, held_at: int = BOUND_AT, awaits_list: bool = True
+    record: CountedClaim, owner: CountedPod, *, held_at: int = BOUND_AT, awaits_list: bool = True
 ) -> int:
     """Return the GPUs for which a claim counts that was admitted for 2: 1 if it counts for its small device."""
     allocations = Allocations()

@@ -21,7 +21,7 @@ from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, 
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.usage_counter import DELETED, Counted
+from webhook.controller.usage_counter import DELETED_OBJECT, Counted
 from webhook.quota.store import VersionedLedger
 
 
@@ -174,7 +174,7 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
     flight = admitted(around, gpus=1)
     held = around.list(Controller())
     if not rule:
-        objects = {flight.uid: DELETED, **held.listing.objects}
+        objects = {flight.uid: DELETED_OBJECT, **held.listing.objects}
         held.listing = msgspec.structs.replace(held.listing, objects=objects)
     around.reconcile(held)
     around.admit(around.request(gpus=1))

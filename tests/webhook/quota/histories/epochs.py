@@ -110,7 +110,7 @@ def a_get_of_the_epoch_takes_long(*, rule: bool) -> Replica:
     replica.during_get = goes_on
     replica.no_quota.read()
     if not rule:
-        replica.no_quota._shown = replica.no_quota._shown[0], replica.now
+        replica.no_quota._epoch_read = replica.no_quota._epoch_read[0], replica.now
     return replica.answers()
 
 

@@ -22,7 +22,7 @@ from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vect
 from webhook.cluster.collection import MergedCollection, ObjectVersion, Position
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota import documents, ledger_objects
-from webhook.quota.counted_records import Blueprint, ClaimHistory, ClaimRecord
+from webhook.quota.counted_records import Blueprint, ClaimHistory, CountedClaim
 from webhook.quota.store import VersionedLedger
 
 NEXT = "the next catalogue"
@@ -177,7 +177,7 @@ def a_claim_that_is_gone_before_its_pod(*, rule: bool) -> World:
     history = ClaimHistory()
     claim = taken_claim(around)
     if rule:
-        history.add_gone(claim)
+        history.add_deleted(claim)
     count_without(around, claim, history.gone(NAMESPACE, lambda _pod, _since: False))
     return around
 
@@ -188,12 +188,12 @@ def a_claim_is_gone_beside_an_old_list_of_pods(*, rule: bool) -> World:
     history = ClaimHistory()
     pods_listed = monotonic()
     claim = taken_claim(around)
-    history.add_gone(claim)
+    history.add_deleted(claim)
     count_without(around, claim, history.gone(NAMESPACE, lambda _pod, since: pods_listed > since or not rule))
     return around
 
 
-def taken_claim(around: World) -> ClaimRecord:
+def taken_claim(around: World) -> CountedClaim:
     """Store and count a claim whose devices a pod has; return the controller's record of it."""
     uid = with_its_claim(around)
     around.reconcile(around.list(Controller()))
@@ -203,12 +203,12 @@ def taken_claim(around: World) -> ClaimRecord:
         "name": uid,
         "holder": uid,
         "since": "",
-        "made_for": "",
+        "extended_pod": "",
     }
-    return ClaimRecord(**names, version=1, blueprint=Blueprint(b"", {}), reserved_for=("pod",))
+    return CountedClaim(**names, version=1, blueprint=Blueprint(b"", {}), reserved_for=("pod",))
 
 
-def count_without(around: World, claim: ClaimRecord, counted: Mapping[str, ClaimRecord]) -> None:
+def count_without(around: World, claim: CountedClaim, counted: Mapping[str, CountedClaim]) -> None:
     """Count by a list that lacks the claim, with those that are charged though they are gone; then admit a pod if it fits."""
     held = around.list(Controller())
     objects = {uid: each for uid, each in held.listing.objects.items() if uid != claim.uid or uid in counted}

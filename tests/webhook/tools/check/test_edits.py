@@ -1,4 +1,4 @@
-"""`edited`: the text of a manifest with values set, added and removed, and every other line as it was."""
+"""`apply_edits`: the text of a manifest with values set, added and removed, and every other line as it was."""
 
 import json
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from policies.pods.field_paths import OPTIONAL, path_parts
 from policies.pods.pod import Toleration
 from tests.cases import cases
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.tools.check.edits import NotEditableError, TextEdit, edited
+from webhook.tools.check.edits import NotEditableError, TextEdit, apply_edits
 
 T = TypeVar("T")
 TAINT = Toleration(key="x/y", value="true")
@@ -35,7 +35,7 @@ spec:
 
 
 def changed(text: str, path: str, value: Value, document: int = 0) -> str:
-    return edited(text, {document: [TextEdit(path_parts(path), value)]})
+    return apply_edits(text, {document: [TextEdit(path_parts(path), value)]})
 
 
 def diff(before: str, after: str) -> tuple[str, str]:
@@ -170,9 +170,9 @@ def test_the_document_that_is_meant() -> None:
 
 def test_edits_build_on_each_other() -> None:
     parts = path_parts("metadata.annotations.x"), path_parts("metadata.annotations.z")
-    text = edited("kind: Pod\n", {0: [TextEdit(parts[0], "1"), TextEdit(parts[1], "2")]})
+    text = apply_edits("kind: Pod\n", {0: [TextEdit(parts[0], "1"), TextEdit(parts[1], "2")]})
     assert text == 'kind: Pod\nmetadata:\n  annotations:\n    x: "1"\n    z: "2"\n'
-    assert edited(text, {0: [TextEdit(each, None) for each in parts]}) == "kind: Pod\nmetadata: {}\n"
+    assert apply_edits(text, {0: [TextEdit(each, None) for each in parts]}) == "kind: Pod\nmetadata: {}\n"
 
 
 def test_items_are_removed_from_the_end() -> None:
@@ -183,7 +183,7 @@ def test_items_are_removed_from_the_end() -> None:
         TextEdit(("a", 1, "c"), None),
         TextEdit(("a", 1, "d"), 5),
     ]
-    assert edited(text, {0: edits}) == "a:\n- b: 1\n  d: 5\nb: 1\n"
+    assert apply_edits(text, {0: edits}) == "a:\n- b: 1\n  d: 5\nb: 1\n"
 
 
 KEYS = st.sampled_from(
@@ -324,7 +324,7 @@ def test_only_the_edited_values_read_differently_and_other_lines_stay(drawn: st.
 
     if value is None and len(new) == 1 and len(documents[at]) == 1:
         return
-    after = edited(text, {at: [TextEdit(new, value)]})
+    after = apply_edits(text, {at: [TextEdit(new, value)]})
 
     if value is None:
         removed_from(documents[at], new)

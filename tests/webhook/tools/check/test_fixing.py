@@ -241,7 +241,7 @@ def test_a_fix_is_made_only_if_a_second_check_finds_nothing_worse(
 
     first, second = fixes.texts[str(file)].split("---\n")
     assert (first == text, "500m" in second) == (bool(left), False)
-    assert [why for _, why in fixes.left()] == left
+    assert [why for _, why in fixes.unfixed()] == left
 
 
 def test_an_edit_that_would_be_denied_says_why(tmp_path: Path) -> None:

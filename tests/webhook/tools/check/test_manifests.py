@@ -6,7 +6,7 @@ import pytest
 
 from policies.pods.pod import Metadata
 from tests.cases import cases
-from webhook.tools.check.manifests import Manifest, Manifests, as_stored, read_manifests, with_requests
+from webhook.tools.check.manifests import Manifest, Manifests, read_manifests, with_requests, without_nulls
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers: [{name: main}]\n"
 
@@ -105,7 +105,7 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
 def test_objects_without_pods(tmp_path: Path, text: str, known: bool) -> None:
     manifest = only(read(tmp_path, text))
 
-    assert (manifest.name, manifest.pods, manifest.is_known) == ("x", (), known)
+    assert (manifest.name, manifest.pods, manifest.is_checked) == ("x", (), known)
 
 
 def test_an_object_without_a_name_is_shown_all_the_same(tmp_path: Path) -> None:
@@ -276,11 +276,13 @@ status: {stored: [v1]}
 """
 
 
-@pytest.mark.parametrize("is_whole", [False, True])
-def test_the_schema_of_a_definition_is_read_only_on_demand(tmp_path: Path, is_whole: bool) -> None:
+@pytest.mark.parametrize("with_crd_specs", [False, True])
+def test_the_schema_of_a_definition_is_read_only_on_demand(tmp_path: Path, with_crd_specs: bool) -> None:
     deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: 2}\n"
 
-    found = read(tmp_path, f"{DEFINITION}---\n{POD}---\n{deployment}---\n{DEFINITION}", is_whole=is_whole)
+    found = read(
+        tmp_path, f"{DEFINITION}---\n{POD}---\n{deployment}---\n{DEFINITION}", with_crd_specs=with_crd_specs
+    )
 
     assert [(each.kind, each.line_of()) for each in found.manifests] == [
         ("CustomResourceDefinition", 1),
@@ -289,7 +291,7 @@ def test_the_schema_of_a_definition_is_read_only_on_demand(tmp_path: Path, is_wh
         ("CustomResourceDefinition", 23),
     ]
     definition, pod, deployed, last = found.manifests
-    assert ("spec" in definition.data, "spec" in last.data) == (is_whole, is_whole)
+    assert ("spec" in definition.data, "spec" in last.data) == (with_crd_specs, with_crd_specs)
     assert definition.data["status"] == {"stored": ["v1"]}
     assert pod.data["spec"] == {"containers": [{"name": "main"}]}
     assert deployed.data["spec"] == {"replicas": 2}
@@ -358,7 +360,7 @@ def test_what_can_be_read_is_read(tmp_path: Path) -> None:
     empty_is_not_null=({"a": 0, "b": "", "c": [], "d": False}, {"a": 0, "b": "", "c": [], "d": False}),
 )  # fmt: skip
 def test_nulls_and_keys_as_stored(data: Any, want: Any) -> None:
-    assert as_stored(data) == want
+    assert without_nulls(data) == want
 
 
 @cases(

@@ -7,7 +7,7 @@ import pytest
 from tests.cases import cases
 from webhook.tools.check.manifests import Manifests, read_manifests
 from webhook.tools.check.placeholders import has_parameters, is_placeholder
-from webhook.tools.check.sources import sentences
+from webhook.tools.check.sources import render_sentences
 
 POD = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {"containers": [{"name": "main"}]}}\n'
 TEMPLATE = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n"
@@ -32,7 +32,7 @@ def names(found: Manifests) -> list[str]:
 
 
 def notes(found: Manifests, top: Path) -> list[str]:
-    return [sentence.replace(f"{top}/", "") for sentence in sentences(found.to_render)]
+    return [sentence.replace(f"{top}/", "") for sentence in render_sentences(found.to_render)]
 
 
 def pod(name: str) -> str:

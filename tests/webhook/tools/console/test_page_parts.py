@@ -27,7 +27,13 @@ from webhook.quota.documents import IdleGPUs, IdleHolder
 from webhook.tools.console import app as console
 from webhook.tools.console.views import in_force, members, summary
 from webhook.tools.doctor.check import DoctorFinding, failure, warning
-from webhook.tools.status.report import ClusterStatus, Health, InstallationStatus, Part, PolicyStatus
+from webhook.tools.status.report import (
+    ClusterStatus,
+    Health,
+    InstallationPart,
+    InstallationStatus,
+    PolicyStatus,
+)
 from webhook.tools.status.summaries import (
     BudgetRow,
     BudgetSummary,
@@ -298,7 +304,7 @@ ERROR, WARNING = (make("id", "Node a", "is wrong", "correct it") for make in (fa
 def test_the_findings_in_a_phrase(
     findings: tuple[DoctorFinding, ...], for_administrators: bool, want: str
 ) -> None:
-    part = Part(name="webhook", health=Health.OK, text="", for_administrators=for_administrators)
+    part = InstallationPart(name="webhook", health=Health.OK, text="", for_administrators=for_administrators)
     status: Any = type("Status", (), {"installation": InstallationStatus(parts=(part,), findings=findings)})
 
     assert summary(cast(ClusterStatus, status)) == want
@@ -308,4 +314,4 @@ def test_the_findings_in_a_phrase(
 def test_an_object_that_is_none(requested: str) -> None:
     problem = f'"{requested}" must be KIND/NAME, such as job/train'
 
-    assert console._answer(cast(ApiClient, None), requested, "", "home") == {"problem": problem}
+    assert console._why_content(cast(ApiClient, None), requested, "", "home") == {"problem": problem}

@@ -29,14 +29,14 @@ from tests.webhook.tools.rightsize.peaks import peaks
 from webhook.quota.documents import PlaceInLine, WaitingPods
 from webhook.tools.console import app as console
 from webhook.tools.console.app import Observer
-from webhook.tools.console.proposals import DenialProposals, Proposal
+from webhook.tools.console.proposals import DenialProposals, ObjectProposal
 from webhook.tools.doctor.check import failure, warning
 from webhook.tools.rightsize.workloads import SizeReport
 from webhook.tools.status.report import InstallationStatus
 from webhook.tools.status.summaries import DeniedOwner, QuotaHolder, QuotaRow
 from webhook.tools.stored_objects import StoredObjectVerdict
 from webhook.tools.why.explanation import Answer, Explanation, NodeFit
-from webhook.tools.why.problems import Problem, Problems
+from webhook.tools.why.problems import OwnerProblem, OwnerProblems
 
 
 @cases(
@@ -80,7 +80,9 @@ def test_a_few_quotas_need_no_search() -> None:
 def test_denials_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     offered: list[int] = []
 
-    def offers(_self: object, denials: Sequence[DeniedOwner], _now: datetime) -> dict[DeniedOwner, Proposal]:
+    def offers(
+        _self: object, denials: Sequence[DeniedOwner], _now: datetime
+    ) -> dict[DeniedOwner, ObjectProposal]:
         offered.append(len(denials))
         return {}
 
@@ -129,7 +131,7 @@ def test_of_many_nodes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> N
         summary="it waits",
         nodes=tuple(NodeFit(name=f"a100-{n}", kind="", free=None, allocatable={}) for n in range(500)),
     )
-    monkeypatch.setattr(console, "_answer", lambda *_: {"found": found})
+    monkeypatch.setattr(console, "_why_content", lambda *_: {"found": found})
     text = shown("/why", {"object": "pod/a"})
 
     assert re.findall(r">(a100-\d+)<", text) == [f"a100-{n}" for n in range(10)]
@@ -160,7 +162,7 @@ def test_a_holder_whose_gpus_are_not_known_is_shown_by_what_is() -> None:
 
 
 PROBLEMS = tuple(
-    Problem(
+    OwnerProblem(
         answer=Answer.PENDING if number % 2 else Answer.DENIED,
         namespace="ml",
         owner=f"Job/job-{number}",
@@ -184,7 +186,7 @@ PROBLEMS = tuple(
 def test_what_is_denied_or_pending_is_listed_and_searched(
     monkeypatch: pytest.MonkeyPatch, query: Mapping[str, str], rows: int, said: str
 ) -> None:
-    found = Problems(namespace="home", at=NOW, since=NOW, problems=PROBLEMS)
+    found = OwnerProblems(namespace="home", at=NOW, since=NOW, problems=PROBLEMS)
     monkeypatch.setattr(console, "read_problems", lambda *_: found)
     text = shown("/why", query)
 
@@ -201,9 +203,9 @@ def test_what_is_denied_or_pending_is_listed_and_searched(
 def test_what_is_listed_without_an_object(
     monkeypatch: pytest.MonkeyPatch, asked: str, omitted: tuple[str, ...], title: str
 ) -> None:
-    def read(_api: Any, namespace: str, _now: datetime) -> Problems:
+    def read(_api: Any, namespace: str, _now: datetime) -> OwnerProblems:
         lacking = () if namespace else omitted
-        return Problems(namespace=namespace, at=NOW, since=NOW, problems=PROBLEMS[:1], omitted=lacking)
+        return OwnerProblems(namespace=namespace, at=NOW, since=NOW, problems=PROBLEMS[:1], omitted=lacking)
 
     monkeypatch.setattr(console, "read_problems", read)
     text = shown("/why", {"namespace": asked})
@@ -232,8 +234,10 @@ def test_what_the_webhook_adds_is_shown_where_it_adds_something(
     found = Explanation(
         kind="Pod", namespace="team", name="a", at=NOW, answer=Answer.RUNNING, summary="it runs"
     )
-    offer = Proposal(title="Pod/a", verdict=StoredObjectVerdict.ACCEPTED, is_accepted=True, injected=injected)
-    monkeypatch.setattr(console, "_answer", lambda *_: {"found": found, "offer": offer})
+    offer = ObjectProposal(
+        title="Pod/a", verdict=StoredObjectVerdict.ACCEPTED, is_accepted=True, injected=injected
+    )
+    monkeypatch.setattr(console, "_why_content", lambda *_: {"found": found, "offer": offer})
 
     assert ("What the webhook adds" in shown("/why", {"object": "pod/a"})) is want
 
@@ -256,7 +260,7 @@ def test_every_page_of_quotas_says_that_no_controller_leads() -> None:
 def test_a_correction_that_the_rules_accept_may_wait_for_the_quota(
     monkeypatch: pytest.MonkeyPatch, no_room: str, want: int
 ) -> None:
-    offer = Proposal(
+    offer = ObjectProposal(
         title="Job/0",
         verdict=StoredObjectVerdict.DENIED,
         is_accepted=True,

@@ -19,7 +19,7 @@ from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.quota.enforcer import ReadOnlyQuota
-from webhook.tools.console.proposals import DenialProposals, ProposalReader, corrected, difference
+from webhook.tools.console.proposals import DenialProposals, ProposalReader, correct_object, diff_lines
 from webhook.tools.status.summaries import DeniedOwner
 from webhook.tools.stored_objects import Evaluation, evaluate
 
@@ -67,7 +67,7 @@ def gpus(limit: str, request: str = "") -> dict[str, Any]:
 def changes(before: Any, after: Any) -> list[str]:
     return [
         f"{line[0]} {line[1:].strip()}"
-        for look, line in difference(before, after)
+        for look, line in diff_lines(before, after)
         if look in {"plus", "minus"}
     ]
 
@@ -95,7 +95,7 @@ def changes(before: Any, after: Any) -> list[str]:
 )
 def test_what_is_written_instead(document: dict[str, Any], want: list[str]) -> None:
     before = deepcopy(document)
-    fixed, evaluation = corrected(document, evaluated)
+    fixed, evaluation = correct_object(document, evaluated)
 
     assert changes(document, fixed) == want
     assert document == before, "the object itself is not changed"
@@ -104,7 +104,7 @@ def test_what_is_written_instead(document: dict[str, Any], want: list[str]) -> N
 
 def test_another_slice_is_written_where_no_class_has_the_requested_one() -> None:
     document = pytorch_job({"limits": {"nvidia.com/mig-9g.99gb": "1"}}, "nvidia-h100")
-    fixed, evaluation = corrected(document, evaluated)
+    fixed, evaluation = correct_object(document, evaluated)
 
     assert changes(document, fixed) == ["- nvidia.com/mig-9g.99gb: '1'", "+ nvidia.com/mig-7g.94gb: '1'"]
     assert list(evaluation.findings()) == []
@@ -118,7 +118,7 @@ def test_where_no_fix_helps_nothing_is_written() -> None:
         {**container, "name": "b"},
         {**container, "name": "c"},
     ]
-    fixed, evaluation = corrected(document, evaluated)
+    fixed, evaluation = correct_object(document, evaluated)
 
     assert [each.finding.reason for each in evaluation.findings()] == [QUOTA_CAN_NEVER_FIT]
     assert fixed == document

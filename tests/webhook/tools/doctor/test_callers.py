@@ -81,7 +81,7 @@ def test_authorities_of_callers_that_a_replica_cannot_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readiness = SimpleNamespace(client_ca={"lastError": "no certificate"})
-    monkeypatch.setattr(certificates, "_readiness", lambda _address, _port: readiness)
+    monkeypatch.setattr(certificates, "_read_readiness", lambda _address, _port: readiness)
     service = {"spec": {"clusterIP": "127.0.0.1"}}
     want = [
         "client-ca-unusable: Service/gpu-admission in gpu-admission cannot use the newest authorities of callers: no "

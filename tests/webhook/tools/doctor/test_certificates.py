@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from certs.issue import KeyPair, issue_authority, issue_server
+from certs.issue import KeyPair, issue_ca, issue_server
 from tests.cases import cases
 from tests.webhook.tools.doctor.objects import ENTRY
 from tests.webhook.tools.installed_clusters import cluster_of
@@ -26,11 +26,11 @@ MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/zz-gpu-admission"
 NOW = datetime.now(UTC).replace(second=0)  # as messages have it
 YEAR = timedelta(days=365)
 BUNDLE, SERVED, KEPT, _ = certificates.CHECKS
-OTHER = issue_authority(common_name="another", now=NOW, lifetime=YEAR)
+OTHER = issue_ca(common_name="another", now=NOW, lifetime=YEAR)
 
 
 def authority(*, begun: timedelta = timedelta(0), lifetime: timedelta = 10 * YEAR) -> KeyPair:
-    return issue_authority(common_name="ours", now=NOW - begun, lifetime=lifetime)
+    return issue_ca(common_name="ours", now=NOW - begun, lifetime=lifetime)
 
 
 def server(
@@ -213,9 +213,9 @@ def test_a_service_without_an_address(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_away_before_the_second_handshake() -> None:
-    bundle = certificates.CABundle("", OURS.certificate_pem(), (), certificates.Target(NAME, port=1))
+    bundle = certificates.CABundle("", OURS.certificate_pem(), (), certificates.CalledAddress(NAME, port=1))
 
-    assert list(certificates._handshake("127.0.0.1", bundle)) == [
+    assert list(certificates._try_handshake("127.0.0.1", bundle)) == [
         NotChecked("127.0.0.1:1 did not answer a second time: it refused the connection")
     ]
 
@@ -287,8 +287,8 @@ def test_a_configuration_that_is_missing_is_found_once(tmp_path: Path) -> None:
 
 NO_SECRET = "Secret/gpu-admission-certificates in gpu-admission does not exist"
 CERT_MANAGER = {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}
-CONTROLLERS = issue_authority(common_name="gpu-admission 2027-01-31T12:00:00Z", now=NOW, lifetime=YEAR)
-IN_FILES = issue_authority(common_name="gpu-admission", now=NOW, lifetime=YEAR)
+CONTROLLERS = issue_ca(common_name="gpu-admission 2027-01-31T12:00:00Z", now=NOW, lifetime=YEAR)
+IN_FILES = issue_ca(common_name="gpu-admission", now=NOW, lifetime=YEAR)
 
 
 @cases(

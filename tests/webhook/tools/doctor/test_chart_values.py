@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.cases import cases
 from tests.webhook.tools.installed_clusters import assert_found, checked
-from webhook.tools.doctor.checks.configurations import KINDS, NEW_PODS, expected_objects
+from webhook.tools.doctor.checks.configurations import KINDS, POD_WEBHOOKS, expected_objects
 from webhook.version import VERSION
 
 VALIDATING = "validatingwebhookconfigurations"
@@ -109,16 +109,16 @@ def chosen(selector: dict[str, Any], policy: str, without: set[str]) -> dict[str
 
 @cases(
     ("selector", "policy", "without", "findings", "notes"),
-    labels=(LABELS, "Fail", NEW_PODS, [], [f"{WAIT}, and are denied while it is away"] * 2),
+    labels=(LABELS, "Fail", POD_WEBHOOKS, [], [f"{WAIT}, and are denied while it is away"] * 2),
     an_expression=(
         {"matchExpressions": [EXPRESSION]},
         "Fail",
-        NEW_PODS,
+        POD_WEBHOOKS,
         [],
         [f"{WAIT}, and are denied while it is away"] * 2,
     ),
-    while_it_is_away_they_pass=(LABELS, "Ignore", NEW_PODS, ["fails-open"], [WAIT] * 2),
-    the_whole_cluster=({}, "Fail", NEW_PODS, ["entry-differs"] * 2, []),
+    while_it_is_away_they_pass=(LABELS, "Ignore", POD_WEBHOOKS, ["fails-open"], [WAIT] * 2),
+    the_whole_cluster=({}, "Fail", POD_WEBHOOKS, ["entry-differs"] * 2, []),
     changes_of_pods=(LABELS, "Fail", {"pod-placement.validate.gpu-admission.dev"}, ["entry-differs"], []),
 )
 def test_new_pods_without_conditions(

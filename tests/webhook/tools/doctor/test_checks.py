@@ -261,29 +261,29 @@ NONE_THERE = [
         {},
         [
             f"crd-missing: CustomResourceDefinition/{name} does not exist\n{CRDS}"
-            for name in expected_objects().custom_resources
+            for name in expected_objects().crds
         ],
     ),
     crds_of_another_version=(
         "custom-resources",
         {
             f"{CRD_PATH}/{name}": {"spec": {"versions": []}, "status": {"conditions": [ESTABLISHED]}}
-            for name in expected_objects().custom_resources
+            for name in expected_objects().crds
         },
         [
             f"crd-differs: CustomResourceDefinition/{name} must be that of version {VERSION}: fields may be dropped or rejected\n"
             "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict; Helm never upgrades "
             "CRDs of its crds folder by itself"
-            for name in expected_objects().custom_resources
+            for name in expected_objects().crds
         ],
     ),
     crds_that_are_not_served=(
         "custom-resources",
-        {f"{CRD_PATH}/{name}": {"status": {}} for name in expected_objects().custom_resources},
+        {f"{CRD_PATH}/{name}": {"status": {}} for name in expected_objects().crds},
         [
             f"crd-not-established: CustomResourceDefinition/{name} is not Established: the API server does not serve it\n"
             f"kubectl describe crd {name}"
-            for name in expected_objects().custom_resources
+            for name in expected_objects().crds
         ],
     ),
     a_paused_policy=(

@@ -10,7 +10,7 @@ from tests.cases import cases
 from tests.webhook.tools.doctor.objects import ADMISSION, OURS, POLICIES, stored
 from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.cluster.objects import InstallationNames
-from webhook.tools.doctor.checks.control_plane import needed
+from webhook.tools.doctor.checks.control_plane import needed_permissions
 from webhook.tools.installed_cluster import Permission
 
 VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"
@@ -181,7 +181,7 @@ def by_object(permissions: Iterable[Permission]) -> dict[str, str]:
 
 
 def test_what_both_accounts_need() -> None:
-    found = needed(
+    found = needed_permissions(
         InstallationNames(),
         karpenter=True,
         cert_manager=False,
@@ -196,7 +196,7 @@ def test_what_both_accounts_need() -> None:
 
 
 def test_where_cert_manager_issues_the_certificate_the_controller_does_not() -> None:
-    found = needed(InstallationNames(), karpenter=False, cert_manager=True, autoscalers=False)
+    found = needed_permissions(InstallationNames(), karpenter=False, cert_manager=True, autoscalers=False)
 
     assert by_object(found["gpu-admission-controller"]) == {**OF_BOTH, **OF_THE_CONTROLLER}
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from webhook.tools.doctor.checks.configurations import ExpectedObjects, expected_objects, schema_digest
+from webhook.tools.doctor.checks.configurations import ExpectedObjects, crd_digest, expected_objects
 
 ROOT = Path(__file__).parents[4]
 KEPT = ROOT / "webhook" / "tools" / "doctor" / "expected.json"
@@ -29,7 +29,7 @@ def manifests() -> list[dict[str, Any]]:
 
 def expected_of(documents: Iterable[Mapping[str, Any]]) -> ExpectedObjects:
     configurations: dict[str, dict[str, Any]] = {}
-    custom_resources = {}
+    crds = {}
     for document in documents:
         if document["kind"].endswith("WebhookConfiguration"):
             configurations[f"{document['kind'].lower()}s"] = {
@@ -40,8 +40,8 @@ def expected_of(documents: Iterable[Mapping[str, Any]]) -> ExpectedObjects:
                 for webhook in document["webhooks"]
             }
         elif document["kind"] == "CustomResourceDefinition":
-            custom_resources[document["metadata"]["name"]] = schema_digest(document)
-    return ExpectedObjects(configurations=configurations, custom_resources=custom_resources)
+            crds[document["metadata"]["name"]] = crd_digest(document)
+    return ExpectedObjects(configurations=configurations, crds=crds)
 
 
 def test_expected_is_what_deploy_has() -> None:
@@ -52,7 +52,7 @@ def test_expected_is_what_deploy_has() -> None:
 
     assert KEPT.read_bytes() == text + b"\n", "UPDATE_EXPECTED=1 writes it again"
     assert set(found.configurations) == {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-    assert "gpuquotas.gpu-admission.dev" in found.custom_resources
+    assert "gpuquotas.gpu-admission.dev" in found.crds
 
 
 def test_the_namespace_of_an_installation_is_put_in() -> None:

@@ -128,7 +128,7 @@ def test_deleted_pods(is_ready: bool, want: list[str], tmp_path: Path) -> None:
         {},
         [
             "spot-pool-without-nodes: GPUPolicy/p names a spot pool, and no node has its labels "
-            "(cloud.google.com/gke-spot=true): no pod is moved there\n"
+            "(cloud.google.com/gke-spot=true): no new pod is placed on it\n"
             "set rules.spot.nodeSelector to the labels of your spot nodes, or disable the rule"
         ],
     ),

@@ -12,7 +12,7 @@ from tests.webhook.tools.installed_clusters import assert_found, checked
 from webhook.quota.ledger_objects import EPOCH_OBJECT
 
 LEDGERS = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
-CATALOGUES = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-catalogues"
+CATALOGUES_CONFIG_MAP = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-catalogues"
 
 
 def managed(document: dict[str, Any], *fields: str) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def ledger_object(ledger: Any, name: str = "team") -> dict[str, Any]:
 
 
 def published(*digests: str) -> dict[str, Any]:
-    return {CATALOGUES: {"metadata": {"name": "c"}, "data": dict.fromkeys(digests, "{}")}}
+    return {CATALOGUES_CONFIG_MAP: {"metadata": {"name": "c"}, "data": dict.fromkeys(digests, "{}")}}
 
 
 PENDING = {

@@ -14,7 +14,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.export.facts import common_facts
-from webhook.tools.export.templates import NAME_CHARACTERS, fits, glob_regex, text
+from webhook.tools.export.templates import NAME_CHARACTERS, glob_cel, glob_regex, text
 
 
 @cases(
@@ -43,7 +43,7 @@ def test_literals(value: str, want: str) -> None:
     nothing=([], "false"),
 )
 def test_globs(globs: list[str], want: str) -> None:
-    assert fits("n", globs) == want
+    assert glob_cel("n", globs) == want
 
 
 GLOBS = st.lists(

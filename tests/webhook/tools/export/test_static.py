@@ -95,7 +95,7 @@ def test_the_hash_of_a_folder(contents: dict[str, str], want: str, tmp_path: Pat
     for name, content in contents.items():
         (tmp_path / "validating" / name).write_text(content)
 
-    assert list(static.hashes(tmp_path).values()) == [want, ""]
+    assert list(static.folder_hashes(tmp_path).values()) == [want, ""]
 
 
 def test_files_are_replaced_and_folders_stay(tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ def test_files_can_be_read_by_an_api_server_that_is_not_root(tmp_path: Path) -> 
 
 def test_what_is_loaded(tmp_path: Path) -> None:
     static.write(tmp_path, files())
-    validating, mutating = static.hashes(tmp_path).values()
+    validating, mutating = static.folder_hashes(tmp_path).values()
     validator, mutator = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
 
     def said(loaded: dict[str, Loaded]) -> list[str]:
-        return list(static.loaded_differences(loaded, static.hashes(tmp_path)))
+        return list(static.loaded_differences(loaded, static.folder_hashes(tmp_path)))
 
     same = {validator: Loaded("sha256:a", validating, False), mutator: Loaded("sha256:a", mutating, False)}
     assert said(same) == []

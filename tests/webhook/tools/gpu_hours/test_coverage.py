@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.cases import cases
 from tests.webhook.tools.gpu_hours.lines import LINE, count, counting, moment, validated, waited, written
-from webhook.commands.status import _logged
+from webhook.commands.status import _read_logs
 from webhook.commands.usage import usage
 
 HOUR, DAY = 60, 24 * 60
@@ -210,7 +210,7 @@ def test_status_counts_no_denials_by_what_is_no_audit_log(
     log = written(tmp_path / "syslog", [b"started"])
 
     with pytest.raises(SystemExit) as ended:
-        _logged([log], [], datetime.now(UTC))
+        _read_logs([log], [], datetime.now(UTC))
 
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"error: {log}: 1 lines read, none is of an audit log\n"

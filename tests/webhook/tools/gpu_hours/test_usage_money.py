@@ -138,7 +138,7 @@ def test_rows_of_csv_add_up_to_the_printed_total(tmp_path: Path) -> None:
     assert len(rows) == 50
 
 
-class Measured(Prometheus):
+class PodPeaks(Prometheus):
     """Knows a pod of which 3 of 4 values of a day were 1, and one with a value that is no number."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Measured(Prometheus):
 
 
 def test_use_is_read_a_day_at_a_time() -> None:
-    prometheus, end = Measured(), datetime(2026, 11, 22, 6, tzinfo=UTC)
+    prometheus, end = PodPeaks(), datetime(2026, 11, 22, 6, tzinfo=UTC)
 
     assert read_use(prometheus, datetime(2026, 11, 21, tzinfo=UTC), end) == {("team", "a"): 0.75}
     sums, counts = (

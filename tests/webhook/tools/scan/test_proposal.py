@@ -343,7 +343,7 @@ def test_a_proposal_has_teams_in_a_file_that_can_be_applied(capsys: pytest.Captu
     assert isinstance(document, YamlDocument)
     record = decode_team(msgspec.json.encode(document.data))
     assert (record.name, record.problem, record.hard) == ("vision", "", {"gpus": Fraction(6)})
-    scan_text._proposal(Screen(), found, None)
+    scan_text._print_proposal(Screen(), found, None)
     assert "  1 ClusterGPUQuota: vision 6\n" in capsys.readouterr().out
 
 
@@ -356,9 +356,11 @@ def test_a_proposal_without_teams_has_no_file_of_them(labels: dict[str, Labels] 
 
 
 def test_a_quota_in_a_team_grants_no_more_than_the_team_leaves_it() -> None:
-    bounds = {"vision-cv": Fraction(3), "vision-prod": Fraction(64)}
+    team_limits = {"vision-cv": Fraction(3), "vision-prod": Fraction(64)}
 
-    found = Draft(BUILT_IN, holding("vision-cv", "vision-prod"), (), (), bounds=bounds).proposal(None)
+    found = Draft(BUILT_IN, holding("vision-cv", "vision-prod"), (), (), team_limits=team_limits).proposal(
+        None
+    )
 
     assert found.quotas == {"vision-cv": 3, "vision-prod": 4}
     _, said, _ = found.files["gpuquotas.yaml"].split("\n", 2)

@@ -12,9 +12,9 @@ from tests.webhook.tools.doctor.objects import POLICIES, stored
 from tests.webhook.tools.status.stored import allocated, cluster_with
 from webhook.configuration.loader import load_directory
 from webhook.quota.team_documents import team_path
-from webhook.tools.scan.scanning import ClusterFacts, Scan, _unread
+from webhook.tools.scan.scanning import ClusterFacts, Scan, _unread_remarks
 from webhook.tools.scan.tally import Tally
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 NODE = {"metadata": {"name": "l4-0", "uid": "n", "labels": {"accelerator": "nvidia-l4"}}}
 
@@ -46,7 +46,7 @@ def test_what_pods_of_a_namespace_hold(
     }
     with ApiServer(tmp_path, answering(objects)) as server:
         now = datetime(2026, 11, 21, tzinfo=UTC)
-        (use,) = Scan(server.client(), now=now, namespace="ml").report(with_trial=False).namespaces
+        (use,) = Scan(server.client(), now=now, namespace="ml").report(verify_proposal=False).namespaces
 
     held = {name: str(amount) for name, amount in use.classes.items()}
     assert (str(use.gpus), held) == (gpus, classes)
@@ -64,7 +64,7 @@ def test_claims_hold_what_they_have(tmp_path: Path, claim: dict[str, Any], gpus:
     """As the proposed quotas count them. Nothing is installed, so no kinds of devices are published."""
     with ApiServer(tmp_path, cluster_with(claim)) as server:
         now = datetime(2026, 11, 21, tzinfo=UTC)
-        report = Scan(server.client(), now=now, namespace="ml").report(with_trial=False)
+        report = Scan(server.client(), now=now, namespace="ml").report(verify_proposal=False)
 
     assert [str(use.gpus) for use in report.namespaces] == [gpus]
     assert report.proposal.quotas == {"ml": proposed}
@@ -97,7 +97,7 @@ def test_a_proposal_counts_no_pod_that_waits(tmp_path: Path, labels: dict[str, s
     }
     with ApiServer(tmp_path, answering(objects)) as server:
         now = datetime(2026, 11, 21, tzinfo=UTC)
-        found = Scan(server.client(), now=now, namespace="ml").report(with_trial=False)
+        found = Scan(server.client(), now=now, namespace="ml").report(verify_proposal=False)
 
     assert found.proposal.quotas == {"ml": want}
     assert found.source == "the built-in defaults"
@@ -135,7 +135,7 @@ def test_nodes_and_pools(
     }
     objects |= {path: status(403, "no", "Forbidden") for path in objects if path.endswith(f"/{forbidden}")}
     with ApiServer(tmp_path, answering(objects)) as server:
-        reader = Permitted(server.client())
+        reader = TolerantReader(server.client())
         by = ClusterFacts(reader, "").evaluator(load_directory(None), datetime(2026, 11, 21, tzinfo=UTC))
 
     found = by.facts.named_nodes().find(("metadata.name", "a"))
@@ -155,7 +155,7 @@ def test_nodes_and_pools(
 )
 def test_labels_that_may_not_be_read(tmp_path: Path, namespace: str, path: str, want: str) -> None:
     with ApiServer(tmp_path, answering({path: status(403, "no", "Forbidden")})) as server:
-        reader = Permitted(server.client())
+        reader = TolerantReader(server.client())
 
         assert ClusterFacts(reader, namespace).labels == {}
 
@@ -176,7 +176,7 @@ def test_what_may_not_be_listed_is_named(tmp_path: Path, path: str, want: str) -
     objects = {**LISTED, path: status(403, "no", "Forbidden")}
     with ApiServer(tmp_path, answering(objects)) as server:
         found = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml").report(
-            with_trial=False
+            verify_proposal=False
         )
 
     assert found.omitted == (want,)
@@ -192,7 +192,7 @@ def test_a_limit_range_that_gives_gpus_is_part_of_what_is_scanned(tmp_path: Path
     limit_ranges = "/api/v1/namespaces/ml/limitranges"
     with ApiServer(tmp_path, answering({**LISTED, limit_ranges: [GIVING]})) as server:
         now = datetime(2026, 11, 21, tzinfo=UTC)
-        found = Scan(server.client(), now=now, namespace="ml").report(with_trial=False)
+        found = Scan(server.client(), now=now, namespace="ml").report(verify_proposal=False)
         asked = [each.path for each in server.requests if "limitranges" in each.path]
 
     assert [(each.subject, each.message, each.remedy) for each in found.limit_ranges] == [
@@ -211,7 +211,7 @@ def test_progress_is_said_every_500_pods(tmp_path: Path) -> None:
     objects = {**LISTED, "/api/v1/namespaces/ml/pods": [pod(f"a-{number}") for number in range(500)]}
     with ApiServer(tmp_path, answering(objects)) as server:
         now = datetime(2026, 11, 21, tzinfo=UTC)
-        Scan(server.client(), now=now, namespace="ml", progress=said.append).report(with_trial=False)
+        Scan(server.client(), now=now, namespace="ml", progress=said.append).report(verify_proposal=False)
 
     assert said == ["pods", "pods: 500", "nodes"]
 
@@ -222,7 +222,7 @@ def test_objects_that_no_rule_can_read() -> None:
     tally.unreadable["ml/Pod/a"] = "Expected `object`, got `null`"
 
     tally.unknown_kinds["", "Node"] = 1
-    kind, of_core, unreadable = _unread(tally)
+    kind, of_core, unreadable = _unread_remarks(tally)
 
     assert kind.subject == "Kind TFJob.kubeflow.org"
     assert kind.message == (
@@ -238,7 +238,7 @@ def test_the_documents_of_the_cluster_are_those_that_are_tried(tmp_path: Path) -
     objects = {"/api": [], "/apis": [], "/api/v1/nodes": [], pods: [], "/api/v1/namespaces/ml": namespace}
     with ApiServer(tmp_path, answering({**objects, POLICIES: [stored({"priority": 1})]})) as server:
         scan = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml")
-        found = scan.report(with_trial=False)
+        found = scan.report(verify_proposal=False)
 
     assert found.source == "the cluster's documents"
 
@@ -285,7 +285,7 @@ def test_budgets_beside_servers(tmp_path: Path, stored: dict[str, Any], want: st
     }
     with ApiServer(tmp_path, answering(objects)) as server:
         found = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml").report(
-            with_trial=False
+            verify_proposal=False
         )
 
     said = [each for each in found.problems if each.rule == "disruption"]
@@ -331,7 +331,7 @@ def test_a_run_and_the_task_that_it_names(
     }
     with ApiServer(tmp_path, answering(objects)) as server:
         found = Scan(server.client(), now=datetime(2026, 11, 21, tzinfo=UTC), namespace="ml").report(
-            with_trial=False
+            verify_proposal=False
         )
 
     assert [each.sentence for each in found.problems] == want

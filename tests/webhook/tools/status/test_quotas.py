@@ -20,10 +20,10 @@ from tests.webhook.tools.status.stored import allocated, cluster_with
 from webhook.cluster.objects import Condition
 from webhook.configuration.loader import load_objects
 from webhook.quota.documents import BudgetStatus, QuotaRecord, QuotaStatus
-from webhook.tools.status.listed_capacity import AllocatedKinds
-from webhook.tools.status.permitted import Permitted
-from webhook.tools.status.quotas import holders_of_quota, quota_ledger_from_status, quota_status
+from webhook.tools.status.listed_capacity import AllocatedDeviceKinds
+from webhook.tools.status.quotas import quota_ledger_from_status, quota_status, read_counted_objects
 from webhook.tools.status.summaries import BudgetRow
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 NOW, LATER = datetime(2026, 11, 26, 12, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 STATUS = BudgetStatus(
@@ -129,15 +129,15 @@ def test_what_a_claim_holds(
     stored = cast("list[Any]", cluster.objects["deviceclasses"])
     classes = tuple(decode_device_class(msgspec.json.encode(each)) for each in stored)
     with ApiServer(tmp_path, cluster) as server:
-        reader = Permitted(server.client())
+        reader = TolerantReader(server.client())
         slices = reader.slices()
         assert slices is not None
-        kinds = AllocatedKinds(slices, load_objects([]).resource_mapping).device_kinds
+        kinds = AllocatedDeviceKinds(slices, load_objects([]).resource_mapping).device_kinds
         published = load_objects([], ClusterDevices(classes, kinds))
         if not may_list_slices:
             cluster.objects["resourceslices"] = status(403, "no", "Forbidden")
-            reader = Permitted(server.client())
-        found = holders_of_quota(reader, published, "ml", UnclassifiedPods.TOTAL_ONLY, None)
+            reader = TolerantReader(server.client())
+        found = read_counted_objects(reader, published, "ml", UnclassifiedPods.TOTAL_ONLY, None)
 
     assert [(each.kind, str(each.demand[GPUS])) for each in found] == [("ResourceClaim", want)]
     assert reader.omitted == ([] if may_list_slices else ["list resourceslices.resource.k8s.io"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from certs.issue import issue_authority
+from certs.issue import issue_ca
 from policies.policy import Exemption
 from tests.builders import JSON
 from tests.cases import cases
@@ -22,9 +22,9 @@ from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.status import reading
 from webhook.tools.status.denials import LoggedPods
 from webhook.tools.status.kueue import read_kueue, read_queues
-from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.reading import read_installation, read_status
 from webhook.tools.status.report import ClusterStatus, Health, InstallationStatus
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases"
 OPEN: dict[str, Any] = {
@@ -67,7 +67,7 @@ def test_what_may_not_be_read_is_named(tmp_path: Path, path: str, want: tuple[st
 
 def test_a_namespace_whose_labels_may_not_be_read_is_named(tmp_path: Path) -> None:
     with ApiServer(tmp_path, answering({"/api/v1/namespaces/ml": status(403, "no", "Forbidden")})) as server:
-        reader = Permitted(server.client())
+        reader = TolerantReader(server.client())
 
         assert reader.namespace_labels("ml") is None
     assert reader.omitted == ["get namespaces/ml"]
@@ -92,7 +92,7 @@ def test_a_namespace_whose_labels_may_not_be_read_is_named(tmp_path: Path) -> No
     ),
 )
 def test_what_a_command_may_not_read_is_named(
-    tmp_path: Path, path: str, read: Callable[[Permitted], object], want: list[str]
+    tmp_path: Path, path: str, read: Callable[[TolerantReader], object], want: list[str]
 ) -> None:
     served = {
         "/apis/karpenter.sh": group("v1"),
@@ -100,7 +100,7 @@ def test_what_a_command_may_not_read_is_named(
         path: status(403, "no", "Forbidden"),
     }
     with ApiServer(tmp_path, answering(served)) as server:
-        reader = Permitted(server.client())
+        reader = TolerantReader(server.client())
         read(reader)
 
     assert reader.omitted == want
@@ -129,7 +129,7 @@ def test_where_denials_are_from(tmp_path: Path) -> None:
     ),
 )
 def test_an_exemption(fields: dict[str, Any], want: str) -> None:
-    assert reading._exemption(Exemption(namespaces=("legacy",), reason="old", **fields)) == want
+    assert reading._exemption_text(Exemption(namespaces=("legacy",), reason="old", **fields)) == want
 
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -199,7 +199,7 @@ def test_kueue_is_seen_once_it_is_installed(tmp_path: Path) -> None:
     """A console runs for long."""
     objects: dict[str, Any] = {}
     with ApiServer(tmp_path, answering(objects)) as server:
-        reader, mapping = Permitted(server.client()), load_directory(None).resource_mapping
+        reader, mapping = TolerantReader(server.client()), load_directory(None).resource_mapping
         assert read_queues(reader, "", mapping) is None
         assert read_kueue(reader, "ml", ["u"], mapping) is None
         assert {each.path for each in server.requests} == {"/apis/kueue.x-k8s.io"}
@@ -224,7 +224,7 @@ def test_a_cluster_without_an_installation_has_one_finding(tmp_path: Path) -> No
 
 IN_NAMESPACE = "/api/v1/namespaces/gpu-admission"
 DEPLOYMENT = "/apis/apps/v1/namespaces/gpu-admission/deployments/gpu-admission-webhook"
-CERTIFICATE = issue_authority(common_name="ours", now=NOW, lifetime=timedelta(days=365))
+CERTIFICATE = issue_ca(common_name="ours", now=NOW, lifetime=timedelta(days=365))
 SECRET = {"metadata": {}, "data": {"tls.crt": b64encode(CERTIFICATE.certificate_pem()).decode()}}
 
 

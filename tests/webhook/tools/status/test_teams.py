@@ -11,11 +11,11 @@ from tests.cases import cases
 from tests.policies.quota.team_denials import IDLE, LAB, LEADS, OWN, PROD, USED, amounts, team_ledger
 from tests.webhook.commands.statuses import plain
 from webhook.cluster.objects import Condition
-from webhook.quota.documents import QuotaStatus, ShareStatus, decode_quota, encode_status, quota_reference
+from webhook.quota.documents import QuotaStatus, TeamView, decode_quota, encode_status, quota_reference
 from webhook.quota.team_documents import Member, Members, TeamStatus, decode_team, team_reference
 from webhook.tools.status.quotas import quota_ledger_from_status, quota_status
 from webhook.tools.status.summaries import QuotaHolder, QuotaState
-from webhook.tools.status.team_text import team_notes, team_share
+from webhook.tools.status.team_text import team_notes, team_view_text
 from webhook.tools.status.teams import team_ledgers_from_status, team_summary
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -36,7 +36,7 @@ LEDGER = team_ledger(USED, {LAB: {"gpus": 16}}, own={"gpus": 100})
 
 
 def test_a_status_says_what_the_namespace_sees_of_its_team() -> None:
-    assert plain(ShareStatus.of(LEDGER)) == {
+    assert plain(TeamView.of(LEDGER)) == {
         "name": "team-vision",
         "hard": {"gpus": "64"},
         "free": {"gpus": "1"},
@@ -50,23 +50,23 @@ def test_a_status_says_what_the_namespace_sees_of_its_team() -> None:
         },
         "contact": LEADS,
     }
-    assert ShareStatus.of(msgspec.structs.replace(LEDGER, team_state=None)) is None
+    assert TeamView.of(msgspec.structs.replace(LEDGER, team_state=None)) is None
 
 
 def test_what_a_namespace_reads_of_its_team() -> None:
-    share = ShareStatus.of(LEDGER)
+    share = TeamView.of(LEDGER)
 
     assert share is not None
-    assert team_share(share) == (
+    assert team_view_text(share) == (
         f"ClusterGPUQuota team-vision has 1 of 64 GPUs free; largest: {PROD} 40, {LAB} 16 (guaranteed), {OWN} 7; contact: {LEADS}"
     )
-    assert team_share(msgspec.structs.replace(share, largest={}, contact="")) == (
+    assert team_view_text(msgspec.structs.replace(share, largest={}, contact="")) == (
         "ClusterGPUQuota team-vision has 1 of 64 GPUs free"
     )
 
 
 def test_an_exceeded_team_has_nothing_free() -> None:
-    share = ShareStatus.of(team_ledger({OWN: {"gpus": 7}, PROD: {"gpus": 60}}))
+    share = TeamView.of(team_ledger({OWN: {"gpus": 7}, PROD: {"gpus": 60}}))
 
     assert share is not None
     assert share.free == {"gpus": 0}
@@ -74,7 +74,7 @@ def test_an_exceeded_team_has_nothing_free() -> None:
 
 def test_a_tenant_computes_as_the_ledger_does() -> None:
     """Of the ledger, what is free and what the namespace can have at most come back from the status."""
-    status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=ShareStatus.of(LEDGER))
+    status = QuotaStatus(hard=LEDGER.hard, used=LEDGER.used, team=TeamView.of(LEDGER))
     record = stored({"gpus": 100}, status)
 
     ledger = quota_ledger_from_status(record, NOW)
@@ -200,7 +200,7 @@ def test_a_team_that_cannot_be_read_shows_no_limits() -> None:
 
 
 def test_an_idle_guarantee_is_among_the_largest() -> None:
-    share = ShareStatus.of(team_ledger(IDLE, {LAB: {"gpus": 16}}))
+    share = TeamView.of(team_ledger(IDLE, {LAB: {"gpus": 16}}))
 
     assert share is not None
     assert [each.name for each in share.largest["gpus"]] == [PROD, LAB, OWN]

@@ -12,7 +12,7 @@ from tests.cases import cases
 from tests.resource_slices import DRIVER, node_slices
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Collections, group, status
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.stored_pod import decode_stored
 from webhook.tools.why.devices import device_causes
 
@@ -94,7 +94,7 @@ def causes(
         if not may_get:
             cluster.answers[f"{ROOT}/namespaces/ml/resourceclaims/{name}"] = status(403, "may not")
     with ApiServer(folder, cluster) as server:
-        reader = Permitted(server.client())
+        reader = TolerantReader(server.client())
         found = device_causes(reader, load_directory(None), decode_stored(msgspec.json.encode(pod)), NOW)
         return [
             *((each.message, each.remedy) for each in found),

@@ -12,7 +12,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.tools.status.denials import ClusterEvent
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.why.case import read_family
 from webhook.tools.why.discovery import ServedKinds, UnknownKindError
 
@@ -135,7 +135,7 @@ def test_the_family_of_a_job_set(
     omitted: list[str],
 ) -> None:
     with ApiServer(tmp_path, answering(collections)) as server:
-        reader = Permitted(server.client())
+        reader = TolerantReader(server.client())
         found, uids = read_family(reader, ServedKinds(reader.api), "team", "set", events)
         requested = [request.path.partition(TEAM)[2] for request in server.requests if TEAM in request.path]
     assert [pod.metadata.name for pod in found] == pods

@@ -13,7 +13,7 @@ from policies.quota.waiting import GATE
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import NOW, situation
-from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, ShareStatus, WaitingPods
+from webhook.quota.documents import PlaceInLine, QuotaRecord, QuotaStatus, TeamView, WaitingPods
 from webhook.tools.stored_pod import StoredPod
 from webhook.tools.why.explanation import Answer, Source
 from webhook.tools.why.line import gang_keys, line_cause, place_in_line
@@ -146,7 +146,7 @@ def test_without_a_line_a_controller_may_be_missing(record: QuotaRecord | None, 
     assert cause.remedy == f"if it stays so, ask {PLATFORM_TEAM} whether a controller runs"
 
 
-TEAM = ShareStatus(
+TEAM = TeamView(
     name="team-vision", hard={"gpus": Fraction(64)}, free={"gpus": Fraction(7)}, contact="#vision-leads"
 )
 
@@ -167,7 +167,7 @@ TEAM = ShareStatus(
         RAISE,
     ),
 )
-def test_who_can_raise_what_is_short(team: ShareStatus, remedy: str) -> None:
+def test_who_can_raise_what_is_short(team: TeamView, remedy: str) -> None:
     record = msgspec.structs.replace(quota(LINE), status=QuotaStatus(waiting=LINE, team=team))
 
     assert line_cause(gated(), record, None, GPUS, PLATFORM_TEAM, NOW).remedy == f"wait, or {remedy}"

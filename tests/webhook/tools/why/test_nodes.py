@@ -12,12 +12,12 @@ from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.tools.why.situations import RUNNING, fits, pod, situation, unschedulable
 from webhook.tools.stored_pod import StoredPod
-from webhook.tools.why.explanation import Awaited, NodeFit, Way
+from webhook.tools.why.explanation import Awaited, NodeFit, Remedy
 from webhook.tools.why.reasons import answer_of
-from webhook.tools.why.tried_remedies import FitsAfter, Rest, cause_that_helps, nearest
-from webhook.tools.why.unschedulable import Unscheduled
+from webhook.tools.why.tried_remedies import FitsAfter, RemainingSteps, cause_that_helps, nearest
+from webhook.tools.why.unschedulable import UnschedulablePod
 
-FULL = replace(fits("a", "has 0 of 8 free", remedy="wait for 4"), way=Way(awaits=(Awaited.ROOM,)))
+FULL = replace(fits("a", "has 0 of 8 free", remedy="wait for 4"), way=Remedy(awaits=(Awaited.ROOM,)))
 
 
 def deployment(updated: int = 1, **strategy: Any) -> JSON:
@@ -60,14 +60,14 @@ def deployment(updated: int = 1, **strategy: Any) -> JSON:
         {
             "nodes": [],
             "classes": ["nvidia-l4"],
-            "other_kinds": {"nvidia-t4": Rest()},
+            "other_classes": {"nvidia-t4": RemainingSteps()},
             "new_nodes": ClassAdvice(ask_contact="for nodes"),
         },
         "there is no node of class nvidia-l4 now",
         "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
     ),
     no_node_of_the_class_and_no_room_on_others=(
-        {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": {"nvidia-t4": Rest("wait for 4")}},
+        {"nodes": [], "classes": ["nvidia-l4"], "other_classes": {"nvidia-t4": RemainingSteps("wait for 4")}},
         "there is no node of class nvidia-l4 now",
         "name a class that has nodes (nvidia-t4), and wait for 4",
     ),
@@ -77,12 +77,12 @@ def deployment(updated: int = 1, **strategy: Any) -> JSON:
         "",
     ),
     no_node_yet_of_a_class_that_an_autoscaler_adds=(
-        {"nodes": [], "classes": ["nvidia-l4"], "adds_nodes": "NodePool l4"},
+        {"nodes": [], "classes": ["nvidia-l4"], "node_source": "NodePool l4"},
         "there is no node of class nvidia-l4 now",
         "wait until NodePool l4 adds a node, or see in its log why it does not",
     ),
     full_nodes_beside_an_autoscaler=(
-        {"nodes": [fits("a", "has 0 of 8 free", remedy="wait for 4")], "adds_nodes": "the autoscaler"},
+        {"nodes": [fits("a", "has 0 of 8 free", remedy="wait for 4")], "node_source": "the autoscaler"},
         "the only node with GPUs cannot take it: Node a has 0 of 8 free",
         "wait for 4, or wait until the autoscaler adds a node, or see in its log why it does not",
     ),
@@ -134,7 +134,7 @@ def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> N
 )
 def test_what_the_scheduler_says_of_a_node_that_fits(nodes: list[NodeFit] | None, want: list[str]) -> None:
     words = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports"
-    unscheduled = Unscheduled(words, Pod(), ("nvidia.com/gpu",), "#gpus")
+    unscheduled = UnschedulablePod(words, Pod(), ("nvidia.com/gpu",), "#gpus")
     pods = [unschedulable("train-0", words)]
     _, _, (_, *reasons) = answer_of(situation(pods=pods, nodes=nodes, unscheduled=unscheduled))
     assert [each.message for each in reasons] == want
@@ -159,9 +159,9 @@ FULL = replace(
     FREE,
     against=("has 0 of 8 free",),
     remedy="wait until 1 GPU is free",
-    way=Way(awaits=(Awaited.ROOM,)),
+    way=Remedy(awaits=(Awaited.ROOM,)),
 )
-TOO_SMALL = replace(FREE, against=("has 1 of 2",), remedy="request 1 GPU", way=Way(edits=(SMALLER,)))
+TOO_SMALL = replace(FREE, against=("has 1 of 2",), remedy="request 1 GPU", way=Remedy(edits=(SMALLER,)))
 
 
 @cases(

@@ -9,7 +9,7 @@ from tests.builders import JSON
 from tests.cases import cases
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.tools.why.problems import Problems, read_problems
+from webhook.tools.why.problems import OwnerProblems, read_problems
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
@@ -42,7 +42,7 @@ OWNERS = "deployments replicasets replicationcontrollers statefulsets jobs"
 NOTHING: dict[str, list[JSON]] = {plural: [] for plural in f"{OWNERS} events pods".split()}
 
 
-def found(namespace: str = "ml", **objects: list[JSON]) -> Problems:
+def found(namespace: str = "ml", **objects: list[JSON]) -> OwnerProblems:
     return read_problems(cast(ApiClient, ListedObjects(**{**NOTHING, **objects})), namespace, NOW)
 
 
@@ -96,7 +96,7 @@ def pod(
     return {"metadata": metadata, "spec": spec or {}, "status": {"phase": "Pending", **status}}
 
 
-def lines(problems: Problems) -> list[tuple[str, str, int, str, str]]:
+def lines(problems: OwnerProblems) -> list[tuple[str, str, int, str, str]]:
     return [
         (each.answer.value, each.owner, each.count, f"{each.first:%H:%M}", each.message)
         for each in problems.problems

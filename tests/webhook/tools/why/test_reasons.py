@@ -285,7 +285,7 @@ def test_two_obstacles_in_the_order_in_which_to_repair_them() -> None:
     found = situation(
         rule_denials=[NO_GPU],
         quota_denials=[FULL],
-        no_node=[cause_of(Source.NODES, NO_GPU)] * 2,
+        no_node_causes=[cause_of(Source.NODES, NO_GPU)] * 2,
         events=[event(WEBHOOK + "no")],
     )
 

@@ -3,12 +3,12 @@
 from policies.finding import ContactEdit, Edit
 from tests.builders import JSON, gpu_container, view
 from tests.cases import cases
-from webhook.tools.why.explanation import Awaited, Way
-from webhook.tools.why.unschedulable import Unscheduled, insufficient
+from webhook.tools.why.explanation import Awaited, Remedy
+from webhook.tools.why.unschedulable import UnschedulablePod, insufficient
 
 VOLUME = {"name": "home", "persistentVolumeClaim": {"claimName": "home-ana"}}
 POD = view({"spec": {"containers": [gpu_container("1", "x")], "volumes": [VOLUME, {"name": "tmp"}]}})
-ENDED, SPREAD = Way(awaits=(Awaited.END_OF_POD,)), "spec.topologySpreadConstraints"
+ENDED, SPREAD = Remedy(awaits=(Awaited.END_OF_POD,)), "spec.topologySpreadConstraints"
 AFFINITY, ANTI_AFFINITY = (
     f"spec.affinity.{kind}.requiredDuringSchedulingIgnoredDuringExecution"
     for kind in ("podAffinity", "podAntiAffinity")
@@ -17,7 +17,7 @@ ELSEWHERE = (
     "Node a has free GPUs for it, but the volume of PersistentVolumeClaim home-ana is not there",
     "use a PersistentVolumeClaim whose volume is on nodes with free GPUs (in a cloud, in their zone), or ask #gpus for nodes "
     "with GPUs where the volume is",
-    (Way(contact_edits=(ContactEdit("Node"),)),),
+    (Remedy(contact_edits=(ContactEdit("Node"),)),),
 )
 OF_ITS_OWN = "use a PersistentVolumeClaim that several pods may use, or one for each pod"
 IN_USE = (
@@ -29,9 +29,9 @@ IN_USE = (
 
 def said(
     reasons: str, node: str = "Node a", *, has_siblings: bool = False
-) -> list[tuple[str, str, tuple[Way, ...]]]:
+) -> list[tuple[str, str, tuple[Remedy, ...]]]:
     words = f"0/3 nodes are available: {reasons}"
-    unscheduled = Unscheduled(words, POD, ("nvidia.com/gpu",), "#gpus")
+    unscheduled = UnschedulablePod(words, POD, ("nvidia.com/gpu",), "#gpus")
     causes = unscheduled.causes(node, has_siblings=has_siblings)
     return [(each.message, each.remedy, each.ways) for each in causes]
 
@@ -76,7 +76,7 @@ def said(
             f"Node a has free GPUs for it, but {SPREAD} count nodes without free GPUs, too",
             f"select the nodes with GPUs in spec.nodeSelector, or remove {SPREAD}, or set whenUnsatisfiable: "
             "ScheduleAnyway in it",
-            (Way(edits=(Edit(SPREAD),)),),
+            (Remedy(edits=(Edit(SPREAD),)),),
         ),
     ),
     beside_a_pod_on_a_node_without_gpus=(
@@ -84,7 +84,7 @@ def said(
         (
             f"Node a has free GPUs for it, but the pods that {AFFINITY} names are elsewhere",
             f"remove {AFFINITY}, or create those pods again on such a node",
-            (Way(edits=(Edit(AFFINITY),)),),
+            (Remedy(edits=(Edit(AFFINITY),)),),
         ),
     ),
     apart_from_a_pod=(
@@ -92,7 +92,7 @@ def said(
         (
             f"Node a has free GPUs for it, but {ANTI_AFFINITY} keeps it from a pod there",
             f"remove {ANTI_AFFINITY}, or wait until that pod has ended",
-            (Way(edits=(Edit(ANTI_AFFINITY),)), ENDED),
+            (Remedy(edits=(Edit(ANTI_AFFINITY),)), ENDED),
         ),
     ),
     kept_away_by_a_pod=(
@@ -116,7 +116,7 @@ def said(
         (
             "Node a has free GPUs for it, but too little cpu and memory",
             "request less cpu and memory, or wait until it is free",
-            (Way(awaits=(Awaited.ROOM,)),),
+            (Remedy(awaits=(Awaited.ROOM,)),),
         ),
     ),
     a_claim_without_a_volume=(
@@ -141,7 +141,7 @@ def said(
     ),
 )
 def test_what_keeps_a_pod_from_a_node_with_free_gpus(
-    reasons: str, want: tuple[str, str, tuple[Way, ...]]
+    reasons: str, want: tuple[str, str, tuple[Remedy, ...]]
 ) -> None:
     assert said(reasons) == [want]
 
@@ -160,7 +160,7 @@ def test_what_keeps_a_pod_from_a_node_with_free_gpus(
 def test_which_claim_has_no_volume(volumes: list[JSON], want: str) -> None:
     pod = view({"spec": {"containers": [gpu_container("1", "x")], "volumes": volumes}})
     words = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
-    (cause,) = Unscheduled(words, pod, ("nvidia.com/gpu",), "#gpus").causes("", has_siblings=False)
+    (cause,) = UnschedulablePod(words, pod, ("nvidia.com/gpu",), "#gpus").causes("", has_siblings=False)
     assert cause.message == want
 
 

@@ -108,7 +108,7 @@ ON_T4 = {"nodeName": "t4-0"}
         "kubectl logs -n ml train-1",
     ),
     a_class_that_is_none=(
-        {"pods": [unschedulable("train-0")], "no_node": [cause_of(Source.NODES, NO_GPU)]},
+        {"pods": [unschedulable("train-0")], "no_node_causes": [cause_of(Source.NODES, NO_GPU)]},
         "spec: must be whole [gpu-requests]",
         "set 1, or ask the platform team to allow it",
     ),

@@ -25,9 +25,15 @@ from policies.pods.label_selector import LabelSelector
 from policies.times import utc
 from webhook.certificates.objects import ClusterSecret, SecretName
 from webhook.cluster import errors
-from webhook.cluster.objects import AUTHORITY_SECRET, SERVICE, WEBHOOK, InstallationNames
+from webhook.cluster.objects import CA_SECRET, SERVICE, WEBHOOK, InstallationNames
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import KINDS, PORT, READS, entry_title, has_cert_manager
+from webhook.tools.doctor.checks.configurations import (
+    KINDS,
+    PORT,
+    READ_WEBHOOKS,
+    entry_title,
+    has_cert_manager,
+)
 from webhook.tools.installed_cluster import InstalledCluster
 
 REPAIR = (
@@ -35,17 +41,17 @@ REPAIR = (
     "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 )
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
-OVERDUE = 0.8
+OVERDUE_SHARE = 0.8
 """Share of the lifetime: renewal is due after two thirds, and a running controller renews at once."""
-SECONDS = 3.0
+CALL_SECONDS = 3.0
 
-NO_HOST_NAME = 62
+HOST_NAME_MISMATCH = 62
 """X509_V_ERR_HOSTNAME_MISMATCH of OpenSSL."""
-EXPIRED = 10
+HAS_EXPIRED = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
 
 
-class Target(NamedTuple):
+class CalledAddress(NamedTuple):
     """The host name that API servers call, and the Service behind it, if there is one."""
 
     host: str
@@ -60,10 +66,10 @@ class CABundle(msgspec.Struct, frozen=True):
     where: str
     pem: bytes
     authorities: tuple[x509.Certificate, ...]
-    target: Target
+    target: CalledAddress
 
 
-def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
+def _read_bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
     """Yield the caBundle of every webhook, or what is wrong with it."""
     for kind in KINDS:
         for entry in cluster.webhooks(kind):
@@ -82,51 +88,55 @@ def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
                 yield CABundle(where, bundle, authorities, _target(client, cluster.names))
 
 
-def _target(client: dict[str, Any], names: InstallationNames) -> Target:
+def _target(client: dict[str, Any], names: InstallationNames) -> CalledAddress:
     """Return the address that the API server calls: of our Service, if the webhook names no other."""
     url, service = urlsplit(client.get("url") or ""), client.get("service") or {}
     if url.hostname:
-        return Target(url.hostname, port=url.port or PORT)
+        return CalledAddress(url.hostname, port=url.port or PORT)
     name, namespace = service.get("name", SERVICE), service.get("namespace", names.namespace)
-    return Target(f"{name}.{namespace}.svc", name, namespace, service.get("port") or PORT)
+    return CalledAddress(f"{name}.{namespace}.svc", name, namespace, service.get("port") or PORT)
 
 
-def _trusted(cluster: InstalledCluster) -> list[CABundle]:
-    by_target: dict[tuple[bytes, Target], CABundle] = {}
-    for bundle in _bundles(cluster):
+def _distinct_bundles(cluster: InstalledCluster) -> list[CABundle]:
+    by_target: dict[tuple[bytes, CalledAddress], CABundle] = {}
+    for bundle in _read_bundles(cluster):
         if isinstance(bundle, CABundle):
             by_target.setdefault((bundle.pem, bundle.target), bundle)
     return list(by_target.values())
 
 
-@doctor_check("ca-bundle", "Every webhook has a readable caBundle", *READS)
-def _ca_bundle(cluster: InstalledCluster) -> Iterator[Observation]:
-    yield from (bundle for bundle in _bundles(cluster) if isinstance(bundle, DoctorFinding))
+@doctor_check("ca-bundle", "Every webhook has a readable caBundle", *READ_WEBHOOKS)
+def _check_ca_bundles(cluster: InstalledCluster) -> Iterator[Observation]:
+    yield from (bundle for bundle in _read_bundles(cluster) if isinstance(bundle, DoctorFinding))
 
 
 # ---- what is served
 
 
-@doctor_check("certificate", "The caBundle verifies what is served, by name and for long enough", *READS)
-def _served(cluster: InstalledCluster) -> Iterator[Observation]:
-    bundles = _trusted(cluster)
+@doctor_check(
+    "certificate", "The caBundle verifies what is served, by name and for long enough", *READ_WEBHOOKS
+)
+def _check_served(cluster: InstalledCluster) -> Iterator[Observation]:
+    bundles = _distinct_bundles(cluster)
     if not bundles:
         yield NotChecked("no webhook has a caBundle to check with")
     for target in dict.fromkeys(bundle.target for bundle in bundles):
         trusting = [bundle for bundle in bundles if bundle.target == target]
         address = service_address(cluster, target)
-        at = f"{address}:{target.port}"
-        leaf = _presented(target, address)
+        endpoint = f"{address}:{target.port}"
+        leaf = _presented_certificate(target, address)
         if leaf is None:
-            missed = f"{at} is not reachable from here" if address else f"{target.host} has no address"
-            yield from _by_secret(cluster, trusting, missed)
+            why_unreachable = (
+                f"{endpoint} is not reachable from here" if address else f"{target.host} has no address"
+            )
+            yield from _observe_secret(cluster, trusting, why_unreachable)
             continue
         for bundle in trusting:
-            yield from _handshake(address, bundle)
-        yield from _lifetimes(f"certificate served at {at}", leaf, trusting, cluster.now)
+            yield from _try_handshake(address, bundle)
+        yield from _expiry_findings(f"certificate served at {endpoint}", leaf, trusting, cluster.now)
 
 
-def service_address(cluster: InstalledCluster, target: Target) -> str:
+def service_address(cluster: InstalledCluster, target: CalledAddress) -> str:
     """Return the cluster IP of the target's Service, "" if it has none; without a Service the host."""
     if not target.service:
         return target.host
@@ -135,7 +145,7 @@ def service_address(cluster: InstalledCluster, target: Target) -> str:
     return "" if address == "None" else str(address)
 
 
-def _presented(target: Target, address: str) -> x509.Certificate | None:
+def _presented_certificate(target: CalledAddress, address: str) -> x509.Certificate | None:
     """Return the certificate that the server at `address` presents, None if it cannot be reached."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # It is examined afterwards, so that all its problems can be reported.
@@ -146,16 +156,16 @@ def _presented(target: Target, address: str) -> x509.Certificate | None:
         return None
 
 
-def _connect(address: str, target: Target, context: ssl.SSLContext) -> bytes:
+def _connect(address: str, target: CalledAddress, context: ssl.SSLContext) -> bytes:
     """Shake hands as the API server does; return the certificate of the server. Raises OSError."""
     with (
-        socket.create_connection((address, target.port), timeout=SECONDS) as plain,
+        socket.create_connection((address, target.port), timeout=CALL_SECONDS) as plain,
         context.wrap_socket(plain, server_hostname=target.host) as encrypted,
     ):
         return encrypted.getpeercert(binary_form=True) or b""
 
 
-def _handshake(address: str, bundle: CABundle) -> Iterator[Observation]:
+def _try_handshake(address: str, bundle: CABundle) -> Iterator[Observation]:
     """Connect as the API server does, trusting only the bundle."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # stricter than Go
@@ -163,17 +173,17 @@ def _handshake(address: str, bundle: CABundle) -> Iterator[Observation]:
     try:
         _connect(address, bundle.target, context)
     except ssl.SSLCertVerificationError as error:
-        yield _unverified(bundle, error)
+        yield _verification_failure(bundle, error)
     except OSError as error:
         yield NotChecked(
-            f"{address}:{bundle.target.port} did not answer a second time: it {errors.in_words(error)}"
+            f"{address}:{bundle.target.port} did not answer a second time: it {errors.failure_text(error)}"
         )
 
 
-def _unverified(bundle: CABundle, error: ssl.SSLCertVerificationError) -> DoctorFinding:
-    if error.verify_code == NO_HOST_NAME:
+def _verification_failure(bundle: CABundle, error: ssl.SSLCertVerificationError) -> DoctorFinding:
+    if error.verify_code == HOST_NAME_MISMATCH:
         return _wrong_name(bundle.where, "the served certificate", bundle.target.host)
-    if error.verify_code == EXPIRED:
+    if error.verify_code == HAS_EXPIRED:
         message = "the served certificate, or its authority, has expired: every call fails"
         return failure("certificate-expired", bundle.where, message, ROTATE)
     message = f"caBundle does not verify the served certificate ({error.verify_message})"
@@ -188,11 +198,11 @@ def _wrong_name(where: str, certificate: str, name: str) -> DoctorFinding:
     return failure("certificate-name", where, message, remedy)
 
 
-def _lifetimes(
+def _expiry_findings(
     where: str, leaf: x509.Certificate, bundles: Iterable[CABundle], now: datetime
 ) -> Iterator[DoctorFinding]:
-    if _is_late(leaf, now):
-        yield _ends(where, "certificate-expires-soon", "the certificate", leaf)
+    if _is_overdue(leaf, now):
+        yield _expiry_warning(where, "certificate-expires-soon", "the certificate", leaf)
     issuers = {
         authority: bundle.where
         for bundle in bundles
@@ -200,16 +210,18 @@ def _lifetimes(
         if issued_by(pem([leaf]), pem([authority]), now)
     }
     for authority, place_of_it in issuers.items():
-        if _is_late(authority, now):
-            yield _ends(place_of_it, "authority-expires-soon", "the authority in its caBundle", authority)
+        if _is_overdue(authority, now):
+            yield _expiry_warning(
+                place_of_it, "authority-expires-soon", "the authority in its caBundle", authority
+            )
 
 
-def _is_late(certificate: x509.Certificate, now: datetime) -> bool:
+def _is_overdue(certificate: x509.Certificate, now: datetime) -> bool:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return begin + (end - begin) * OVERDUE <= now < end
+    return begin + (end - begin) * OVERDUE_SHARE <= now < end
 
 
-def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -> DoctorFinding:
+def _expiry_warning(where: str, identity: str, what: str, certificate: x509.Certificate) -> DoctorFinding:
     end = utc(certificate.not_valid_after_utc)
     return warning(identity, where, f"{what} ends on {end} and was not renewed", ROTATE)
 
@@ -217,7 +229,7 @@ def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -
 # ---- what the Secrets hold
 
 
-def _secret(cluster: InstalledCluster, name: str = "") -> tuple[str, StoredSecret | None]:
+def _read_secret(cluster: InstalledCluster, name: str = "") -> tuple[str, StoredSecret | None]:
     """Return the Secret, None if it does not exist, and its name for people; without `name` the Secret that servers read."""
     full = SecretName(cluster.names.namespace, name or cluster.names.secret)
     return f"Secret/{full.name} in {full.namespace}", ClusterSecret(cluster.api, full).read()
@@ -225,26 +237,28 @@ def _secret(cluster: InstalledCluster, name: str = "") -> tuple[str, StoredSecre
 
 def stored_certificate(cluster: InstalledCluster) -> x509.Certificate | None:
     """Return the certificate of the Secret that servers read; None if it is missing or unreadable."""
-    _, stored = _secret(cluster)
+    _, stored = _read_secret(cluster)
     try:
         return x509.load_pem_x509_certificate(stored.content.data.get(CERTIFICATE, b"")) if stored else None
     except ValueError:
         return None
 
 
-def _by_secret(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: str) -> Iterator[Observation]:
-    where, stored = _secret(cluster)
+def _observe_secret(
+    cluster: InstalledCluster, bundles: Iterable[CABundle], why_unreachable: str
+) -> Iterator[Observation]:
+    where, stored = _read_secret(cluster)
     if stored is None:
-        lacking = "" if _is_controllers(cluster, bundles) else f", and {where} does not exist"
-        yield NotChecked(f"{reached}{lacking}")
+        lacking = "" if _is_issued_by_controller(cluster, bundles) else f", and {where} does not exist"
+        yield NotChecked(f"{why_unreachable}{lacking}")
         return
-    yield f"the certificate is that of {where}: {reached}"
+    yield f"the certificate is that of {where}: {why_unreachable}"
     leaf = stored_certificate(cluster)
     if leaf is not None:
-        yield from _lifetimes(where, leaf, bundles, cluster.now)
+        yield from _expiry_findings(where, leaf, bundles, cluster.now)
 
 
-def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> bool:
+def _is_issued_by_controller(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> bool:
     """Whether the controller issues the certificate, rather than cert-manager or `--self-signed`."""
     subjects = [authority.subject.rfc4514_string() for bundle in bundles for authority in bundle.authorities]
     ours = any(subject.startswith(f"CN={COMMON_NAME} ") for subject in subjects)
@@ -254,13 +268,13 @@ def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> b
 @doctor_check(
     "certificate-secret",
     "The certificate can be served and renewed, and the caBundle is its authority",
-    *READS,
+    *READ_WEBHOOKS,
 )
-def _certificate_secret(cluster: InstalledCluster) -> Iterator[Observation]:
-    bundles = _trusted(cluster)
-    where, stored = _secret(cluster)
+def _check_secret(cluster: InstalledCluster) -> Iterator[Observation]:
+    bundles = _distinct_bundles(cluster)
+    where, stored = _read_secret(cluster)
     if stored is None:
-        if _is_controllers(cluster, bundles):
+        if _is_issued_by_controller(cluster, bundles):
             message = "does not exist: the webhook reads its certificate from it"
             yield failure("secret-missing", where, message, REPAIR)
         elif not bundles:  # else files take its entry_title, or the check of what is served reports it
@@ -279,11 +293,11 @@ def _certificate_secret(cluster: InstalledCluster) -> Iterator[Observation]:
         if bundle.pem != data[CA]:
             yield failure("ca-bundle-differs", bundle.where, f"caBundle must equal {CA} of {where}", REPAIR)
     if CA in data and not has_cert_manager(cluster):
-        yield from _authority(cluster)
+        yield from _check_ca_secret(cluster)
 
 
-def _authority(cluster: InstalledCluster) -> Iterator[Observation]:
-    where, stored = _secret(cluster, AUTHORITY_SECRET)
+def _check_ca_secret(cluster: InstalledCluster) -> Iterator[Observation]:
+    where, stored = _read_secret(cluster, CA_SECRET)
     if stored is None:
         yield failure("secret-missing", where, "does not exist: controllers keep the authority in it", REPAIR)
         return
@@ -298,7 +312,7 @@ def _authority(cluster: InstalledCluster) -> Iterator[Observation]:
 
 PORTS = {8443, "webhook"}
 """The container port to which the Service leads, by number and name."""
-ANYWHERE: tuple[dict[str, Any], ...] = (
+EVERY_PEER: tuple[dict[str, Any], ...] = (
     {"ipBlock": {"cidr": "0.0.0.0/0"}},
     {"ipBlock": {"cidr": "::/0"}},
     {"namespaceSelector": {}},
@@ -306,18 +320,18 @@ ANYWHERE: tuple[dict[str, Any], ...] = (
 LABELS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/component": "webhook"}
 
 
-class _Readiness(msgspec.Struct):
+class _ReadyzAnswer(msgspec.Struct):
     client_ca: dict[str, Any] | None = msgspec.field(default=None, name="clientCA")
 
 
 @doctor_check("callers", "Only API servers can have the webhook review something")
-def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_callers(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     where = f"Service/{SERVICE} in {own}"
-    target = Target(f"{SERVICE}.{own}.svc", SERVICE, own)
+    target = CalledAddress(f"{SERVICE}.{own}.svc", SERVICE, own)
     address = service_address(cluster, target)
     deployment = cluster.get("/apis/apps/v1", "namespaces", own, "deployments", WEBHOOK) or {}
-    readiness = _readiness(address, target.port) if address else None
+    readiness = _read_readiness(address, target.port) if address else None
     if readiness is not None:
         if readiness.client_ca is not None and (problem := readiness.client_ca.get("lastError")):
             message = f"cannot use the newest authorities of callers: {problem}"
@@ -327,12 +341,12 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
             return
     elif deployment:
         yield f"callers are looked up in the flags of Deployment/{WEBHOOK}: {where} is not reachable from here"
-        if any(flag.startswith("--client-ca") for flag in _flags(deployment)):
+        if any(flag.startswith("--client-ca") for flag in _container_flags(deployment)):
             return
     else:
         yield NotChecked(f"{where} is not reachable from here, and Deployment/{WEBHOOK} does not exist")
         return
-    if limiting := _limiting(cluster, deployment):
+    if limiting := _limiting_policies(cluster, deployment):
         yield (
             f"callers present no certificate; NetworkPolicy {', '.join(limiting)} limits who reaches the webhook, if the "
             "cluster's network enforces it"
@@ -346,26 +360,26 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
     yield warning("callers-unknown", where, message, remedy)
 
 
-def _readiness(address: str, port: int) -> _Readiness | None:
+def _read_readiness(address: str, port: int) -> _ReadyzAnswer | None:
     """Return the webhook's /readyz; None if it cannot be reached. Other checks examine its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(address, port, timeout=SECONDS, context=context)
+    connection = http.client.HTTPSConnection(address, port, timeout=CALL_SECONDS, context=context)
     try:
         connection.request("GET", "/readyz")
-        return msgspec.json.decode(connection.getresponse().read(), type=_Readiness)
+        return msgspec.json.decode(connection.getresponse().read(), type=_ReadyzAnswer)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
         return None
     finally:
         connection.close()
 
 
-def _flags(deployment: dict[str, Any]) -> list[str]:
+def _container_flags(deployment: dict[str, Any]) -> list[str]:
     containers = deployment["spec"]["template"]["spec"]["containers"]
     return [flag for each in containers for flag in (*(each.get("command") or ()), *(each.get("args") or ()))]
 
 
-def _limiting(cluster: InstalledCluster, deployment: dict[str, Any]) -> list[str]:
+def _limiting_policies(cluster: InstalledCluster, deployment: dict[str, Any]) -> list[str]:
     """Return the policies that select the webhook's pods; empty if one of them admits everybody, since policies add up."""
     path = f"/apis/networking.k8s.io/v1/namespaces/{cluster.names.namespace}/networkpolicies"
     labels = (deployment.get("spec") or {}).get("template", {}).get("metadata", {}).get("labels") or LABELS
@@ -382,7 +396,7 @@ def _limiting(cluster: InstalledCluster, deployment: dict[str, Any]) -> list[str
 def _admits_everybody(rule: dict[str, Any]) -> bool:
     ports = [port.get("port") for port in rule.get("ports") or ()]
     concerns_us = not ports or not PORTS.isdisjoint(ports)
-    return concerns_us and (not rule.get("from") or any(peer in ANYWHERE for peer in rule["from"]))
+    return concerns_us and (not rule.get("from") or any(peer in EVERY_PEER for peer in rule["from"]))
 
 
-CHECKS = (_ca_bundle, _served, _certificate_secret, _callers)
+CHECKS = (_check_ca_bundles, _check_served, _check_secret, _check_callers)

@@ -13,25 +13,25 @@ from webhook.cluster import objects
 from webhook.cluster.api import api_path
 from webhook.configuration.advice import (
     REMEDY,
-    UNREGISTERED,
+    UNREVIEWED_KIND,
     match_conditions,
-    unregistered,
-    without_added,
+    unregistered_annotations,
+    without_added_annotations,
 )
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.installed_cluster import InstalledCluster, Permission
 from webhook.version import VERSION
 
-NEW_PODS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
+POD_WEBHOOKS = {"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}
 """The webhooks from which webhooks.matchConditions of the chart takes their conditions."""
-CUSTOM_WORKLOADS = "custom-workloads.validate.gpu-admission.dev"
+CUSTOM_WORKLOADS_WEBHOOK = "custom-workloads.validate.gpu-admission.dev"
 """The webhook to which webhooks.extraWorkloads of the chart adds rules."""
 KINDS = {f"{kind.lower()}s": kind for kind in objects.WEBHOOK_CONFIGURATION_KINDS}
 GROUP = "admissionregistration.k8s.io"
-READS = tuple(Permission("get", kind, GROUP, name=objects.WEBHOOK_CONFIGURATION) for kind in KINDS)
-APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
+READ_WEBHOOKS = tuple(Permission("get", kind, GROUP, name=objects.WEBHOOK_CONFIGURATION) for kind in KINDS)
+APPLY_AGAIN = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
 NOT_INSTALLED = "not-installed"
-INSTALL = (
+INSTALL_REMEDY = (
     "helm install gpu-admission deploy/chart --namespace gpu-admission --create-namespace "
     "--set image.repository=IMAGE -f deploy/chart/values-first-install.yaml, as deploy/README.md says; "
     "`gpu-admission scan` first shows what would be denied"
@@ -62,7 +62,7 @@ FAILURE_POLICIES = {
         "set failurePolicy: Ignore for it",
     ),
 }
-LONGEST_TIMEOUT = 10
+MAX_TIMEOUT = 10
 """Seconds. All webhooks of one request have 34 s together, and a person waits."""
 
 
@@ -73,7 +73,7 @@ class ExpectedObjects(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     configurations: dict[str, dict[str, Any]]
-    custom_resources: dict[str, str]
+    crds: dict[str, str]
 
 
 @cache
@@ -90,7 +90,7 @@ def expected_objects(namespace: str = objects.NAMESPACE) -> ExpectedObjects:
     return expected
 
 
-def schema_digest(definition: Mapping[str, Any]) -> str:
+def crd_digest(definition: Mapping[str, Any]) -> str:
     """Return a digest of a CRD's versions and their schemas, the same before and after the API server stored it."""
     versions = {version["name"]: version["schema"] for version in definition["spec"]["versions"]}
     return hashlib.sha256(msgspec.json.encode(versions, order="deterministic")).hexdigest()[:16]
@@ -106,24 +106,24 @@ def has_cert_manager(cluster: InstalledCluster) -> bool:
     return any(CERT_MANAGER in (each.get("metadata", {}).get("annotations") or ()) for each in documents)
 
 
-@doctor_check("configurations", "Both webhook configurations exist", *READS)
-def _configurations_exist(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("configurations", "Both webhook configurations exist", *READ_WEBHOOKS)
+def _check_configurations(cluster: InstalledCluster) -> Iterator[Observation]:
     missing = [kind for kind in KINDS if cluster.webhook_configuration(kind) is None]
-    if len(missing) == len(KINDS) and _stored_service(cluster) is None:
+    if len(missing) == len(KINDS) and _read_service(cluster) is None:
         message = f"is not installed in this cluster: no webhook configuration, and no Service in {cluster.names.namespace}"
-        yield failure(NOT_INSTALLED, "gpu-admission", message, INSTALL)
+        yield failure(NOT_INSTALLED, "gpu-admission", message, INSTALL_REMEDY)
         return
     for kind in missing:
         message = "does not exist: the API server never calls the webhook"
-        yield failure("configuration-missing", entry_title(kind), message, APPLY)
+        yield failure("configuration-missing", entry_title(kind), message, APPLY_AGAIN)
 
 
-def _stored_service(cluster: InstalledCluster) -> Any:
+def _read_service(cluster: InstalledCluster) -> Any:
     return cluster.get("/api/v1", "namespaces", cluster.names.namespace, "services", objects.SERVICE)
 
 
-@doctor_check("service-reference", "Every webhook calls our Service", *READS)
-def _service_reference(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("service-reference", "Every webhook calls our Service", *READ_WEBHOOKS)
+def _check_service_references(cluster: InstalledCluster) -> Iterator[Observation]:
     names = cluster.names
     for kind, expected in expected_objects(names.namespace).configurations.items():
         for entry in cluster.webhooks(kind):
@@ -136,7 +136,7 @@ def _service_reference(cluster: InstalledCluster) -> Iterator[Observation]:
             ours = _address({"namespace": names.namespace, "name": objects.SERVICE, "path": path})
             if called != ours:
                 message = f"must call {ours}, and calls {called}"
-                remedy = f"{APPLY}; for an installation in another namespace use --namespace"
+                remedy = f"{APPLY_AGAIN}; for an installation in another namespace use --namespace"
                 yield failure("wrong-service", entry_title(kind, entry["name"]), message, remedy)
 
 
@@ -146,16 +146,16 @@ def _address(service: Mapping[str, Any]) -> str:
 
 
 @doctor_check("service", "The Service exists and has a ready endpoint")
-def _service(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_service(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     where = f"Service/{objects.SERVICE} in {own}"
-    service = _stored_service(cluster)
+    service = _read_service(cluster)
     if service is None:
         message = "does not exist: the API server cannot find the webhook"
-        yield failure("service-missing", where, message, APPLY)
+        yield failure("service-missing", where, message, APPLY_AGAIN)
         return
     if PORT not in [port.get("port") for port in service["spec"].get("ports") or ()]:
-        yield failure("service-port", where, f"must have port {PORT}", APPLY)
+        yield failure("service-port", where, f"must have port {PORT}", APPLY_AGAIN)
     endpoints = (
         endpoint
         for item in cluster.items(api_path("/apis/discovery.k8s.io/v1", "namespaces", own, "endpointslices"))
@@ -169,26 +169,28 @@ def _service(cluster: InstalledCluster) -> Iterator[Observation]:
         yield failure("no-endpoints", where, message, remedy)
 
 
-@doctor_check("entries", "Webhooks, rules, selectors and conditions are those of this version", *READS)
-def _entries(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check(
+    "entries", "Webhooks, rules, selectors and conditions are those of this version", *READ_WEBHOOKS
+)
+def _check_entries(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     by_policy: dict[str, list[str]] = defaultdict(list)
     for kind, expected in expected_objects(own).configurations.items():
         if cluster.webhook_configuration(kind) is None:
             continue
         installed = {entry["name"]: entry for entry in cluster.webhooks(kind)}
-        for name, meant in expected.items():
+        for name, expected_entry in expected.items():
             if name in installed:
-                yield from _differences(entry_title(kind, name), installed[name], meant, own)
-                if (policy := _failure_policy(installed[name])) != _failure_policy(meant):
+                yield from _differences(entry_title(kind, name), installed[name], expected_entry, own)
+                if (policy := _failure_policy(installed[name])) != _failure_policy(expected_entry):
                     by_policy[policy].append(entry_title(kind, name))
                 continue
-            report = failure if meant.get("failurePolicy") == "Fail" else warning
+            report = failure if expected_entry.get("failurePolicy") == "Fail" else warning
             message = "does not exist: nothing of it is reviewed"
-            yield report("entry-missing", entry_title(kind, name), message, APPLY)
+            yield report("entry-missing", entry_title(kind, name), message, APPLY_AGAIN)
         for name in installed.keys() - expected.keys():
             message = f"is unknown to version {VERSION}: remove it"
-            yield warning("entry-unknown", entry_title(kind, name), message, APPLY)
+            yield warning("entry-unknown", entry_title(kind, name), message, APPLY_AGAIN)
     for policy, entries in by_policy.items():
         identity, message, remedy = FAILURE_POLICIES[policy]
         more, has = (f" and {len(entries) - 1} more", "have") if len(entries) > 1 else ("", "has")
@@ -204,7 +206,7 @@ def _failure_policy(entry: Mapping[str, Any]) -> str:
 def _differences(
     where: str, entry: Mapping[str, Any], expected: Mapping[str, Any], own: str
 ) -> Iterator[Observation]:
-    actual, meant = (
+    actual, expected_entry = (
         {field: configuration.get(field) or default for field, default in DEFAULTS.items()}
         for configuration in (entry, expected)
     )
@@ -212,37 +214,39 @@ def _differences(
         message = "should have no objectSelector: a user who leaves out a label evades every rule and quota"
         remedy = "empty webhooks.objectSelector of the chart; webhooks.namespaceSelector chooses by labels of administrators"
         yield warning("object-selector", where, message, remedy)
-    if actual["timeoutSeconds"] > LONGEST_TIMEOUT:
+    if actual["timeoutSeconds"] > MAX_TIMEOUT:
         message = f"waits {actual['timeoutSeconds']} s for an answer, and so does the creator of a pod"
-        yield warning("long-timeout", where, message, f"set timeoutSeconds: {meant['timeoutSeconds']}")
+        yield warning(
+            "long-timeout", where, message, f"set timeoutSeconds: {expected_entry['timeoutSeconds']}"
+        )
     yield from _selector_differences(where, entry, expected, own)
-    if entry["name"] == CUSTOM_WORKLOADS:
-        known = _comparable("rules", meant["rules"])
+    if entry["name"] == CUSTOM_WORKLOADS_WEBHOOK:
+        known = _comparable("rules", expected_entry["rules"])
         actual["rules"] = [rule for rule in actual["rules"] if _comparable("rules", [rule])[0] in known]
-    if entry["name"] in NEW_PODS and not actual["matchConditions"] and _chooses_by_labels(entry):
-        actual["matchConditions"] = meant["matchConditions"]
+    if entry["name"] in POD_WEBHOOKS and not actual["matchConditions"] and _chooses_by_labels(entry):
+        actual["matchConditions"] = expected_entry["matchConditions"]
         refused = ", and are denied while it is away" if actual["failurePolicy"] == "Fail" else ""
         yield (
             f"{where} has no matchConditions (webhooks.matchConditions of the chart): pods without GPUs in the namespaces that "
             f"its labels choose wait for the webhook{refused}"
         )
     for field in ("matchPolicy", "reinvocationPolicy", "sideEffects", "rules", "matchConditions"):
-        if _comparable(field, actual[field]) != _comparable(field, meant[field]):
-            yield failure("entry-differs", where, f"{field} must be that of version {VERSION}", APPLY)
+        if _comparable(field, actual[field]) != _comparable(field, expected_entry[field]):
+            yield failure("entry-differs", where, f"{field} must be that of version {VERSION}", APPLY_AGAIN)
 
 
 def _selector_differences(
     where: str, entry: Mapping[str, Any], expected: Mapping[str, Any], own: str
 ) -> Iterator[DoctorFinding]:
     excluded = excluded_by_name(entry.get("namespaceSelector") or {})
-    meant = excluded_by_name(expected.get("namespaceSelector") or {})
+    expected_entry = excluded_by_name(expected.get("namespaceSelector") or {})
     add = "add {} to the values of its namespaceSelector".format
-    if own in meant and own not in excluded:
+    if own in expected_entry and own not in excluded:
         message = (
             f"namespaceSelector must exclude {own}: the webhook's own pods could not start while it is away"
         )
         yield failure("own-namespace", where, message, add(own))
-    elif missing := ", ".join(sorted(name for name in meant - excluded if name.startswith("kube-"))):
+    elif missing := ", ".join(sorted(name for name in expected_entry - excluded if name.startswith("kube-"))):
         yield warning("kube-namespace", where, f"namespaceSelector must exclude {missing}", add(missing))
 
 
@@ -269,12 +273,14 @@ def _comparable(field: str, value: Any) -> Any:
             for rule in value
         )
     if field == "matchConditions":
-        return {each["name"]: without_added(each["expression"]) for each in value}
+        return {each["name"]: without_added_annotations(each["expression"]) for each in value}
     return value
 
 
-@doctor_check("workload-kinds", "Kinds of workloads that documents name are sent to the webhook", *READS)
-def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check(
+    "workload-kinds", "Kinds of workloads that documents name are sent to the webhook", *READ_WEBHOOKS
+)
+def _check_workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
     entries = cluster.webhooks("validatingwebhookconfigurations")
     sent = {
         (group, resource)
@@ -292,20 +298,22 @@ def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("workload-kind-not-sent", f"GPUResourceMapping/{name}", message, remedy)
 
 
-@doctor_check("fraction-annotations", "Annotations that documents count are sent to the webhook", *READS)
-def _fraction_annotations(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check(
+    "fraction-annotations", "Annotations that documents count are sent to the webhook", *READ_WEBHOOKS
+)
+def _check_fraction_annotations(cluster: InstalledCluster) -> Iterator[Observation]:
     conditions = match_conditions(entry for kind in KINDS for entry in cluster.webhooks(kind))
     for name, spec in cluster.configuration.resource_mappings.items():
-        for path, key in unregistered(spec, conditions):
-            message = f"{path} {key} {UNREGISTERED}"
+        for path, key in unregistered_annotations(spec, conditions):
+            message = f"{path} {key} {UNREVIEWED_KIND}"
             yield failure("annotation-not-sent", f"GPUResourceMapping/{name}", message, REMEDY)
 
 
 CHECKS = (
-    _configurations_exist,
-    _service_reference,
-    _service,
-    _entries,
-    _workload_kinds,
-    _fraction_annotations,
+    _check_configurations,
+    _check_service_references,
+    _check_service,
+    _check_entries,
+    _check_workload_kinds,
+    _check_fraction_annotations,
 )

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from policies.rule import Need
 from webhook.canary.probe import probe
 from webhook.cluster.objects import (
-    AUTHORITY_SECRET,
-    CATALOGUES,
+    CA_SECRET,
+    CATALOGUES_CONFIG_MAP,
     CONTROLLER,
     DEVICES,
     WEBHOOK,
@@ -17,36 +17,42 @@ from webhook.cluster.objects import (
 from webhook.configuration.cluster_source import PLURALS
 from webhook.configuration.workload_kinds import WorkloadKind, plural
 from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, expected_objects, has_cert_manager
-from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, Permission, Unknown
+from webhook.tools.doctor.checks.configurations import (
+    APPLY_AGAIN,
+    GROUP,
+    KINDS,
+    expected_objects,
+    has_cert_manager,
+)
+from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, NoResult, Permission
 from webhook.workloads.autoscalers import SCALED_RESOURCES
 from webhook.workloads.references import referred_kinds
-from webhook.workloads.servers import READ_SERVERS
+from webhook.workloads.servers import LISTED_SERVING_KINDS
 
-OLDEST = (1, 35)
+OLDEST_VERSION = (1, 35)
 """The oldest version with which gpu-admission is tested (`kubeVersion` of the chart)."""
 MAX_RIGHTS = 6
 """Missing permissions that a finding names; without an installation all of some fifty are missing."""
-LATE = 6
+LATE_DURATIONS = 6
 """After this many durations, 30 s, the Lease was certainly not renewed: the clocks of two machines differ by some seconds."""
 
 
 @doctor_check("kubernetes-version", "The API server is new enough")
-def _version(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_version(cluster: InstalledCluster) -> Iterator[Observation]:
     version = cluster.get("/version") or {}
     try:
         # Clouds write "30+".
         numbers = int(version["major"]), int(version["minor"].rstrip("+"))
     except (KeyError, ValueError):
-        raise Unknown("the API server reports no version") from None
-    if numbers < OLDEST:
+        raise NoResult("the API server reports no version") from None
+    if numbers < OLDEST_VERSION:
         where = f"API server {version.get('gitVersion', '')}"
         message = "must be 1.35 or newer: older ones are not tested"
         yield failure("kubernetes-too-old", where, message, "upgrade Kubernetes to 1.35 or newer")
 
 
 @doctor_check("controller", "A controller leads")
-def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_controller(cluster: InstalledCluster) -> Iterator[Observation]:
     own, name = cluster.names.namespace, cluster.names.lease
     where = f"Lease/{name} in {own}"
     logs = f"kubectl -n {own} logs deployment/{CONTROLLER}"
@@ -57,7 +63,7 @@ def _controller(cluster: InstalledCluster) -> Iterator[Observation]:
         yield failure("controller-missing", where, message, f"start the controller: {logs}")
         return
     spec, age = cluster.lease.get("spec") or {}, controller_age(cluster)
-    longest = timedelta(seconds=LATE * (spec.get("leaseDurationSeconds") or 0))
+    longest = timedelta(seconds=LATE_DURATIONS * (spec.get("leaseDurationSeconds") or 0))
     if not spec.get("holderIdentity") or age is None or age > longest:
         when = f"was last renewed {age.total_seconds():.0f} s ago" if age is not None else "was never renewed"
         holder = spec.get("holderIdentity") or "nobody"
@@ -72,7 +78,7 @@ def controller_age(cluster: InstalledCluster) -> timedelta | None:
 
 
 @doctor_check("canary", "A GPU pod passes through both webhooks and is changed as it must be")
-def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_canary(cluster: InstalledCluster) -> Iterator[Observation]:
     where = f"canary in {cluster.names.canary_namespace}"
     outcome = probe(cluster.api, cluster.names.canary_namespace)
     if outcome.ok:
@@ -84,12 +90,15 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
         yield failure(f"canary-{outcome.reason}", f"the {where}", message, outcome.remedy)
 
 
-OURS = "gpu-admission.dev"
+OUR_GROUP = "gpu-admission.dev"
 POLICY_KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
-BOUNDS = {CONTROLLER: "send any request of the cluster anywhere", f"{CONTROLLER}-pods": "change any pod"}
+CONTROLLER_POLICIES = {
+    CONTROLLER: "send any request of the cluster anywhere",
+    f"{CONTROLLER}-pods": "change any pod",
+}
 """The admission policies by name, and what the controller may do without them."""
-READING = "get list watch"
-AUTOSCALERS = "autoscalers.validate.gpu-admission.dev"
+READ_VERBS = "get list watch"
+AUTOSCALERS_WEBHOOK = "autoscalers.validate.gpu-admission.dev"
 """The webhook that reads the target of an autoscaler; the chart omits it with webhooks.workloads=false."""
 
 
@@ -99,7 +108,7 @@ def _permissions(
     return [Permission(verb, each, group, namespace, name) for each in resources for verb in verbs.split()]
 
 
-def needed(
+def needed_permissions(
     names: InstallationNames,
     *,
     karpenter: bool,
@@ -113,53 +122,53 @@ def needed(
     owners: the kinds that the webhook reads where pods name them as their controllers. referred: API group and resource of
     those that it reads where workloads name them.
     """
-    installed = {name.partition(".")[0] for name in expected_objects().custom_resources}
+    installed = {name.partition(".")[0] for name in expected_objects().crds}
     ours = [plural for plural in PLURALS.values() if plural in installed]
     own, secret = names.namespace, names.secret
     both = [
-        *_permissions("get update", ["gpuquotaledgers"], OURS, own),
-        *_permissions(READING, ours, OURS),
-        *_permissions(READING, ["namespaces", "nodes"]),
-        *_permissions(READING, ["deviceclasses"], "resource.k8s.io"),
+        *_permissions("get update", ["gpuquotaledgers"], OUR_GROUP, own),
+        *_permissions(READ_VERBS, ours, OUR_GROUP),
+        *_permissions(READ_VERBS, ["namespaces", "nodes"]),
+        *_permissions(READ_VERBS, ["deviceclasses"], "resource.k8s.io"),
         *_permissions("create patch", ["events"]),
-        *(() if cert_manager else _permissions(READING, ["secrets"], namespace=own, name=secret)),
+        *(() if cert_manager else _permissions(READ_VERBS, ["secrets"], namespace=own, name=secret)),
     ]
-    configurations = _permissions(READING, KINDS, GROUP, name=WEBHOOK_CONFIGURATION)
+    configurations = _permissions(READ_VERBS, KINDS, GROUP, name=WEBHOOK_CONFIGURATION)
     certificates = [
         *_permissions("create", ["secrets"], namespace=own),
         *_permissions("patch", ["secrets"], namespace=own, name=secret),
-        *_permissions(f"{READING} patch", ["secrets"], namespace=own, name=AUTHORITY_SECRET),
+        *_permissions(f"{READ_VERBS} patch", ["secrets"], namespace=own, name=CA_SECRET),
         *configurations,
         *_permissions("patch", KINDS, GROUP, name=WEBHOOK_CONFIGURATION),
     ]
     return {
         WEBHOOK: [
-            *_permissions("get", ["gpuquotas"], OURS),
-            *_permissions("list", ["clustergpuquotas"], OURS),
+            *_permissions("get", ["gpuquotas"], OUR_GROUP),
+            *_permissions("list", ["clustergpuquotas"], OUR_GROUP),
             *both,
-            *_permissions(READING, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
+            *_permissions(READ_VERBS, ["resourceclaims", "resourceclaimtemplates"], "resource.k8s.io"),
             *_permissions("list watch", ["limitranges"]),
             *(_permissions("list", ["nodepools"], "karpenter.sh") if karpenter else ()),
             *(Permission("get", name, group) for group, name in SCALED_RESOURCES if autoscalers),
             *(Permission("get", name, group) for group, name in referred if autoscalers),
-            *(_permissions("list", map(plural, READ_SERVERS), "apps") if autoscalers else ()),
+            *(_permissions("list", map(plural, LISTED_SERVING_KINDS), "apps") if autoscalers else ()),
             *(Permission("get", owner.plural, owner.group) for owner in owners),
-            *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES),
-            *_permissions(READING, ["configmaps"], namespace=own, name=DEVICES),
+            *_permissions("get", ["configmaps"], namespace=own, name=CATALOGUES_CONFIG_MAP),
+            *_permissions(READ_VERBS, ["configmaps"], namespace=own, name=DEVICES),
             *_permissions("get", ["leases"], "coordination.k8s.io", own, names.lease),
             *configurations,
         ],
         CONTROLLER: [
-            *_permissions(READING, ["gpuquotas", "clustergpuquotas"], OURS),
-            *_permissions("update", ["gpuquotas/status", "clustergpuquotas/status"], OURS),
-            *_permissions("list watch create delete", ["gpuquotaledgers"], OURS, own),
+            *_permissions(READ_VERBS, ["gpuquotas", "clustergpuquotas"], OUR_GROUP),
+            *_permissions("update", ["gpuquotas/status", "clustergpuquotas/status"], OUR_GROUP),
+            *_permissions("list watch create delete", ["gpuquotaledgers"], OUR_GROUP, own),
             *both,
-            *_permissions("patch", [f"{plural}/status" for plural in ours], OURS),
-            *_permissions(f"{READING} patch", ["pods"]),
+            *_permissions("patch", [f"{plural}/status" for plural in ours], OUR_GROUP),
+            *_permissions(f"{READ_VERBS} patch", ["pods"]),
             *_permissions("list", ["limitranges"]),
-            *_permissions(READING, ["resourceclaims", "resourceslices"], "resource.k8s.io"),
-            *_permissions("get patch", ["configmaps"], namespace=own, name=CATALOGUES),
-            *_permissions(f"{READING} patch", ["configmaps"], namespace=own, name=DEVICES),
+            *_permissions(READ_VERBS, ["resourceclaims", "resourceslices"], "resource.k8s.io"),
+            *_permissions("get patch", ["configmaps"], namespace=own, name=CATALOGUES_CONFIG_MAP),
+            *_permissions(f"{READ_VERBS} patch", ["configmaps"], namespace=own, name=DEVICES),
             *_permissions("get update", ["leases"], "coordination.k8s.io", own, names.lease),
             *_permissions("create", ["leases"], "coordination.k8s.io", own),
             *(() if cert_manager else certificates),
@@ -173,16 +182,16 @@ def needed(
     "The ServiceAccounts may do what webhook and controller need",
     Permission("create", "subjectaccessreviews", "authorization.k8s.io"),
 )
-def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
     entries = cluster.webhooks("validatingwebhookconfigurations")
     configuration = cluster.usable_configuration
     kinds = configuration.workload_kinds
     reads_owners = Need.OWNER in configuration.policies.needs
-    permissions_of = needed(
+    permissions_of = needed_permissions(
         cluster.names,
         karpenter=cluster.get("/apis/karpenter.sh") is not None,
         cert_manager=has_cert_manager(cluster),
-        autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
+        autoscalers=any(entry["name"] == AUTOSCALERS_WEBHOOK for entry in entries),
         referred=sorted(referred_kinds(kinds)),
         owners=[each for each in kinds.values() if each.ends_pods and reads_owners],
     )
@@ -194,10 +203,12 @@ def _service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
             more = len(missing) - MAX_RIGHTS
             message = f"must be allowed to {'; '.join(missing[:MAX_RIGHTS])}"
             message += f"; and {more} more" if more > 0 else ""
-            yield failure("right-missing", where, message, f"{APPLY}, which has its ClusterRole and Role")
+            yield failure(
+                "right-missing", where, message, f"{APPLY_AGAIN}, which has its ClusterRole and Role"
+            )
 
 
-def denies(cluster: InstalledCluster, name: str) -> bool:
+def has_denying_policy(cluster: InstalledCluster, name: str) -> bool:
     """Whether there is an admission policy of this name, with a binding that denies."""
     policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{name}") for kind in POLICY_KINDS)
     bound = (binding or {}).get("spec", {}).get("validationActions") or ()
@@ -207,15 +218,21 @@ def denies(cluster: InstalledCluster, name: str) -> bool:
 @doctor_check(
     "controller-policy",
     "Admission policies bound what the controller may write",
-    *(Permission("get", kind, GROUP, name=name) for kind in POLICY_KINDS for name in BOUNDS),
+    *(Permission("get", kind, GROUP, name=name) for kind in POLICY_KINDS for name in CONTROLLER_POLICIES),
 )
-def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
-    for name, otherwise in BOUNDS.items():
-        if not denies(cluster, name):
+def _check_controller_policies(cluster: InstalledCluster) -> Iterator[Observation]:
+    for name, otherwise in CONTROLLER_POLICIES.items():
+        if not has_denying_policy(cluster, name):
             where = f"ValidatingAdmissionPolicy/{name}"
             message = f"must exist, with a binding that denies: without it the controller may {otherwise}"
-            remedy = f"{APPLY}, with admissionPolicy.enabled of the chart"
+            remedy = f"{APPLY_AGAIN}, with admissionPolicy.enabled of the chart"
             yield warning("controller-unbounded", where, message, remedy)
 
 
-CHECKS = (_version, _controller, _canary, _service_accounts, _bounded)
+CHECKS = (
+    _check_version,
+    _check_controller,
+    _check_canary,
+    _check_service_accounts,
+    _check_controller_policies,
+)

@@ -8,7 +8,7 @@ from policies.gpus.limit_range_findings import limit_ranges_giving_gpus
 from policies.policy import end_of
 from policies.quota.spec import charged_while_waiting, resource_quota_findings
 from policies.times import utc
-from webhook.cluster.objects import CATALOGUES
+from webhook.cluster.objects import CATALOGUES_CONFIG_MAP
 from webhook.configuration.loader import quota_problems
 from webhook.quota.config_maps import digests_of
 from webhook.quota.documents import QUOTAS, UNREADABLE, LimitsRecord, QuotaRecord
@@ -23,16 +23,16 @@ from webhook.quota.ledger_objects import (
 from webhook.quota.ledger_objects import KIND as LEDGER
 from webhook.quota.ledger_objects import PLURAL as LEDGERS
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import APPLY, expected_objects, schema_digest
+from webhook.tools.doctor.checks.configurations import APPLY_AGAIN, crd_digest, expected_objects
 from webhook.tools.doctor.checks.nodes import names_in_words
 from webhook.tools.installed_cluster import InstalledCluster, Permission
 from webhook.version import VERSION
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
-WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
-FORMER = "unpinned"
+WAIT_REMEDY = f"wait ten seconds; after that see {CONTROLLER_LOG}"
+FORMER_FIELD = "unpinned"
 """The former name of `unclassifiedPods` of a GPUQuota."""
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD_COLLECTION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 INSTALL_CRDS = "kubectl apply --server-side -k deploy/static/crds, or helm upgrade with crds.install=true"
 
 
@@ -41,10 +41,10 @@ INSTALL_CRDS = "kubectl apply --server-side -k deploy/static/crds, or helm upgra
     "The CRDs of this version exist",
     Permission("get", "customresourcedefinitions", "apiextensions.k8s.io"),
 )
-def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
-    for name, digest in expected_objects().custom_resources.items():
+def _check_crds(cluster: InstalledCluster) -> Iterator[Observation]:
+    for name, digest in expected_objects().crds.items():
         where = f"CustomResourceDefinition/{name}"
-        definition = cluster.get(f"{CRDS}/{name}")
+        definition = cluster.get(f"{CRD_COLLECTION}/{name}")
         if definition is None:
             yield failure("crd-missing", where, "does not exist", INSTALL_CRDS)
             continue
@@ -53,14 +53,14 @@ def _custom_resources(cluster: InstalledCluster) -> Iterator[Observation]:
             why = (conditions.get("NamesAccepted") or {}).get("message") or "the API server does not serve it"
             remedy = f"kubectl describe crd {name}"
             yield failure("crd-not-established", where, f"is not Established: {why}", remedy)
-        elif schema_digest(definition) != digest:
+        elif crd_digest(definition) != digest:
             message = f"must be that of version {VERSION}: fields may be dropped or rejected"
-            remedy = f"{APPLY}; Helm never upgrades CRDs of its crds folder by itself"
+            remedy = f"{APPLY_AGAIN}; Helm never upgrades CRDs of its crds folder by itself"
             yield warning("crd-differs", where, message, remedy)
 
 
 @doctor_check("documents", "Policies, classes and resource mappings are valid, and no policy is paused")
-def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_documents(cluster: InstalledCluster) -> Iterator[Observation]:
     documents = cluster.documents
     for problem in documents.problems:
         where = f"configuration of {documents.source}"
@@ -84,7 +84,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
     "Every ResourceQuota key about GPUs limits something, and none limits the pods that wait in line",
     Permission("list", "resourcequotas"),
 )
-def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.usable_configuration.resource_mapping
     with_quota = {record.namespace for record in cluster.quotas}
     for quota in cluster.items("/api/v1/resourcequotas"):
@@ -104,7 +104,7 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     "No LimitRange gives GPUs to containers that request none",
     Permission("list", "limitranges"),
 )
-def _limit_ranges(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_limit_ranges(cluster: InstalledCluster) -> Iterator[Observation]:
     for where, problem in limit_ranges_giving_gpus(
         cluster.limits, cluster.usable_configuration.resource_mapping
     ):
@@ -116,7 +116,7 @@ def _limit_ranges(cluster: InstalledCluster) -> Iterator[Observation]:
     "GPUQuotas are counted, current and kept, and limit something",
     Permission("list", "gpuquotas", "gpu-admission.dev"),
 )
-def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     for record in cluster.quotas:
         where = f"GPUQuota/default in {record.namespace}"
         edit = f"correct it: kubectl -n {record.namespace} edit gpuquota default"
@@ -125,7 +125,7 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             remedy = f"{edit}; until then its last valid version stays in force, and the GPUs of ended pods are not released"
             yield failure("quota-unreadable", where, record.problem, remedy)
             continue
-        yield from _conditions(record, where)
+        yield from _condition_findings(record, where)
         configuration = cluster.configuration
         # Admission refuses these in a new quota; a GPUClass that was deleted since leaves them behind.
         for problem, kind in quota_problems(spec, configuration.classes, configuration.resource_mapping):
@@ -135,11 +135,9 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             # Stored by the CRD of earlier versions, which had it as its default; or on purpose.
             yield warning("quota-classes-not-held", where, f"spec.{path}: {message}", edit)
     for quota in cluster.items(QUOTAS.path()):
-        if FORMER in _fields_ever_set(quota) and "unclassifiedPods" not in quota["spec"]:
+        if FORMER_FIELD in _fields_ever_set(quota) and "unclassifiedPods" not in quota["spec"]:
             where = f"GPUQuota/default in {quota['metadata']['namespace']}"
-            message = (
-                f"had spec.{FORMER}, which the API server dropped: the field is spec.unclassifiedPods now"
-            )
+            message = f"had spec.{FORMER_FIELD}, which the API server dropped: the field is spec.unclassifiedPods now"
             remedy = "set spec.unclassifiedPods in its manifest, and apply it"
             yield warning("quota-lost-a-field", where, message, remedy)
 
@@ -157,31 +155,32 @@ def _fields_ever_set(quota: Any) -> frozenset[str]:
     Permission("list", "gpuquotas", "gpu-admission.dev"),
     Permission("list", LEDGERS, "gpu-admission.dev"),
 )
-def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
-    catalogues = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
+    catalogues = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES_CONFIG_MAP) or {}
     published = frozenset(catalogues.get("data") or ())
     records = list(cluster.decoded(ledger_objects_path(installation), partial(ledger_record, TeamObjects())))
     ledgers = {record.namespace: record for record in records if record.namespace != EPOCH_OBJECT}
     # In the object of a team are ledgers of namespaces whose own objects say so.
-    left = {name for name, record in ledgers.items() if not record.moved_to and not is_team_object(name)}
+    orphaned = {name for name, record in ledgers.items() if not record.moved_to and not is_team_object(name)}
     for quota in cluster.quotas:
         where, record = f"GPUQuota/default in {quota.namespace}", ledger_of(quota.namespace, ledgers.get)
-        left.discard(quota.namespace)
+        orphaned.discard(quota.namespace)
         if record is None:
             message = f"has no {LEDGER} in {installation}, so replicas deny GPU pods there"
-            yield failure("ledger-missing", where, message, WAIT)
+            yield failure("ledger-missing", where, message, WAIT_REMEDY)
         elif record.ledger is None:
             own = ledgers[quota.namespace]
             unreadable = [
                 each.namespace for each in (own, ledgers.get(own.moved_to)) if each and each.problem
             ]
-            remedy = recount_remedy(installation, *unreadable) if unreadable else WAIT
+            remedy = recount_remedy(installation, *unreadable) if unreadable else WAIT_REMEDY
             message = f"has a ledger that replicas cannot use: {record.problem}"
             yield failure("ledger-unreadable", where, message, remedy)
         elif missing := sorted(digests_of(record.ledger) - published):
-            message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
-            remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
+            config_map = f"ConfigMap {CATALOGUES_CONFIG_MAP} in {installation}"
+            message = f"is counted by class catalogue {', '.join(missing)}, which {config_map} lacks"
+            remedy = f"{APPLY_AGAIN}; the controller publishes it within a minute, and until then replicas of other versions deny"
             yield warning("catalogue-not-published", where, message, remedy)
     now = int(cluster.now.timestamp() * 1000)
     for team in filter(None, (each.team for each in records)):
@@ -190,10 +189,10 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
                 message = "were admitted lately and never stored, so the namespace may have less of its team in creation"
                 remedy = "find out what rejects them: a name that is taken, a ResourceQuota, another webhook"
                 yield warning("creations-not-stored", f"pods in {namespace}", message, remedy)
-    for namespace in sorted(left):
+    for namespace in sorted(orphaned):
         message = "is of a namespace without a GPUQuota, and limits it until a controller deletes it"
         where = f"{LEDGER}/{namespace} in {installation}"
-        yield warning("ledger-left", where, message, WAIT)
+        yield warning("ledger-left", where, message, WAIT_REMEDY)
 
 
 def recount_remedy(installation: str, *objects: str) -> str:
@@ -204,32 +203,32 @@ def recount_remedy(installation: str, *objects: str) -> str:
     )
 
 
-def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
+def _condition_findings(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
     remedies = {
         UNREADABLE: f"wait a minute; after that see {CONTROLLER_LOG}",
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",
         "Exceeded": f"see who holds it: gpu-admission quota -n {record.namespace}; nothing more is admitted",
     }
-    yield from true_conditions("quota", record, where, remedies)
+    yield from findings_of_conditions("quota", record, where, remedies)
     if record.is_pending:
         message = f"is in force as it was before generation {record.generation} of its spec"
-        yield warning("quota-pending", where, message, WAIT)
+        yield warning("quota-pending", where, message, WAIT_REMEDY)
 
 
-def true_conditions(
+def findings_of_conditions(
     kind: str, record: LimitsRecord, where: str, remedies: Mapping[str, str], *, is_used: bool = True
 ) -> Iterator[DoctorFinding]:
     """Yield that one of either kind is not Ready, if it is used, and its True conditions that have a remedy."""
     ready = record.status.condition("Ready")
     if is_used and (ready is None or ready.status != "True"):
         why = ready.message if ready else "was never counted: every GPU pod is denied"
-        remedy = remedies.get(ready.reason, WAIT) if ready else WAIT
+        remedy = remedies.get(ready.reason, WAIT_REMEDY) if ready else WAIT_REMEDY
         yield failure(f"{kind}-not-ready", where, f"is not Ready: {why}", remedy)
     for condition, remedy in remedies.items():
-        if is_true := record.status.true(condition):
+        if is_true := record.status.condition_if_true(condition):
             yield warning(f"{kind}-{condition.lower()}", where, f"is {condition}: {is_true.message}", remedy)
 
 
-CHECKS = (_custom_resources, _documents)
-QUOTA_CHECKS = (_resource_quotas, _limit_ranges, _gpu_quotas, _ledgers)
+CHECKS = (_check_crds, _check_documents)
+QUOTA_CHECKS = (_check_resource_quotas, _check_limit_ranges, _check_gpu_quotas, _check_ledgers)

@@ -16,7 +16,13 @@ from policies.pods.pod import Pod, decode_pod
 from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_isolation
 from webhook.cluster import errors
-from webhook.cluster.objects import EXPORTED, EXPORTED_RULE, ObjectMeta, decode_metadata, fields_of
+from webhook.cluster.objects import (
+    EXPORTED_LABELS,
+    EXPORTED_RULE_LABEL,
+    ObjectMeta,
+    decode_metadata,
+    fields_of,
+)
 from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import GROUP
 from webhook.tools.export.static import loaded
@@ -32,17 +38,17 @@ POLICIES = "validatingadmissionpolicies"
     Permission("list", "daemonsets", "apps"),
     Permission("list", "namespaces"),
 )
-def _exported(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_exported(cluster: InstalledCluster) -> Iterator[Observation]:
     isolating: dict[str, LabelSelector] = {}
     outdated = set()
     for document in cluster.items(f"{ADMISSION}/{POLICIES}"):
         metadata = msgspec.convert(document["metadata"], ObjectMeta)
         labels, annotations = metadata.labels or {}, metadata.annotations or {}
-        if not EXPORTED.items() <= labels.items():
+        if not EXPORTED_LABELS.items() <= labels.items():
             continue
         if annotations.get("gpu-admission.dev/version") != cluster.configuration.version:
             outdated.add(metadata.name)
-        if labels.get(EXPORTED_RULE) == gpu_isolation.ID:
+        if labels.get(EXPORTED_RULE_LABEL) == gpu_isolation.ID:
             selector = document["spec"]["matchConstraints"].get("namespaceSelector") or {}
             isolating[annotations.get("gpu-admission.dev/policy", "")] = msgspec.convert(
                 selector, LabelSelector
@@ -53,10 +59,10 @@ def _exported(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("exported-policies-outdated", f"{POLICIES} ({len(outdated)})", message, remedy)
     if isolating:
         yield from denied_agents(cluster, isolating)
-    yield from _static(cluster)
+    yield from _static_observations(cluster)
 
 
-def _static(cluster: InstalledCluster) -> Iterator[Observation]:
+def _static_observations(cluster: InstalledCluster) -> Iterator[Observation]:
     """Say what the API server that answered has loaded from files. Whether that is current, only their options say."""
     try:
         found = loaded(cluster.api)
@@ -67,17 +73,17 @@ def _static(cluster: InstalledCluster) -> Iterator[Observation]:
             "you may not get /metrics, which say what files the API server has", for_administrators=True
         )
         return
-    for plugin, has in sorted(found.items()):
-        if has.is_refused:
+    for plugin, state in sorted(found.items()):
+        if state.is_refused:
             yield failure(
                 "static-policies-rejected",
-                f"{plugin} of API server {has.server}",
+                f"{plugin} of API server {state.server}",
                 "rejected its newest file of policies, and will not start with it: the last good one is in force",
                 "run gpu-admission export --static again for its control plane node; its log says what is wrong",
             )
         else:
             yield (
-                f"API server {has.server}, the one that answered, has {plugin} {has.hash or 'without data'} from files; "
+                f"API server {state.server}, the one that answered, has {plugin} {state.hash or 'without data'} from files; "
                 "compare its folder by gpu-admission export --check"
             )
 
@@ -88,9 +94,9 @@ def denied_agents(cluster: InstalledCluster, selectors: dict[str, LabelSelector]
     for metadata, pod in cluster.decoded("/apis/apps/v1/daemonsets", _daemon_set):
         namespace = metadata.namespace
         policy = cluster.policy_of(namespace)
-        held = policy.in_force(gpu_isolation.ID, cluster.now)
+        in_force = policy.in_force(gpu_isolation.ID, cluster.now)
         selector = selectors.get(policy.name)
-        if held is None or held[1] is not Mode.ENFORCE or selector is None:
+        if in_force is None or in_force[1] is not Mode.ENFORCE or selector is None:
             continue
         context = Context(
             phase=Phase.VALIDATE,
@@ -123,4 +129,4 @@ def _daemon_set(raw: msgspec.Raw) -> tuple[ObjectMeta, Pod]:
     return decode_metadata(raw), decode_pod(fields_of(raw, "spec")["template"])
 
 
-CHECKS = (_exported,)
+CHECKS = (_check_exported,)

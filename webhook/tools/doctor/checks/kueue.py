@@ -10,29 +10,31 @@ from policies.pods.tolerations import describe_toleration, tolerated, toleration
 from policies.quota.amounts import GPUS, NOTHING, format_amount
 from policies.registry import QUOTA_RULE
 from webhook.cluster.kueue import GROUP, VERSIONS, FlavorSpec, Queue, most_admitted
-from webhook.cluster.nodes import is_lasting
+from webhook.cluster.nodes import is_permanent_taint
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.checks.control_plane import OURS
-from webhook.tools.doctor.checks.nodes import READ, tolerations_by_document
+from webhook.tools.doctor.checks.control_plane import OUR_GROUP
+from webhook.tools.doctor.checks.nodes import LIST_NODES, tolerations_by_document
 from webhook.tools.installed_cluster import InstalledCluster, Permission
 
 
 @doctor_check(
     "kueue-flavors",
     "Flavors of Kueue have the tolerations that GPU pods get",
-    READ,
+    LIST_NODES,
     Permission("list", "resourceflavors", GROUP),
 )
-def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_flavors(cluster: InstalledCluster) -> Iterator[Observation]:
     """Warn of a topology or `nodeTaints` whose taints Kueue compares with templates: only pods get our tolerations."""
     version = cluster.api.served_version(GROUP, VERSIONS)
-    given = [toleration for of_owner in tolerations_by_document(cluster).values() for toleration in of_owner]
+    given = [
+        toleration for of_document in tolerations_by_document(cluster).values() for toleration in of_document
+    ]
     for flavor in cluster.items(f"/apis/{GROUP}/{version}/resourceflavors") if version else ():
         spec = msgspec.convert(flavor.get("spec") or {}, FlavorSpec)
         taints = list(spec.node_taints or ())
         if spec.topology_name:
             nodes = (each for each in cluster.gpu_nodes if spec.node_labels.items() <= each.labels.items())
-            taints += [taint for node in nodes for taint in node.spec.taints if is_lasting(taint)]
+            taints += [taint for node in nodes for taint in node.spec.taints if is_permanent_taint(taint)]
         missing = {
             describe_toleration(taint): taint
             for taint in taints
@@ -41,10 +43,10 @@ def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
         if missing:
             lacking = ", ".join(str(toleration_of(taint)) for taint in missing.values())
             message = f"must tolerate {', '.join(missing)}: Kueue compares templates with it, and only pods get the toleration"
-            again = (
+            how = (
                 ", in a new ResourceFlavor: one with topologyName is immutable" if spec.topology_name else ""
             )
-            remedy = f"set spec.tolerations: [{lacking}]{again}"
+            remedy = f"set spec.tolerations: [{lacking}]{how}"
             yield warning(
                 "flavor-without-toleration", f"ResourceFlavor/{flavor['metadata']['name']}", message, remedy
             )
@@ -56,9 +58,9 @@ def _flavors(cluster: InstalledCluster) -> Iterator[Observation]:
     Permission("list", "localqueues", GROUP),
     Permission("list", "clusterqueues", GROUP),
     Permission("list", "cohorts", GROUP),
-    Permission("list", "gpuquotas", OURS),
+    Permission("list", "gpuquotas", OUR_GROUP),
 )
-def _quotas(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_queue_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     """Warn where Kueue admits more than a GPUQuota grants: the pods of a workload that it shows as admitted are then denied."""
     version = cluster.api.served_version(GROUP, VERSIONS)
     if version is None:
@@ -67,19 +69,22 @@ def _quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         [msgspec.convert(each, Queue) for each in cluster.items(f"/apis/{GROUP}/{version}/{plural}")]
         for plural in ("localqueues", "clusterqueues", "cohorts")
     )
-    local, whole, cohorts = read
-    by_name, mapping = {each.metadata.name: each for each in whole}, cluster.configuration.resource_mapping
+    local_queues, cluster_queues, cohorts = read
+    by_name, mapping = (
+        {each.metadata.name: each for each in cluster_queues},
+        cluster.configuration.resource_mapping,
+    )
     hard = {quota.namespace: quota.hard.get(GPUS) for quota in cluster.quotas if quota.spec is not None}
-    for each in local:
+    for each in local_queues:
         namespace, name = each.metadata.namespace or "", each.spec.cluster_queue
         granted, queue = hard.get(namespace), by_name.get(name)
-        held = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
-        if granted is None or queue is None or (held and held[0].options.respects_kueue):
+        in_force = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
+        if granted is None or queue is None or (in_force and in_force[0].options.respects_kueue):
             continue
-        most = most_admitted(queue, whole, cohorts, mapping)
-        whole_cards = {key: amount for key, amount in most.items() if _is_of_cards(key[1], mapping)}
-        admitted = sum(whole_cards.values(), NOTHING)
-        own = sum((queue.nominal(*key) for key in whole_cards), NOTHING)
+        max_admitted = most_admitted(queue, cluster_queues, cohorts, mapping)
+        card_amounts = {key: amount for key, amount in max_admitted.items() if _counts_cards(key[1], mapping)}
+        admitted = sum(card_amounts.values(), NOTHING)
+        own = sum((queue.nominal(*key) for key in card_amounts), NOTHING)
         if admitted > granted:
             amount, limit = format_amount(admitted), format_amount(granted)
             borrowed = f", {format_amount(admitted - own)} of them by borrowing" if admitted > own else ""
@@ -91,10 +96,10 @@ def _quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("queue-above-quota", f"ClusterQueue/{name}", message, remedy)
 
 
-def _is_of_cards(resource: str, mapping: ResourceMapping) -> bool:
+def _counts_cards(resource: str, mapping: ResourceMapping) -> bool:
     """Whether an amount of the resource is a number of whole cards."""
     found = mapping.resource(resource)
     return found is not None and found.measure is Measure.DEVICES
 
 
-CHECKS = (_flavors, _quotas)
+CHECKS = (_check_flavors, _check_queue_quotas)

@@ -13,10 +13,10 @@ from webhook.configuration import documents
 from webhook.quota.ledger_objects import KIND, PLURAL
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import (
-    APPLY,
+    APPLY_AGAIN,
     GROUP,
     KINDS,
-    READS,
+    READ_WEBHOOKS,
     entry_title,
     excluded_by_name,
     expected_objects,
@@ -25,7 +25,7 @@ from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, Permiss
 
 MUTATING = "mutatingwebhookconfigurations"
 PODS_ENTRY = "pods.mutate.gpu-admission.dev"
-SYSTEM = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
 GPU_OPERATOR = "gpu-operator"
 """Namespace of NVIDIA's GPU operator, whose validator pods request GPUs before a node is ready."""
 
@@ -33,11 +33,13 @@ GPU_OPERATOR = "gpu-operator"
 @doctor_check(
     "later-webhooks", "No other mutating webhook runs after ours", Permission("list", MUTATING, GROUP)
 )
-def _later(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_later_webhooks(cluster: InstalledCluster) -> Iterator[Observation]:
     for document in cluster.items(f"{ADMISSION}/{MUTATING}"):
         name = document["metadata"]["name"]
         entries = [
-            entry["name"] for entry in document.get("webhooks") or () if _is_sent(entry, "", "pods", "CREATE")
+            entry["name"]
+            for entry in document.get("webhooks") or ()
+            if _has_rule_for(entry, "", "pods", "CREATE")
         ]
         if entries and name > WEBHOOK_CONFIGURATION:
             yield warning(
@@ -55,7 +57,7 @@ def _later(cluster: InstalledCluster) -> Iterator[Observation]:
     *(Permission("list", kind, GROUP) for kind in KINDS),
     Permission("list", "namespaces"),
 )
-def _reviewing_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_ledger_webhooks(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     labels = cluster.namespaces.get(own, {})
     request = {
@@ -71,8 +73,8 @@ def _reviewing_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
                 entry["name"]
                 for entry in document.get("webhooks") or ()
                 if any(
-                    _is_sent(entry, documents.GROUP, PLURAL, operation)
-                    and not _is_left_out(entry, {**request, "operation": operation})
+                    _has_rule_for(entry, documents.GROUP, PLURAL, operation)
+                    and not _is_excluded_by_condition(entry, {**request, "operation": operation})
                     for operation in ("CREATE", "UPDATE")
                 )
                 and msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector).matches(labels)
@@ -87,7 +89,7 @@ def _reviewing_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
                 )
 
 
-def _is_sent(entry: Mapping[str, Any], group: str, resource: str, operation: str) -> bool:
+def _has_rule_for(entry: Mapping[str, Any], group: str, resource: str, operation: str) -> bool:
     """Whether a rule of the webhook is of a resource and an operation."""
     fitting = {
         "apiGroups": {group, "*"},
@@ -100,7 +102,7 @@ def _is_sent(entry: Mapping[str, Any], group: str, resource: str, operation: str
     )
 
 
-def _is_left_out(entry: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+def _is_excluded_by_condition(entry: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
     """Whether one of its matchConditions is false of these fields of a review: one that reads others is an error."""
     from cel_expr_python import cel  # noqa: PLC0415 - one check of many needs it
 
@@ -116,19 +118,19 @@ def _is_left_out(entry: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
 @doctor_check(
     "excluded-namespaces",
     "Excluded namespaces exist, and have no GPU pods",
-    *(*READS, Permission("list", "namespaces"), Permission("list", "pods")),
+    *(*READ_WEBHOOKS, Permission("list", "namespaces"), Permission("list", "pods")),
 )
-def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_excluded_namespaces(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = pod_selector(cluster)
     if selector is None:
         return
     expected = expected_objects(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY]
-    system = excluded_by_name(expected.get("namespaceSelector") or {}) | SYSTEM
+    system = excluded_by_name(expected.get("namespaceSelector") or {}) | SYSTEM_NAMESPACES
     excluded = excluded_by_name(selector)
     chooses = msgspec.convert(selector, LabelSelector).matches
     unchosen = []
     namespaces = cluster.namespaces
-    yield from _missing(cluster, system | namespaces.keys())
+    yield from _missing_namespaces(cluster, system | namespaces.keys())
     if GPU_OPERATOR in namespaces and chooses(namespaces[GPU_OPERATOR]):
         yield (
             f"pods of {GPU_OPERATOR} that request GPUs are reviewed, and start only while the webhook answers: "
@@ -146,7 +148,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
                 entry_title(MUTATING, PODS_ENTRY),
             )
             remove = f"remove {name} from the selector (webhooks.excludedNamespaces of the chart)"
-            remedy = f"{remove}, unless it is the GPU stack; or {APPLY}"
+            remedy = f"{remove}, unless it is the GPU stack; or {APPLY_AGAIN}"
             yield warning("unseen-gpu-pods", f"Namespace/{name}", f"{has} and is excluded by {where}", remedy)
     if unchosen:
         number = f"{len(unchosen)}, such as {unchosen[0]}"
@@ -156,9 +158,9 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check(
     "unseen-quotas",
     "GPUQuotas are in namespaces whose pods the webhook sees",
-    *(*READS, Permission("list", "namespaces"), Permission("list", "gpuquotas", "gpu-admission.dev")),
+    *(*READ_WEBHOOKS, Permission("list", "namespaces"), Permission("list", "gpuquotas", "gpu-admission.dev")),
 )
-def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     selector = msgspec.convert(pod_selector(cluster) or {}, LabelSelector)
     for quota in cluster.quotas:
         if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
@@ -166,7 +168,7 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             message = f"does not hold: {entry} does not choose the namespace, so its pods are not reviewed"
             labels = "the labels of webhooks.namespaceSelector of the chart"
             remedy = f"give the namespace {labels}, or take it from excludedNamespaces"
-            if quota.namespace in SYSTEM | {cluster.names.namespace}:
+            if quota.namespace in SYSTEM_NAMESPACES | {cluster.names.namespace}:
                 remedy = f"kubectl -n {quota.namespace} delete gpuquota default: pods of this namespace are never reviewed"
             yield warning("unseen-quota", f"GPUQuota/default in {quota.namespace}", message, remedy)
 
@@ -177,7 +179,7 @@ def pod_selector(cluster: InstalledCluster) -> dict[str, Any] | None:
     return None if entry is None else entry.get("namespaceSelector") or {}
 
 
-def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Observation]:
+def _missing_namespaces(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Observation]:
     """Yield a finding for every excluded namespace that is not `known`, and the first webhook that excludes it."""
     excluding: dict[str, str] = {}
     for kind in KINDS:
@@ -193,4 +195,4 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
             yield warning("excluded-namespace-missing", f"Namespace/{name}", message, remedy)
 
 
-CHECKS = (_later, _reviewing_ledgers, _unseen, _unseen_quotas)
+CHECKS = (_check_later_webhooks, _check_ledger_webhooks, _check_excluded_namespaces, _check_unseen_quotas)

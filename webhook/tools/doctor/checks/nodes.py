@@ -22,20 +22,20 @@ from policies.rule import Context, Mode, Phase
 from policies.rules import gpu_class, gpu_toleration, spot
 from policies.rules.gpu_class import GPUClassOptions
 from webhook.cluster import errors
-from webhook.cluster.nodes import is_lasting, node_pools
+from webhook.cluster.nodes import is_permanent_taint, node_pools
 from webhook.cluster.objects import DEVICES
 from webhook.configuration.documents import CLASS
 from webhook.configuration.dynamic_resources import decode_devices, devices_path, unmapped_resources
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.installed_cluster import InstalledCluster, Permission
 
-READ = Permission("list", "nodes")
+LIST_NODES = Permission("list", "nodes")
 PRODUCT_LABELS = (*from_all_vendors(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 LABEL_KEY = GPUClassOptions().label_key
 MAX_NAMES = 3
 """Names that a sentence lists."""
-MAX_IN_COMMAND = 20
-"""Nodes; a shell takes more, but nobody reads them."""
+MAX_NODES = 20
+"""Nodes in one kubectl command: a shell takes more, but nobody reads them."""
 
 
 def names_in_words(names: Iterable[str]) -> str:
@@ -50,13 +50,13 @@ def _subject(names: Collection[str]) -> str:
 def _command(verb: str, names: Iterable[str], what: str) -> str:
     """Return the command for all nodes of a finding."""
     ordered = sorted(names)
-    more = f" (and so on for {len(ordered) - MAX_IN_COMMAND} more)" if len(ordered) > MAX_IN_COMMAND else ""
-    return f"kubectl {verb} nodes {' '.join(ordered[:MAX_IN_COMMAND])} {what}{more}"
+    more = f" (and so on for {len(ordered) - MAX_NODES} more)" if len(ordered) > MAX_NODES else ""
+    return f"kubectl {verb} nodes {' '.join(ordered[:MAX_NODES])} {what}{more}"
 
 
-@doctor_check("untainted-nodes", "GPU nodes are tainted", READ)
-def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
-    nodes = [node.name for node in cluster.gpu_nodes if not any(map(is_lasting, node.spec.taints))]
+@doctor_check("untainted-nodes", "GPU nodes are tainted", LIST_NODES)
+def _check_untainted_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
+    nodes = [node.name for node in cluster.gpu_nodes if not any(map(is_permanent_taint, node.spec.taints))]
     if nodes:
         message = "must have a taint: pods without GPUs may fill its CPUs, and its GPUs stay idle"
         remedy = _command("taint", nodes, f"{NVIDIA_GPU}=present:NoSchedule")
@@ -66,10 +66,10 @@ def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check(
     "deleted-pods",
     "No GPU node that is not Ready has pods that were deleted",
-    READ,
+    LIST_NODES,
     Permission("list", "pods"),
 )
-def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_deleted_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     """Warn of pods with a deletionTimestamp on nodes that are not Ready: no kubelet confirms that their containers ended.
 
     Pods that were deleted by force are no longer in the API server.
@@ -102,33 +102,33 @@ def tolerations_by_document(cluster: InstalledCluster) -> dict[str, tuple[Tolera
     return tolerations | {f"GPUClass/{each.name}": each.tolerations for each in configuration.classes}
 
 
-@doctor_check("taints", "Policies and classes tolerate the taints of GPU nodes, and no others", READ)
-def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("taints", "Policies and classes tolerate the taints of GPU nodes, and no others", LIST_NODES)
+def _check_taints(cluster: InstalledCluster) -> Iterator[Observation]:
     tolerations = tolerations_by_document(cluster)
-    yield from _untolerated(cluster, tolerations)
+    yield from _untolerated_taints(cluster, tolerations)
     taints = [taint for node in cluster.nodes for taint in node.spec.taints]
-    for owner, each in tolerations.items():
+    for document, each in tolerations.items():
         idle = [describe_toleration(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
-        if idle and owner != "GPUPolicy/built-in" and not _is_created_on_demand(cluster, owner):
+        if idle and document != "GPUPolicy/built-in" and not _is_created_on_demand(cluster, document):
             message = f"tolerates {', '.join(idle)}, and no node has the taint"
             remedy = "correct its spelling, taint the intended nodes, or remove it"
-            yield warning("toleration-without-taint", owner, message, remedy)
+            yield warning("toleration-without-taint", document, message, remedy)
 
 
-def _untolerated(
+def _untolerated_taints(
     cluster: InstalledCluster, tolerations: Mapping[str, Iterable[Toleration]]
 ) -> Iterator[Observation]:
     untolerated: dict[Toleration, list[str]] = defaultdict(list)
     for node in cluster.gpu_nodes:
         names = classes_of_node(node.labels, cluster.configuration.classes)
-        offered = [
+        given = [
             toleration
-            for owner, of_owner in tolerations.items()
-            if owner.startswith("GPUPolicy/") or owner.removeprefix("GPUClass/") in names
-            for toleration in of_owner
+            for document, of_document in tolerations.items()
+            if document.startswith("GPUPolicy/") or document.removeprefix("GPUClass/") in names
+            for toleration in of_document
         ]
-        for taint in filter(is_lasting, node.spec.taints):
-            if not tolerated(taint, offered):
+        for taint in filter(is_permanent_taint, node.spec.taints):
+            if not tolerated(taint, given):
                 untolerated[taint].append(node.name)
     for taint, nodes in sorted(untolerated.items(), key=lambda each: describe_toleration(each[0])):
         has, its = ("has", "its") if len(nodes) == 1 else ("have", "their")
@@ -138,8 +138,8 @@ def _untolerated(
         yield warning("taint-not-tolerated", _subject(nodes), message, remedy)
 
 
-@doctor_check("class-labels", "Every class in a GPUPolicy or GPUClass has nodes with its label", READ)
-def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("class-labels", "Every class in a GPUPolicy or GPUClass has nodes with its label", LIST_NODES)
+def _check_class_labels(cluster: InstalledCluster) -> Iterator[Observation]:
     classes = cluster.configuration.classes
     keys = {options.label_key for options in _class_options(cluster)}
     unlabelled: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -151,12 +151,14 @@ def _labels(cluster: InstalledCluster) -> Iterator[Observation]:
         for key in keys - node.labels.keys():
             unlabelled[key, value].append(node.name)
     for (key, value), nodes in sorted(unlabelled.items()):
-        are = "is" if len(nodes) == 1 else "are"
-        message = f"{are} of class {value} and must have the label {key}, by which pods are pinned to a class"
+        verb = "is" if len(nodes) == 1 else "are"
+        message = (
+            f"{verb} of class {value} and must have the label {key}, by which pods are pinned to a class"
+        )
         label = _command("label", nodes, f"{key}={value}")
         remedy = f"{label}, or set gpu-class.labelKey to a label that the nodes have"
         yield warning("node-without-label", _subject(nodes), message, remedy)
-    yield from _classes_without_nodes(cluster)
+    yield from _findings_without_nodes(cluster)
 
 
 def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
@@ -165,7 +167,7 @@ def _class_options(cluster: InstalledCluster) -> list[GPUClassOptions]:
     return [option for option in all_options if isinstance(option, GPUClassOptions)] or [GPUClassOptions()]
 
 
-def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
+def _findings_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
     """Yield classes that no node or NodePool has; the message is that of rule gpu-class."""
     configuration = cluster.configuration
     context = Context(
@@ -180,13 +182,13 @@ def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
         "label the intended nodes, or, if nodes are created on demand, name the class in "
         "gpu-class.autoscaledClasses of the policy"
     )
-    for owner, word, options in _named_classes(cluster):
-        resource = configuration.classes.resolve(word)[0].resource
+    for document, choice, options in _named_classes(cluster):
+        resource = configuration.classes.resolve(choice)[0].resource
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
         spec = PodSpec(containers=(container,))
-        pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), given_spec=spec)
+        pod = Pod(metadata=Metadata(annotations={GPU_CLASS: choice}), given_spec=spec)
         for finding in gpu_class.without_nodes(pod, options, context):
-            yield warning("class-without-nodes", owner, f"names {finding.message}", remedy)
+            yield warning("class-without-nodes", document, f"names {finding.message}", remedy)
 
 
 def _node_facts(cluster: InstalledCluster, keys: frozenset[str]) -> NodeFacts:
@@ -214,10 +216,11 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, GPUCla
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
         if isinstance(options, GPUClassOptions):
+            # Without `allowed` and `default`, the rule speaks of nodes only.
             unrestricted = msgspec.structs.replace(options, allowed=("*",), default=None)
-            words = {word for word in (options.default, *options.allowed) if word}
-            for word in sorted(word for word in words if configuration.classes.resolve(word)):
-                yield f"GPUPolicy/{policy.name}", word, unrestricted
+            choices = {choice for choice in (options.default, *options.allowed) if choice}
+            for choice in sorted(choice for choice in choices if configuration.classes.resolve(choice)):
+                yield f"GPUPolicy/{policy.name}", choice, unrestricted
     for document in configuration.documents:
         name, known = document.name, configuration.classes.get(document.name)
         if document.kind == CLASS and known is not None and not _is_autoscaled(cluster, known):
@@ -229,19 +232,19 @@ def _is_autoscaled(cluster: InstalledCluster, of_class: GPUClass) -> bool:
     return any(class_matches(of_class, options.autoscaled_classes) for options in _class_options(cluster))
 
 
-def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
+def _is_created_on_demand(cluster: InstalledCluster, document: str) -> bool:
     """Whether an autoscaler may create the nodes for the document with the toleration."""
-    kind, _, name = owner.partition("/")
-    known = cluster.configuration.classes.get(name)
-    if kind == "GPUClass" and known is not None:
-        return _is_autoscaled(cluster, known) or name in _classes_of_node_pools(cluster)
+    kind, _, name = document.partition("/")
+    found = cluster.configuration.classes.get(name)
+    if kind == "GPUClass" and found is not None:
+        return _is_autoscaled(cluster, found) or name in _classes_of_node_pools(cluster)
     return bool(_classes_of_node_pools(cluster)) or any(
         options.autoscaled_classes for options in _class_options(cluster)
     )
 
 
-@doctor_check("unknown-classes", "Every GPU node is of a known class", READ)
-def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("unknown-classes", "Every GPU node is of a known class", LIST_NODES)
+def _check_unknown_classes(cluster: InstalledCluster) -> Iterator[Observation]:
     classes = cluster.configuration.classes
     products: dict[tuple[str, str], list[str]] = defaultdict(list)
     several: dict[str, list[str]] = defaultdict(list)
@@ -269,8 +272,8 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("node-of-several-classes", _subject(names), message, remedy)
 
 
-@doctor_check("device-plugins", "Nodes with the labels of GPUs have some", READ)
-def _device_plugins(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("device-plugins", "Nodes with the labels of GPUs have some", LIST_NODES)
+def _check_device_plugins(cluster: InstalledCluster) -> Iterator[Observation]:
     configuration, with_gpus = cluster.configuration, {node.name for node in cluster.gpu_nodes}
     if configuration.resource_mapping.device_kinds.kinds:
         return  # they may have their GPUs in ResourceSlices
@@ -289,28 +292,30 @@ def _device_plugins(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("labelled-node-without-gpus", _subject(nodes), message, remedy)
 
 
-@doctor_check("spot-pools", "The spot pool of every policy has nodes", READ)
-def _spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("spot-pools", "The spot pool of every policy has nodes", LIST_NODES)
+def _check_spot_pools(cluster: InstalledCluster) -> Iterator[Observation]:
     policies = cluster.configuration.policies
     for source, options in {
         bound.source: bound.options
         for bound in (policies.bound(spot.RULE, policy) for policy in policies.policies)
         if bound.options.mode is not Mode.DISABLED
     }.items():
-        wanted = options.node_selector if isinstance(options, spot.SpotOptions) else {}
-        selecting = Pod(given_spec=PodSpec(node_selector=wanted))
-        if not _node_facts(cluster, frozenset(wanted)).labels_match(selecting, "", ()):
-            labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
-            message = f"names a spot pool, and no node has its labels ({labels}): no pod is moved there"
+        pool_labels = options.node_selector if isinstance(options, spot.SpotOptions) else {}
+        selecting = Pod(given_spec=PodSpec(node_selector=pool_labels))
+        if not _node_facts(cluster, frozenset(pool_labels)).labels_match(selecting, "", ()):
+            labels = ", ".join(f"{key}={value}" for key, value in pool_labels.items())
+            message = f"names a spot pool, and no node has its labels ({labels}): no new pod is placed on it"
             remedy = "set rules.spot.nodeSelector to the labels of your spot nodes, or disable the rule"
             yield warning("spot-pool-without-nodes", f"GPUPolicy/{source}", message, remedy)
 
 
 @doctor_check(
-    "unmapped", "Quotas count every device", READ, Permission("list", "deviceclasses", "resource.k8s.io")
+    "unmapped",
+    "Quotas count every device",
+    LIST_NODES,
+    Permission("list", "deviceclasses", "resource.k8s.io"),
 )
-def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
-    # Works without valid documents, by the built-in mapping; `cluster.configuration` raises Unknown then.
+def _check_unmapped(cluster: InstalledCluster) -> Iterator[Observation]:
     mapping = cluster.usable_configuration.resource_mapping
     nodes: dict[str, list[str]] = defaultdict(list)
     for node in cluster.nodes:
@@ -321,6 +326,7 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     for name, having in sorted(nodes.items()):
         message = f"is not counted: no GPUResourceMapping names this resource of {_subject(having)}"
         yield warning("unmapped-resource", f"Resource {name}", message, remedy)
+    # Raises NoResult without valid documents; what is yielded above is reported all the same.
     for name in cluster.configuration.unmapped_device_classes:
         message = (
             "is not counted: its selectors name no known driver of GPUs, and no GPUResourceMapping names it"
@@ -329,7 +335,7 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check("device-kinds", "Kinds of DRA devices have all attributes that selectors may read")
-def _device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
     namespace = cluster.names.namespace
     try:
         left_out = decode_devices(cluster.api.get(devices_path(namespace))).published.left_out
@@ -345,6 +351,15 @@ def _device_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 CHECKS = (
-    *(_untainted, _deleted, _taints, _labels, _unknown, _device_plugins, _spot_pools, _unmapped_resources),
-    _device_kinds,
+    *(
+        _check_untainted_nodes,
+        _check_deleted_pods,
+        _check_taints,
+        _check_class_labels,
+        _check_unknown_classes,
+        _check_device_plugins,
+        _check_spot_pools,
+        _check_unmapped,
+    ),
+    _check_device_kinds,
 )

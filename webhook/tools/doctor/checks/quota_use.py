@@ -26,26 +26,31 @@ from webhook.quota.documents import UNREADABLE, PlaceInLine, QuotaRecord
 from webhook.quota.ledger_objects import team_object_name
 from webhook.quota.team_documents import TeamRecord
 from webhook.tools.doctor.check import Observation, doctor_check, failure, warning
-from webhook.tools.doctor.checks.configurations import APPLY, GROUP
-from webhook.tools.doctor.checks.control_plane import OURS, POLICY_KINDS, controller_age, denies
-from webhook.tools.doctor.checks.documents import recount_remedy, true_conditions
-from webhook.tools.doctor.checks.nodes import READ, names_in_words
-from webhook.tools.granted_text import granted_beyond
+from webhook.tools.doctor.checks.configurations import APPLY_AGAIN, GROUP
+from webhook.tools.doctor.checks.control_plane import (
+    OUR_GROUP,
+    POLICY_KINDS,
+    controller_age,
+    has_denying_policy,
+)
+from webhook.tools.doctor.checks.documents import findings_of_conditions, recount_remedy
+from webhook.tools.doctor.checks.nodes import LIST_NODES, names_in_words
+from webhook.tools.granted_text import overcommitted_text
 from webhook.tools.installed_cluster import InstalledCluster, Permission
 from webhook.tools.pending_pods import PendingOwner, pending_owners
 from webhook.tools.stored_pod import StoredPod, decode_stored
 
 POLICY = "gpu-admission-teams"
-READ_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
+LIST_TEAMS = Permission("list", "clustergpuquotas", "gpu-admission.dev")
 
 
 @doctor_check(
     "teams",
     "ClusterGPUQuotas are counted and have namespaces, and no guarantee idles while others need it",
-    READ_TEAMS,
+    LIST_TEAMS,
     Permission("list", "namespaces"),
 )
-def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_teams(cluster: InstalledCluster) -> Iterator[Observation]:
     for record in cluster.teams:
         title, edit = team_title(record.name), f"kubectl edit cgpuq {record.name}"
         if record.spec is None:
@@ -59,7 +64,7 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
             "TooManyNamespaces": "split the team, or match fewer namespaces",
             "TooLarge": "shorten spec.hard of the GPUQuotas of its namespaces, or split the team",
         }
-        yield from true_conditions("team", record, title, remedies, is_used=bool(names))
+        yield from findings_of_conditions("team", record, title, remedies, is_used=bool(names))
         if not names:
             message = "matches no namespace, or only those of other teams"
             yield warning("team-without-namespaces", title, message, f"correct spec.namespaces: {edit}")
@@ -67,23 +72,23 @@ def _teams(cluster: InstalledCluster) -> Iterator[Observation]:
             amount = amounts_in_words(record.spec.guarantees[namespace])
             message = f"guarantees {amount} to {namespace}, which does not belong to it now: they stay free"
             yield warning("guarantee-of-no-namespace", title, message, f"remove the guarantee: {edit}")
-        yield from _idle(record)
+        yield from _idle_guarantees(record)
         for key, hard in sorted(record.hard.items()):  # which is allowed
-            if beyond := granted_beyond(record.status.granted, {key: hard}):
+            if beyond := overcommitted_text(record.status.granted, {key: hard}):
                 yield f"{title}: {beyond}"
 
 
-def _idle(record: TeamRecord) -> Iterator[Observation]:
+def _idle_guarantees(record: TeamRecord) -> Iterator[Observation]:
     """Yield a guarantee that idles while nothing else of the team is free."""
     status, hard = record.status, record.hard
     held = total((status.used or {}, status.reserved))
-    short = {
+    idle_amounts = {
         key: idle
         for key, idle in status.guaranteed_idle.items()
         if idle and key in hard and held.get(key, NOTHING) + idle >= hard[key]
     }
-    if short:
-        message = f"has nothing left but {amounts_in_words(short)} that are guaranteed and not used"
+    if idle_amounts:
+        message = f"has nothing left but {amounts_in_words(idle_amounts)} that are guaranteed and not used"
         remedy = f"lower spec.guaranteed, if that is not meant: kubectl edit cgpuq {record.name}"
         yield warning("guarantee-idle", team_title(record.name), message, remedy)
 
@@ -91,22 +96,22 @@ def _idle(record: TeamRecord) -> Iterator[Observation]:
 @doctor_check(
     "team-capacity",
     "ClusterGPUQuotas, and GPUQuotas outside teams, grant no more than the nodes have",
-    READ_TEAMS,
+    LIST_TEAMS,
     Permission("list", "gpuquotas", "gpu-admission.dev"),
     Permission("list", "namespaces"),
-    READ,
+    LIST_NODES,
 )
-def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_capacity(cluster: InstalledCluster) -> Iterator[Observation]:
     if not cluster.teams:
         return
     members = {name for names in cluster.members.values() for name in names}
     quotas = [quota for quota in cluster.quotas if quota.namespace not in members]
     granting = [each.spec.amounts for each in (*cluster.teams, *quotas) if each.spec is not None]
     nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogue=cluster.usable_configuration))
-    has = gpus_by_dimension(nodes)
+    allocatable_by_key = gpus_by_dimension(nodes)
     where = "ClusterGPUQuotas and GPUQuotas outside teams" if quotas else "ClusterGPUQuotas"
     for key, amount in sorted(granted_together(granting, cluster.usable_configuration.classes).items()):
-        if amount > (allocatable := has.get(key, NOTHING)):
+        if amount > (allocatable := allocatable_by_key.get(key, NOTHING)):
             what = f"{format_amount(amount)} {unit(key)}"
             message = f"grant {what} together, and the nodes have {format_amount(allocatable)}"
             remedy = "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node"
@@ -116,25 +121,27 @@ def _capacity(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check(
     "team-membership",
     "Only who may update a ClusterGPUQuota changes which namespaces it has",
-    READ_TEAMS,
+    LIST_TEAMS,
     *(Permission("get", kind, GROUP, name=POLICY) for kind in POLICY_KINDS),
 )
-def _membership(cluster: InstalledCluster) -> Iterator[Observation]:
-    if cluster.teams and not denies(cluster, POLICY):
+def _check_membership(cluster: InstalledCluster) -> Iterator[Observation]:
+    if cluster.teams and not has_denying_policy(cluster, POLICY):
         message = "must exist, with a binding that denies: else users who may label a namespace can take it out of its team"
-        remedy = f"{APPLY}, with admissionPolicy.enabled and teams.protectMembership of the chart"
+        remedy = f"{APPLY_AGAIN}, with admissionPolicy.enabled and teams.protectMembership of the chart"
         yield warning("membership-unprotected", f"ValidatingAdmissionPolicy/{POLICY}", message, remedy)
 
 
-CONTROLLERS = {"labelSelector": "app.kubernetes.io/name=gpu-admission,app.kubernetes.io/component=controller"}
-PAUSE = "gpu-admission pause --for 1h --reason emergency"
+CONTROLLER_SELECTOR = {
+    "labelSelector": "app.kubernetes.io/name=gpu-admission,app.kubernetes.io/component=controller"
+}
+PAUSE_COMMAND = "gpu-admission pause --for 1h --reason emergency"
 STARTED_WITHIN = timedelta(minutes=2)
 """A pod that nothing makes wait has started within this time, or nobody starts it."""
 COUNTED_WITHIN = timedelta(minutes=15)
 """A controller counts a budget every 5 minutes while GPUs are used."""
 
 
-def _waiting(raw: msgspec.Raw) -> StoredPod | None:
+def _decode_waiting(raw: msgspec.Raw) -> StoredPod | None:
     pod = decode_stored(raw)
     return pod if pod.waits_in_line and not pod.has_ended else None
 
@@ -143,11 +150,11 @@ def _waiting(raw: msgspec.Raw) -> StoredPod | None:
     "waiting-pods",
     "Pods that wait in line for quota have something to wait for, and a controller that starts them",
     Permission("list", "pods"),
-    Permission("list", "gpuquotas", OURS),
+    Permission("list", "gpuquotas", OUR_GROUP),
 )
-def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     by_namespace: dict[str, list[StoredPod]] = defaultdict(list)
-    for pod in cluster.decoded("/api/v1/pods", _waiting):
+    for pod in cluster.decoded("/api/v1/pods", _decode_waiting):
         by_namespace[pod.metadata.namespace].append(pod)
     if not by_namespace:
         return
@@ -155,14 +162,12 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     if age is None or age > STARTED_WITHIN:
         names = names_in_words(pod.title for pods in by_namespace.values() for pod in pods)
         message = f"wait in line for quota ({names}), and no controller leads that would start them"
-        remedy = (
-            f"start the controller ({CONTROLLER}); in an emergency: {PAUSE}, then gpu-admission release --all"
-        )
+        remedy = f"start the controller ({CONTROLLER}); in an emergency: {PAUSE_COMMAND}, then gpu-admission release --all"
         yield failure("waiting-without-controller", "pods", message, remedy)
         return
     quotas = {record.namespace: record for record in cluster.quotas}
     for namespace, pods in sorted(by_namespace.items()):
-        yield from _waiting_in(cluster, namespace, pods, quotas.get(namespace))
+        yield from _waiting_findings(cluster, namespace, pods, quotas.get(namespace))
 
 
 @doctor_check(
@@ -170,11 +175,11 @@ def _waiting_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     "The webhook knows the controller as the one that starts pods in line",
     Permission("list", "deployments", "apps"),
 )
-def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
     own = cluster.names.namespace
     expected = service_account(own, CONTROLLER)
     for controller in cluster.api.list(
-        "/apis/apps/v1/deployments", msgspec.json.decode, query=CONTROLLERS
+        "/apis/apps/v1/deployments", msgspec.json.decode, query=CONTROLLER_SELECTOR
     ).items:
         name, namespace = controller["metadata"]["name"], controller["metadata"]["namespace"]
         spec = controller["spec"]["template"]["spec"]
@@ -187,15 +192,13 @@ def _controller_user(cluster: InstalledCluster) -> Iterator[Observation]:
             yield failure("controller-user", f"Deployment/{name} in {namespace}", message, remedy)
 
 
-def _waiting_in(
+def _waiting_findings(
     cluster: InstalledCluster, namespace: str, pods: list[StoredPod], quota: QuotaRecord | None
 ) -> Iterator[Observation]:
     where = f"pods in {namespace}"
-    log = (
-        f"see the log of the controller; in an emergency: {PAUSE}, then gpu-admission release -n {namespace}"
-    )
-    held = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
-    is_enforced = held is not None and held[0].options.mode is Mode.ENFORCE
+    log = f"see the log of the controller; in an emergency: {PAUSE_COMMAND}, then gpu-admission release -n {namespace}"
+    in_force = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
+    is_enforced = in_force is not None and in_force[0].options.mode is Mode.ENFORCE
     if quota is None or not is_enforced:
         late = [
             pod.metadata.name
@@ -209,14 +212,16 @@ def _waiting_in(
     elif not cluster.lets_wait(namespace):
         names = names_in_words(pod.metadata.name for pod in pods)
         message = f"wait in line for quota ({names}), which no new pod does: onExceeded is Deny"
-        remedy = f"wait: they start in order; to start them now: {PAUSE}, then gpu-admission release -n {namespace}"
+        remedy = f"wait: they start in order; to start them now: {PAUSE_COMMAND}, then gpu-admission release -n {namespace}"
         yield warning("waiting-out-of-use", where, message, remedy)
-    elif (first := _first(quota)) and _age(cluster, first.since) > timedelta(seconds=STARVED_SECONDS):
+    elif (first := _first_with_room(quota)) and _age(cluster, first.since) > timedelta(
+        seconds=STARVED_SECONDS
+    ):
         message = f"{first.owner} is first in line since {first.since}, although the quota has room for what it needs"
         yield warning("waiting-with-room", where, message, log)
 
 
-def _first(quota: QuotaRecord) -> PlaceInLine | None:
+def _first_with_room(quota: QuotaRecord) -> PlaceInLine | None:
     """Return what is first in line, if the quota has room for it."""
     status = quota.status
     first = next((each for each in status.waiting.next if each.place == 1), None) if status.waiting else None
@@ -237,9 +242,9 @@ def _age(cluster: InstalledCluster, since: str | None) -> timedelta:
     "Pods that hold quota find a node within 10 minutes",
     Permission("list", "pods"),
     Permission("list", "nodes"),
-    Permission("list", "gpuquotas", OURS),
+    Permission("list", "gpuquotas", OUR_GROUP),
 )
-def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
+def _check_pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
     counts_as = {quota.namespace: quota.spec.unclassified_pods for quota in cluster.quotas if quota.spec}
     if not counts_as:
         return
@@ -261,8 +266,8 @@ def _pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         )
 
 
-@doctor_check("budgets", "Budgets of GPU-hours are counted", Permission("list", "gpuquotas", OURS))
-def _budgets(cluster: InstalledCluster) -> Iterator[Observation]:
+@doctor_check("budgets", "Budgets of GPU-hours are counted", Permission("list", "gpuquotas", OUR_GROUP))
+def _check_budgets(cluster: InstalledCluster) -> Iterator[Observation]:
     with_budget = [
         quota for quota in cluster.quotas if quota.spec is not None and quota.spec.budget is not None
     ]
@@ -288,4 +293,12 @@ def _why_not_counted(cluster: InstalledCluster, quota: QuotaRecord, *, leads: bo
     return f"the last count is of {budget.until}" if used and late > COUNTED_WITHIN else None
 
 
-CHECKS = (_teams, _capacity, _membership, _waiting_pods, _controller_user, _pending_pods, _budgets)
+CHECKS = (
+    _check_teams,
+    _check_capacity,
+    _check_membership,
+    _check_waiting_pods,
+    _check_controller_user,
+    _check_pending_pods,
+    _check_budgets,
+)

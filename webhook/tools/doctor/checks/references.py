@@ -26,13 +26,13 @@ KINDS = {
     "Job": ("batch", "jobs"),
     "CronJob": ("batch", "cronjobs"),
 }
-READS = (
+READ_WEBHOOKS = (
     *(Permission("list", plural, group) for group, plural in KINDS.values()),
     Permission("list", "limitranges"),
 )
 
 
-class Workload(msgspec.Struct, frozen=True):
+class GPUWorkload(msgspec.Struct, frozen=True):
     """A workload with GPU pods: its name for people, and its first pod that requests a GPU."""
 
     object: str
@@ -51,7 +51,7 @@ def has_ended(workload: msgspec.Raw) -> bool:
     return bool(is_finished or true_condition(status, "Complete", "Failed"))
 
 
-def _gpu_workload(raw: msgspec.Raw, cluster: InstalledCluster, group: str, kind: str) -> Workload | None:
+def _gpu_workload(raw: msgspec.Raw, cluster: InstalledCluster, group: str, kind: str) -> GPUWorkload | None:
     if has_ended(raw):
         return None
     metadata = decode_metadata(raw)
@@ -60,22 +60,26 @@ def _gpu_workload(raw: msgspec.Raw, cluster: InstalledCluster, group: str, kind:
     limits = cluster.limits.get(metadata.namespace, NO_LIMITS)
     admitted = (as_admitted(pod, limits) for _, pod in pods)
     gpu_pods = (pod for pod in admitted if cluster.is_gpu_pod(pod, metadata.namespace))
-    return next((Workload(where, metadata.namespace, pod) for pod in gpu_pods), None)
+    return next((GPUWorkload(where, metadata.namespace, pod) for pod in gpu_pods), None)
 
 
-@doctor_check("references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist", *READS)
-def _references(cluster: InstalledCluster) -> Iterator[Observation]:
-    workloads: list[Workload] = []
+@doctor_check(
+    "references", "RuntimeClasses, claims and Secrets that GPU workloads refer to exist", *READ_WEBHOOKS
+)
+def _check_references(cluster: InstalledCluster) -> Iterator[Observation]:
+    workloads: list[GPUWorkload] = []
     for kind, (group, plural) in KINDS.items():
         read = partial(_gpu_workload, cluster=cluster, group=group, kind=kind)
         workloads += cluster.decoded(f"/apis/{group}/v1/{plural}", read)
-    yield from _runtime_classes(cluster, workloads)
-    yield from _claims(cluster, workloads)
-    yield from _credentials(cluster, workloads)
+    yield from _runtime_class_findings(cluster, workloads)
+    yield from _claim_findings(cluster, workloads)
+    yield from _secret_findings(cluster, workloads)
 
 
-def _runtime_classes(cluster: InstalledCluster, workloads: list[Workload]) -> Iterator[DoctorFinding]:
-    by_name: dict[str, list[Workload]] = defaultdict(list)
+def _runtime_class_findings(
+    cluster: InstalledCluster, workloads: list[GPUWorkload]
+) -> Iterator[DoctorFinding]:
+    by_name: dict[str, list[GPUWorkload]] = defaultdict(list)
     for workload in workloads:
         if workload.pod.spec.runtime_class_name:
             by_name[workload.pod.spec.runtime_class_name].append(workload)
@@ -89,7 +93,7 @@ def _runtime_classes(cluster: InstalledCluster, workloads: list[Workload]) -> It
             yield failure("runtime-class-missing", where, message, remedy)
 
 
-def _claims(cluster: InstalledCluster, workloads: list[Workload]) -> Iterator[DoctorFinding]:
+def _claim_findings(cluster: InstalledCluster, workloads: list[GPUWorkload]) -> Iterator[DoctorFinding]:
     for workload in workloads:
         claim, namespace = workload.pod.annotations.get(MODEL_CACHE_CLAIM), workload.namespace
         if claim is None or MODEL_URI not in workload.pod.annotations:
@@ -100,7 +104,7 @@ def _claims(cluster: InstalledCluster, workloads: list[Workload]) -> Iterator[Do
             yield failure("cache-claim-missing", workload.object, message, remedy)
 
 
-def _credentials(cluster: InstalledCluster, workloads: list[Workload]) -> Iterator[DoctorFinding]:
+def _secret_findings(cluster: InstalledCluster, workloads: list[GPUWorkload]) -> Iterator[DoctorFinding]:
     missing: dict[tuple[str, str], str] = {}
     for workload in workloads:
         secret = _secret(cluster, workload)
@@ -112,7 +116,7 @@ def _credentials(cluster: InstalledCluster, workloads: list[Workload]) -> Iterat
         yield failure("credentials-missing", where, message, f"{create}, see docs/tenants/model-warming.md")
 
 
-def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
+def _secret(cluster: InstalledCluster, workload: GPUWorkload) -> str | None:
     """Return the Secret that the policy of the namespace names for the source of the workload's model."""
     options = cluster.policy_of(workload.namespace).options_of(model_warming.ID)
     if not isinstance(options, model_warming.ModelWarmingOptions):
@@ -133,4 +137,4 @@ def _exists(cluster: InstalledCluster, namespace: str, plural: str, name: str) -
     return True
 
 
-CHECKS = (_references,)
+CHECKS = (_check_references,)

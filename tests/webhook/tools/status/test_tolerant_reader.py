@@ -17,7 +17,7 @@ from tests.webhook.tools.status.stored import CONFIG_MAP, published
 from webhook.commands import main
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.freshness import ago, stale_figures
-from webhook.tools.status.permitted import Permitted
+from webhook.tools.status.tolerant_reader import TolerantReader
 
 DOCUMENTS = Path(__file__).parents[4] / "examples/policies"
 PUBLISHED = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-devices"
@@ -45,7 +45,7 @@ def test_a_right_that_is_lacking(kind: str, omitted: str, tmp_path: Path) -> Non
     else:
         cluster.objects[kind] = FORBIDDEN
     with ApiServer(tmp_path, cluster) as server:
-        reader = Permitted(server.client())
+        reader = TolerantReader(server.client())
         reader.configuration(DOCUMENTS)
         reader.devices(load_directory(None))
 

@@ -20,10 +20,16 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.namespaces import LIMIT_RANGES
-from webhook.cluster.nodes import WHOLE_NODES, node_pools, state_reader
-from webhook.cluster.objects import CAPACITY, DEVICES, NAMESPACE, decode_metadata
+from webhook.cluster.nodes import NODES_IN_FULL, node_pools, state_reader
+from webhook.cluster.objects import CAPACITY_CONFIG_MAP, DEVICES, NAMESPACE, decode_metadata
 from webhook.cluster.published_capacity import PublishedCapacity, decode
-from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, decode_record
+from webhook.configuration.cluster_source import (
+    RESOURCES,
+    EvaluatedDocuments,
+    Record,
+    decode_record,
+    documents_in_force,
+)
 from webhook.configuration.documents import GROUP, POLICY
 from webhook.configuration.dynamic_resources import (
     DRA_GROUP,
@@ -47,7 +53,7 @@ T = TypeVar("T")
 LIST_NODES = "list nodes"
 
 
-class Permitted:
+class TolerantReader:
     """Reads for one report. `omitted` are the missing rights, in the words of `kubectl auth can-i`."""
 
     def __init__(self, api: ApiClient) -> None:
@@ -62,7 +68,7 @@ class Permitted:
         self.limits_of = cache(self._limits_of)
         self.published = cache(self._published)
         self._slices = cache(partial(read_slices, api))
-        self._has_own_documents = False
+        self._has_directory = False
 
     def attempt(self, right: str, read: Callable[[], T]) -> T | None:
         """Return what is read, None where the caller lacks the right."""
@@ -104,10 +110,10 @@ class Permitted:
         """
         if config is None:
             return self.documents(added).configuration
-        self._has_own_documents = True
-        return load_directory(config, devices=self._devices(added))
+        self._has_directory = True
+        return load_directory(config, devices=self._cluster_devices(added))
 
-    def _devices(self, added: ClusterDevices) -> ClusterDevices:
+    def _cluster_devices(self, added: ClusterDevices) -> ClusterDevices:
         """Return the DeviceClasses and kinds of devices of the cluster, and those added; without classes, no kind matters."""
         classes = (*read_device_classes(self.api), *added.classes)
         right = f"get configmaps/{DEVICES} -n {NAMESPACE}"
@@ -149,10 +155,10 @@ class Permitted:
     ) -> tuple[GPUNode, ...] | None:
         """Return the GPU nodes; where they may not be listed, a node for each class by what the controller has published."""
         nodes = self.gpu_nodes(catalogue)
-        published = self._instead_of_nodes(now) if nodes is None else None
+        published = self._published_nodes(now) if nodes is None else None
         return published.nodes(catalogue) if published and (any_age or not published.is_old(now)) else nodes
 
-    def _instead_of_nodes(self, now: datetime) -> PublishedCapacity | None:
+    def _published_nodes(self, now: datetime) -> PublishedCapacity | None:
         """Return what the controller has published of the nodes, which may not be listed."""
         published = self.published()
         if published is not None:
@@ -166,9 +172,9 @@ class Permitted:
 
     def _published(self) -> PublishedCapacity | None:
         # The controller counts by the documents of the cluster.
-        path = api_path("/api/v1", "namespaces", NAMESPACE, "configmaps", CAPACITY)
+        path = api_path("/api/v1", "namespaces", NAMESPACE, "configmaps", CAPACITY_CONFIG_MAP)
         try:
-            return None if self._has_own_documents else decode(self.api.get(path))
+            return None if self._has_directory else decode(self.api.get(path))
         except (errors.Forbidden, errors.NotFound):
             return None
 
@@ -180,11 +186,11 @@ class Permitted:
         now: where nodes may not be listed, what the controller has published by then stands for them.
         """
         keys = keys_to_know(configuration)
-        read = partial(self.api.list, WHOLE_NODES.path(), state_reader(keys))
+        read = partial(self.api.list, NODES_IN_FULL.path(), state_reader(keys))
         listed = self.attempt(LIST_NODES, read)
         pools = self.attempt("list nodepools.karpenter.sh", lambda: tuple(node_pools(self.api)))
         if listed is None:
-            published = self._instead_of_nodes(now) if now else None
+            published = self._published_nodes(now) if now else None
             if published is None or pools is None or (now and published.is_old(now)):
                 return None, NO_NODES
             return published.facts(pools, configuration.classes), NO_NODES
@@ -237,4 +243,4 @@ class Permitted:
             if listed is None and kind == POLICY:
                 self.knows_policies = False
             records += listed.items if listed else ()
-        return choose(records, None, self._devices(added))
+        return documents_in_force(records, None, self._cluster_devices(added))
