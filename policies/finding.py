@@ -28,7 +28,7 @@ class Reason(msgspec.Struct, frozen=True):
 
     name: str
     meaning: str
-    uncovers: bool = False
+    hides_others: bool = False
     """Whether other findings on this field show only after this one is corrected, because nothing reads the field until then."""
 
 
@@ -36,8 +36,18 @@ UNREAD_GPUS = Reason("UnreadGPUs", "the object contains GPU resources that gpu-a
 TOO_LARGE = Reason("TooLarge", "an object has more or longer fields than are read")
 INVALID_DOCUMENT = Reason("InvalidDocument", "a document of gpu-admission.dev is invalid, or not in force")
 LIMIT_RANGE_REJECTS = Reason("LimitRangeRejects", "a LimitRange rejects the pod")
+INVALID_LIMIT_RANGE = Reason(
+    "InvalidLimitRange", "the API server rejects the amounts of GPUs in a LimitRange"
+)
 NOT_STARTED_BY_KUEUE = Reason("NotStartedByKueue", "Kueue does not start the object by its LocalQueue")
-REASONS_OF_NO_RULE = (UNREAD_GPUS, TOO_LARGE, INVALID_DOCUMENT, LIMIT_RANGE_REJECTS, NOT_STARTED_BY_KUEUE)
+REASONS_WITHOUT_RULE = (
+    UNREAD_GPUS,
+    TOO_LARGE,
+    INVALID_DOCUMENT,
+    LIMIT_RANGE_REJECTS,
+    INVALID_LIMIT_RANGE,
+    NOT_STARTED_BY_KUEUE,
+)
 
 PLATFORM_TEAM = "the platform team"
 """The contact if the policy names none (`spec.help`)."""
@@ -49,9 +59,9 @@ _TEMPLATE = re.compile(
     r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(?!jobTemplate\.)(\w*[tT]emplate)\.(spec|metadata)(\..+)?", re.DOTALL
 )
 """A path in a pod template: the steps to the template, its field, `spec` or `metadata`, and the rest."""
-_FIELD = re.compile(r"[^.\[\]]+\[\d+\]$|\[([^\]]*)\]$|[^.\[\]]+$")
+_LAST_FIELD = re.compile(r"[^.\[\]]+\[\d+\]$|\[([^\]]*)\]$|[^.\[\]]+$")
 """The last field of a path: a key in brackets, an item with its list, or a name."""
-_EVERY_WORKLOAD = frozenset({"spec", "template", "jobTemplate", "podTemplate"})
+_COMMON_STEPS = frozenset({"spec", "template", "jobTemplate", "podTemplate"})
 """Steps of a path to a pod template that do not distinguish templates."""
 
 
@@ -69,11 +79,11 @@ def short_path(path: str) -> str:
     match = _TEMPLATE.fullmatch(path)
     if match is None:
         return path
-    way, template, part, rest = match.groups()
-    steps = [step for step in (*way.split("."), template) if step and step not in _EVERY_WORKLOAD]
-    inside = f"{part}{rest or ''}"
+    above, template, member, rest = match.groups()
+    steps = [step for step in (*above.split("."), template) if step and step not in _COMMON_STEPS]
+    inside = f"{member}{rest or ''}"
     below = inside.removeprefix("spec.") if inside != "spec" or steps else "template.spec"
-    if part == "metadata" and (template == "template" or not steps):
+    if member == "metadata" and (template == "template" or not steps):
         below = f"{template}.{below}"
     return f"{steps[-1]}…{below}" if steps else below
 
@@ -97,18 +107,18 @@ _TEXT_FIELD = re.compile(r"\.(?:annotations|labels|nodeSelector|matchLabels)\[|\
 """Fields whose values are text, also where these look like numbers."""
 
 
-def plain(value: Value) -> Any:
+def as_plain_data(value: Value) -> Any:
     """Return what an edit writes as plain data."""
     data = msgspec.json.decode(value.text) if isinstance(value, Json) else msgspec.to_builtins(value)
     return list(data) if isinstance(data, tuple) else data
 
 
-def flow(value: Any) -> str:
+def inline_yaml(value: Any) -> str:
     """Return plain data as YAML in one line: `{key: nvidia.com/gpu, operator: Exists}`."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{flow(key)}: {flow(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{inline_yaml(key)}: {inline_yaml(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(flow, value))}]"
+        return f"[{', '.join(map(inline_yaml, value))}]"
     is_plain = isinstance(value, str) and _PLAIN_TEXT.fullmatch(value)
     return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
 
@@ -125,18 +135,20 @@ class Edit(msgspec.Struct, frozen=True):
     @property
     def field(self) -> str:
         """The last step of the path, as words name it."""
-        found = _FIELD.search(self.path)
+        found = _LAST_FIELD.search(self.path)
         return found[1] or found[0] if found else self.path
 
     @property
     def words(self) -> str:
         """In words: `set nvidia.com/gpu: 1`, `remove env[2]`, `remove label x/y`, `add {key: a} to spec.tolerations`."""
         if self.path.endswith("[-]"):
-            return f"add {flow(plain(self.value))} to {short_path(self.path.removesuffix('[-]'))}"
+            return (
+                f"add {inline_yaml(as_plain_data(self.value))} to {short_path(self.path.removesuffix('[-]'))}"
+            )
         name = f"label {self.field}" if ".labels[" in self.path else self.field
         is_map = isinstance(self.value, msgspec.Struct | tuple)
         is_text = isinstance(self.value, str) and _TEXT_FIELD.search(self.path)
-        value = flow(plain(self.value)) if is_map or is_text else self.value
+        value = inline_yaml(as_plain_data(self.value)) if is_map or is_text else self.value
         return f"remove {name}" if self.value is None else f"set {name}: {value}"
 
 
@@ -144,18 +156,18 @@ Edits = tuple[Edit, ...]
 """What is changed together."""
 
 
-def together(*edits: Edit) -> tuple[Edits, ...]:
+def one_choice(*edits: Edit) -> tuple[Edits, ...]:
     """Return the only choice: all of the edits. Without edits, there is none."""
     return (edits,) if edits else ()
 
 
-def either(*edits: Edit) -> tuple[Edits, ...]:
+def separate_choices(*edits: Edit) -> tuple[Edits, ...]:
     """Return one choice for each of the edits."""
     return tuple((edit,) for edit in edits)
 
 
-def in_words(choices: Iterable[Edits]) -> str:
-    """Return choices in words: `set a: 1 and remove b`, `set a: 1 or 2, or remove b`."""
+def choices_text(choices: Iterable[Edits]) -> str:
+    """Return the choices as text: `set a: 1 and remove b`, `set a: 1 or 2, or remove b`."""
     phrases: list[str] = []
     for text in dict.fromkeys(" and ".join(dict.fromkeys(edit.words for edit in edits)) for edits in choices):
         field, separator, value = text.rpartition(": ")
@@ -188,11 +200,11 @@ class ContactEdit(msgspec.Struct, frozen=True):
     value: Value = None
 
 
-Change = tuple[ContactEdit | Edit, ...]
+ContactChange = tuple[ContactEdit | Edit, ...]
 """What the contact changes together, and what the author then edits."""
 
 
-def edits_of(change: Change) -> Edits:
+def edits_of(change: ContactChange) -> Edits:
     return tuple(each for each in change if isinstance(each, Edit))
 
 
@@ -224,24 +236,24 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     awaits: Wait | None = None
     remedy: str = ""
     ask_contact: str = ""
-    contact_choices: tuple[Change, ...] = ()
+    contact_choices: tuple[ContactChange, ...] = ()
     details: tuple[str, ...] = ()
     contact: str = PLATFORM_TEAM
 
     @property
     def escalation(self) -> str:
         """In words, e.g. `ask the platform team for nodes of nvidia-l4, then set a: b`; empty without `ask_contact`."""
-        then = in_words(filter(None, map(edits_of, self.contact_choices)))
+        then = choices_text(filter(None, map(edits_of, self.contact_choices)))
         return f"ask {self.contact} {self.ask_contact}{then and f', then {then}'}" if self.ask_contact else ""
 
-    def of(self, rule: str, contact: str) -> "Finding":
+    def with_origin(self, rule: str, contact: str) -> "Finding":
         """Return the finding with this rule and contact, where it names none of its own."""
         rule = self.rule or rule
         contact = contact if self.ask_contact and self.contact == PLATFORM_TEAM else self.contact
         is_complete = rule == self.rule and contact == self.contact
         return self if is_complete else replace(self, rule=rule, contact=contact)
 
-    def at(
+    def located(
         self, path_of: Callable[[str], str], path_of_edit: Callable[[str], str] | None = None
     ) -> "Finding":
         """Return the finding about the same fields of another object, such as a workload. `path_of` returns their paths there.
@@ -250,20 +262,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         remedy is dropped if a choice is, or if a field that it names has another name there: then the choices say it.
         """
 
-        def located(change: Change) -> Change:
-            moved = tuple(
+        def moved(change: ContactChange) -> ContactChange:
+            steps = tuple(
                 Edit((path_of_edit or path_of)(each.path), each.value) if isinstance(each, Edit) else each
                 for each in change
             )
-            return moved if all(each.path for each in moved if isinstance(each, Edit)) else ()
+            return steps if all(each.path for each in steps if isinstance(each, Edit)) else ()
 
-        choices = tuple(filter(None, (edits_of(located(edits)) for edits in self.choices)))
+        choices = tuple(filter(None, (edits_of(moved(edits)) for edits in self.choices)))
         pairs = zip(chain(*self.choices), chain(*choices), strict=False)
         remedy_holds = len(choices) == len(self.choices) and not any(
             before.field != after.field and before.field in self.remedy for before, after in pairs
         )
         remedy = self.remedy if remedy_holds else ""
-        contact_choices = tuple(filter(None, map(located, self.contact_choices)))
+        contact_choices = tuple(filter(None, map(moved, self.contact_choices)))
         return replace(
             self, path=path_of(self.path), choices=choices, remedy=remedy, contact_choices=contact_choices
         )
@@ -277,7 +289,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def advice(self) -> str:
         """What to write, in words: the remedy, or else the choices."""
-        return self.remedy or in_words(self.choices)
+        return self.remedy or choices_text(self.choices)
 
     def sentence(self) -> str:
         """Return all of it as one line.
@@ -292,13 +304,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             text = f"{advice}; {text}"
         if self.ask_contact:
             text += f"; {'or ' if advice else ''}{self.escalation}"
-        return self._line(text)
+        return self._with_subject(text)
 
     def brief(self, length: int) -> str:
         """Return the line with only the advice. Without advice, return the whole sentence, cut to `length` characters."""
-        return self._line(self.advice) if self.advice else truncate(self.sentence(), length)
+        return self._with_subject(self.advice) if self.advice else truncate(self.sentence(), length)
 
-    def _line(self, text: str) -> str:
+    def _with_subject(self, text: str) -> str:
         subject = short_path(self.path)
         if self.container is not None:
             subject += f' (container "{self.container}")'

@@ -41,14 +41,14 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     namespace_selector: LabelSelector | None = None
 
     @property
-    def is_everything(self) -> bool:
+    def matches_all(self) -> bool:
         """Whether every namespace certainly matches."""
         return "*" in self.namespaces and self.namespace_selector is None
 
     def matches_name(self, namespace: str) -> bool:
         return any(fnmatchcase(namespace, glob) for glob in self.namespaces)
 
-    def covers(self, namespace: str, labels: Labels = ()) -> bool:
+    def matches(self, namespace: str, labels: Labels = ()) -> bool:
         selector = self.namespace_selector
         return self.matches_name(namespace) and (selector is None or selector.matches(dict(labels)))
 
@@ -65,7 +65,7 @@ class Exemption(Match, frozen=True, kw_only=True):
     rules: tuple[str, ...] | None = None
     until: date | None = None
 
-    def holds(self, rule_id: str, now: datetime) -> bool:
+    def exempts(self, rule_id: str, now: datetime) -> bool:
         """Whether the exemption of the rule is in force at `now`."""
         return (self.rules is None or rule_id in self.rules) and self.is_in_force(now)
 
@@ -180,7 +180,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return next((each for each in exemptions if each is not None), None)
 
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
-        return next((each for each in self.exemptions if each.holds(rule_id, now)), None)
+        return next((each for each in self.exemptions if each.exempts(rule_id, now)), None)
 
     def options_of(self, rule_id: str) -> RuleOptions | None:
         return self._options.get(rule_id)
@@ -202,7 +202,7 @@ class PolicySet:
             for match in (policy.spec.match, *policy.spec.exemptions)
         )
         rules = [each for policy in self.policies for each in policy.spec.rules.items()]
-        self.lets_pods_wait = any(options.queues for _, options in rules)
+        self.lets_pods_wait = any(options.queues_pods for _, options in rules)
         enabled = {rule_id for rule_id, options in rules if options.mode is not Mode.DISABLED}
         # Of rules that no document names, and that are on by default, only gpu-quota needs something: its ledger, if any.
         self.needs = frozenset[Need]().union(*(rule.needs for rule in RULES if rule.id in enabled))
@@ -221,7 +221,7 @@ class PolicySet:
 
     def _for_namespace(self, namespace: str, labels: Labels = ()) -> EffectivePolicy:
         """Return the policy of the namespace; called through the cache `for_namespace`."""
-        matching = [policy for policy in self.policies if policy.spec.match.covers(namespace, labels)]
+        matching = [policy for policy in self.policies if policy.spec.match.matches(namespace, labels)]
         policy, *rivals = matching or [BUILT_IN_POLICY]
         why = f"matches {policy.spec.match} with priority {policy.spec.priority}"
         if rivals:
@@ -234,7 +234,7 @@ class PolicySet:
             namespace=namespace,
             bound_rules=tuple(bound for bound in bound_rules if bound.options.mode is not Mode.DISABLED),
             paused_until=policy.spec.paused_until,
-            exemptions=tuple(each for each in policy.spec.exemptions if each.covers(namespace, labels)),
+            exemptions=tuple(each for each in policy.spec.exemptions if each.matches(namespace, labels)),
             templates=policy.spec.templates,
             help=policy.spec.help,
         )

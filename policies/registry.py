@@ -7,7 +7,7 @@ be chosen before its tolerations can be added, and everything that adds a contai
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from policies.finding import REASONS_OF_NO_RULE, Reason
+from policies.finding import REASONS_WITHOUT_RULE, Reason
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import DOMAIN
 from policies.pods.fingerprint import Fingerprints
@@ -49,9 +49,9 @@ RULES: tuple[Rule, ...] = (
     gpu_quota.RULE,
 )
 RULES_BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
-PLACING = frozenset({gpu_class.ID, gpu_requests.ID, gpu_toleration.ID})
-"""The rules whose findings another class, constraint, toleration or amount may remove: `ways_of` a pod."""
-ways_of = gpu_class.ways_of
+PLACEMENT_RULES = frozenset({gpu_class.ID, gpu_requests.ID, gpu_toleration.ID})
+"""The rules whose findings another class, constraint, toleration or amount may remove: `edits_to_try` a pod."""
+edits_to_try = gpu_class.edits_to_try
 (QUOTA_RULE,) = (rule for rule in RULES if rule.check_reservation is not None)
 
 
@@ -61,7 +61,7 @@ def _reasons(rule: Rule) -> tuple[Reason, ...]:
 
 RULES_BY_REASON: Mapping[Reason, tuple[str, ...]] = {
     reason: tuple(rule.id for rule in RULES if reason in _reasons(rule))
-    for reason in (*chain.from_iterable(map(_reasons, RULES)), *REASONS_OF_NO_RULE)
+    for reason in (*chain.from_iterable(map(_reasons, RULES)), *REASONS_WITHOUT_RULE)
 }
 """The rules whose findings have the reason."""
 

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from policies.finding import Finding, Reason
-from policies.gpus.claimed_devices import ClaimSpec, GPUNumber, ResourceClaimTemplate
+from policies.gpus.claimed_devices import ClaimSpec, GPUCount, ResourceClaimTemplate
 from policies.gpus.classes import GPUClasses
-from policies.gpus.device_kinds import NO_TAINTS, KindTaints
+from policies.gpus.device_types import NO_TAINTS, DeviceTypeTaints
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
 from policies.pods.label_selector import LabelSelector
@@ -55,7 +55,7 @@ class Need(Enum):
     LIMIT_RANGES = auto()
     LEDGER = auto()
     """The ledger of the quota, for `check_workload` and `check_claim_template`."""
-    BUDGETS = auto()
+    PDBS = auto()
     """The PodDisruptionBudgets of the namespace, for `check_workload`."""
 
 
@@ -69,7 +69,7 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     mode: Mode = Mode.ENFORCE
 
     @property
-    def queues(self) -> bool:
+    def queues_pods(self) -> bool:
         """Whether pods that exceed the quota wait in line while the rule is enforced."""
         return False
 
@@ -107,9 +107,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claimed_devices` removes other claims."""
     claim_classes: Mapping[str, frozenset[str]] = {}
     """By name of a claim in the pod, the classes that its devices may be of (`policies.placement.claim_classes`), if known."""
-    claimed_gpus: GPUNumber | None = None
+    claimed_gpus: GPUCount | None = None
     """The GPUs that its only claim requests, if they are known."""
-    device_taints: KindTaints = NO_TAINTS
+    device_taints: DeviceTypeTaints = NO_TAINTS
     claim_taints: Mapping[str, tuple[Toleration, ...]] = {}
     """By name of a claim in the pod, the taints of devices that keep it from all of them (`ClaimedClasses.taints`)."""
     made_by_daemonset: bool = False
@@ -126,7 +126,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The ledger of the namespace. None without a quota, or if no rule needs it."""
     lets_wait: bool = False
     """Whether new pods that exceed the quota of this ledger wait in line now."""
-    budgets: tuple[LabelSelector, ...] | None = None
+    pdb_selectors: tuple[LabelSelector, ...] | None = None
     """The selectors of the namespace's PodDisruptionBudgets. None if no rule needs them, or they cannot be read."""
     config_maps: Mapping[str, Mapping[str, str]] = {}
     """The data of ConfigMaps of the namespace, by name, as far as they are known: none in a review."""
@@ -169,5 +169,5 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Globs over the keys of annotations and labels that it reads, besides those of `gpu-admission.dev/` and of
     GPUResourceMappings. Two pods that differ only in other keys get the same decision."""
     needs: frozenset[Need] = frozenset()
-    on_update: bool = False
+    checks_updates: bool = False
     """Also check a pod whose placement changed after it was created (a scheduling gate was lifted)."""

@@ -15,7 +15,7 @@ from policies.pods.limit_ranges import NamespaceLimits
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
-from policies.quota.amounts import Vector, total
+from policies.quota.amounts import Amounts, total
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
@@ -189,7 +189,7 @@ def workload(document: JSON) -> Workload:
     return Workload(group, kind, "ml-training", data, found, serve_config=config)
 
 
-def used_by(objects: Mapping[str, StoredObject]) -> Vector:
+def used_by(objects: Mapping[str, StoredObject]) -> Amounts:
     return total(stored.demand for stored in objects.values() if not stored.terminal)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from policies.gpus.claimed_devices import DeviceChoice
+from policies.gpus.claimed_devices import DeviceQuery
 from tests.builders import gpu_container, pod, uid
 from tests.webhook.serving.served import request
 from webhook.cluster.access import load_access
@@ -50,7 +50,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     store = MemoryStore(lambda: granted)
     recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1")
     cluster = ClusterState(
-        facts=lambda _deadline: Facts(claims=lambda _claim: frozenset({DeviceChoice("gpu.nvidia.com")})),
+        facts=lambda _deadline: Facts(claims=lambda _claim: frozenset({DeviceQuery("gpu.nvidia.com")})),
         quota=QuotaEnforcer(ReservationBatcher(store, quotas)),
     )
     admission = Admission(lambda: DecisionCache(configuration), recorder, cluster)

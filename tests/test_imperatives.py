@@ -168,8 +168,8 @@ ELSEWHERE = {
     "remove it": "tests/webhook/workloads/test_misplaced.py",
     "name a DeviceClass in {}.requests[0].exactly of version v1": "tests/webhook/workloads/test_misplaced.py",
     "write them into {}": "tests/webhook/workloads/test_unread_sentences.py",
-    "write its fields below {}": "tests/webhook/workloads/test_refused_requests.py",
-    "write the fields of {} into the request": "tests/webhook/workloads/test_refused_requests.py",
+    "write its fields below {}": "tests/webhook/workloads/test_invalid_requests.py",
+    "write the fields of {} into the request": "tests/webhook/workloads/test_invalid_requests.py",
     "apply the {} first, or check both together": "tests/webhook/tools/check/test_train_jobs.py",
     "add it to webhooks.fractionAnnotations of the chart": "tests/webhook/configuration/test_registered_annotations.py",
     "correct the path, or install a CustomResourceDefinition that has it": (

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import settings
 
-from policies.quota.amounts import Vector, maximum, total
+from policies.quota.amounts import Amounts, maximum, total
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
@@ -170,7 +170,7 @@ def replay_count(line: str) -> None:
     assert written(before, result) == expected, line
 
 
-def vector(code: int) -> Vector:
+def vector(code: int) -> Amounts:
     amounts = {key: Fraction(code >> 2 * place & 3) for place, key in enumerate(KEYS)}
     return {key: amount for key, amount in amounts.items() if amount}
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.decide import Line, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, reconcile
@@ -28,7 +28,7 @@ from tests.reservation_requests import creation_request
 CATALOGUE = "c"
 A, B = "a", "b"
 UNLIMITED = 9
-ONE: Vector = {"gpus": Fraction(1)}
+ONE: Amounts = {"gpus": Fraction(1)}
 
 
 @pytest.mark.skipif(shutil.which("spin") is None, reason="spin is not installed")
@@ -152,11 +152,11 @@ def ledger_of(namespace: str, parts: list[int], closes: int, big: int) -> QuotaL
     )
 
 
-def demand(pod: int, big: int) -> Vector:
+def demand(pod: int, big: int) -> Amounts:
     return {"gpus": Fraction(1 + (big >> pod & 1))}
 
 
-def limit(amount: int) -> Vector:
+def limit(amount: int) -> Amounts:
     return {} if amount == UNLIMITED else {"gpus": Fraction(amount)}
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import settings
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector, positive_difference
+from policies.quota.amounts import Amounts, positive_difference
 from policies.quota.ledger.decide import Line, ReservationRequest, decide
 from policies.quota.ledger.keeping_objects import KEPT_MS, Keeper
-from policies.quota.ledger.keeps import Ended, Room, Rooms, with_keeps
+from policies.quota.ledger.keeps import DemandOfObject, Ended, Rooms, with_keeps
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, StoredObject, reconcile
 from policies.quota.ledger.reservations import Reservation, keep_id, lift_id
@@ -81,7 +81,7 @@ def with_what_is_kept(facts: dict[str, str], counted: QuotaLedger) -> QuotaLedge
     (used, *_), *_ = parts(facts["pods"])
     has_ended = code == GONE and used and facts["succeeded"] == "0"
     ended = [Ended(uid(0), gpus(1), KEEPER)] if has_ended else []
-    rooms: Rooms = {KEEPER.uid: Room(1, Fraction(1)) if facts["asks"] == "1" else None}
+    rooms: Rooms = {KEEPER.uid: DemandOfObject(1, Fraction(1)) if facts["asks"] == "1" else None}
     late = KEPT_MS if facts["late"] == "1" else 0
     found = with_keeps(replace(counted, keepers=(replace(KEEPER, spent=((0, late),)),)), ended, rooms, 0)
     return replace(found, keepers=())
@@ -127,7 +127,7 @@ def lift_request(pod: str, version: int | str, again: int | str) -> str:
     return lift_id(pod, f"{version}-{again}")
 
 
-def gpus(amount: int | str) -> Vector:
+def gpus(amount: int | str) -> Amounts:
     return {"gpus": Fraction(amount)} if int(amount) else {}
 
 

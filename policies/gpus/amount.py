@@ -11,18 +11,18 @@ from policies.gpus.resource_mapping import GPUResource
 from policies.gpus.vendors import MIG_SLICE
 from policies.pods.patch import ResourceMap
 from policies.pods.pod import ContainerPlace, ResourceList
-from policies.pods.quantity import NANO, Quantity, QuantityText, readable
+from policies.pods.quantity import NANO, Quantity, QuantityText, parse_or_none
 
 INVALID_QUANTITY = Reason("InvalidQuantity", "an amount of GPUs is invalid, negative, or too large")
 FRACTIONAL_GPU = Reason("FractionalGPU", "an amount of GPUs is not a whole number")
 
-QUOTED = 61
+MAX_QUOTED = 61
 """Characters of a value that a finding shows."""
 
-SLOT = "{name}"
+NAME_SLOT = "{name}"
 """Placeholder in a remedy for the name of the resource."""
 
-NOUNS = {
+UNIT_NOUNS = {
     Measure.CORES: "accelerator cores",
     Measure.SHARES: "shares of a GPU",
     Measure.SLICES: "slices of a GPU",
@@ -34,7 +34,11 @@ NOUNS = {
     Measure.CORE_MILLIS: "thousandths of a GPU",
 }
 """The unit of each measure but whole devices, in the plural."""
-QUARTERS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
+QUARTER_WORDS: dict[Fraction | int, str] = {
+    1: "a quarter of one",
+    2: "half of one",
+    3: "three quarters of one",
+}
 """In words, by number of quarters."""
 
 
@@ -68,20 +72,23 @@ class Amount(msgspec.Struct, frozen=True):
         choices: tuple[Edits, ...] = (),
     ) -> Finding:
         """Return a finding. Each of `amount`, `names` (of other resources) and `choices` removes it."""
-        own = (() if amount is None else self.set_to(amount), *map(self.replaced_by, names))
+        own_choices = (
+            () if amount is None else self.edits_to_set(amount),
+            *map(self.edits_to_replace, names),
+        )
         return Finding(
             reason=reason,
             severity=severity,
             path=f"{self.place.path}.resources.{self.kind}[{self.resource.name}]",
             container=self.place.container.name,
-            value="null" if self.raw is None else truncate(str(self.raw), QUOTED),
+            value="null" if self.raw is None else truncate(str(self.raw), MAX_QUOTED),
             decimal=self.decimal,
             message=message,
-            choices=tuple(edits for edits in (*own, *choices) if edits),
-            remedy=remedy.replace(SLOT, self.resource.name),
+            choices=tuple(edits for edits in (*own_choices, *choices) if edits),
+            remedy=remedy.replace(NAME_SLOT, self.resource.name),
         )
 
-    def set_to(self, amount: str | float | None) -> Edits:
+    def edits_to_set(self, amount: str | float | None) -> Edits:
         """Return the edits that set the amount, both in limits and in requests; None removes it.
 
         A request without a limit gets an equal one, which the API server demands.
@@ -91,7 +98,7 @@ class Amount(msgspec.Struct, frozen=True):
         limit = (f"{self.place.path}.resources.limits[{name}]",) if lacks_limit else ()
         return tuple(Edit(path, amount) for path in (*limit, *self.place.amount_paths(name)))
 
-    def replaced_by(self, name: str, amount: str | float | None = None) -> Edits:
+    def edits_to_replace(self, name: str, amount: str | float | None = None) -> Edits:
         """Return the edits that replace the resource by another one.
 
         Without an amount, the number stays between whole devices, and between slices; else it is 1.
@@ -99,34 +106,36 @@ class Amount(msgspec.Struct, frozen=True):
         is_same = self.resource.measure is (Measure.SLICES if MIG_SLICE in name else Measure.DEVICES)
         amount = (str(self.quantity or 1) if is_same else 1) if amount is None else amount
         added = (Edit(path, amount) for path in self.place.amount_paths(self.resource.name, name))
-        return (*self.set_to(None), *added)
+        return (*self.edits_to_set(None), *added)
 
     @property
     def decimal(self) -> str:
         """The amount as a decimal number, if it has a suffix, as in 500m for 0.5. Else empty."""
         quantity = self.quantity
         is_plain = self.raw is None or str(self.raw)[-1:].isdecimal()
-        return "" if is_plain or quantity is None or quantity.nano < 0 else number(quantity)
+        return "" if is_plain or quantity is None or quantity.nano < 0 else decimal_text(quantity)
 
 
-def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
+def limit_and_request(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
     """Return the amount of the resource in limits and in requests."""
     limits, requests = place.container.limits, place.container.requests
-    return _written(place, resource, "limits", limits), _written(place, resource, "requests", requests)
+    return _stated_amount(place, resource, "limits", limits), _stated_amount(
+        place, resource, "requests", requests
+    )
 
 
-def _written(
+def _stated_amount(
     place: ContainerPlace, resource: GPUResource, kind: ResourceMap, listed: ResourceList
 ) -> Amount | None:
     if resource.name not in listed:
         return None
     raw = listed[resource.name]
-    quantity = readable(raw)
+    quantity = parse_or_none(raw)
     value = 0 if quantity is None else max(quantity.value, 0)
     return Amount(place, resource, kind, raw, quantity, value)
 
 
-def larger(limit: Amount | None, request: Amount | None) -> Amount:
+def larger_amount(limit: Amount | None, request: Amount | None) -> Amount:
     """Return the larger amount, or the only one. If they are equal, it is the limit. One of them is not None."""
     if limit is None or request is None:
         return cast("Amount", limit or request)
@@ -138,7 +147,7 @@ def is_extended(name: str) -> bool:
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
-def number(quantity: Quantity) -> str:
+def decimal_text(quantity: Quantity) -> str:
     """Return the quantity as a decimal number: 0.3, 1.5."""
-    whole, part = divmod(quantity.nano, NANO)
-    return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
+    units, fraction = divmod(quantity.nano, NANO)
+    return f"{units}.{fraction:09d}".rstrip("0").rstrip(".")

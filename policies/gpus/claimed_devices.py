@@ -1,7 +1,7 @@
 """The devices that a pod's ResourceClaims (DRA) request, and the pod without claims for other devices than accelerators.
 
 A pod only names its claims or their templates. The caller looks up their DeviceClasses. Rules must not see a claim whose
-DeviceClasses are all known to have no accelerators (NICs, CPUs), so `with_accelerator_claims_only` removes it.
+DeviceClasses are all known to have no accelerators (NICs, CPUs), so `without_other_claims` removes it.
 
 The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
@@ -50,9 +50,9 @@ class DeviceRequest(View, frozen=True):
         return (each.cel.expression for each in self.selectors or () if each.cel is not None)
 
     @property
-    def choice(self) -> "DeviceChoice":
-        number = 0 if self.allocation_mode == "All" else self.count or 1
-        return DeviceChoice(self.device_class_name, tuple(self.expressions), self.tolerations or (), number)
+    def query(self) -> "DeviceQuery":
+        count = None if self.allocation_mode == "All" else self.count or 1
+        return DeviceQuery(self.device_class_name, tuple(self.expressions), self.tolerations or (), count)
 
 
 class Devices(View, frozen=True):
@@ -112,33 +112,38 @@ decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
 CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
 
-_OWNERS = frozenset({("Pod", ""), ("PodGroup", "scheduling.k8s.io")})
-"""Kind and group of what claims are made for. The garbage collector keeps claims of owners of unknown groups."""
+_CLAIM_OWNERS = frozenset({("Pod", ""), ("PodGroup", "scheduling.k8s.io")})
+"""Kind and group of the owners that are believed. Of an owner of another group, which may not exist, the garbage collector keeps
+the claim."""
 
-MAX_CHOICES = 8
-"""Different choices of one claim that are read. Real claims have one or two; the API server accepts 256."""
+MAX_QUERIES = 8
+"""Distinct queries of one claim that are read. Real claims have one or two; the API server accepts 256."""
 MAX_TOLERATION_TEXT = 2048
-"""Characters of the JSON of the tolerations that are kept of one claim: some 15. The API server accepts 4,096, of 500 each."""
+"""Characters of the tolerations of one claim that are kept, in JSON: some 15 tolerations. The API server accepts 4,096
+tolerations of 500 characters."""
 _TOLERATES_ALL = (Toleration(operator="Exists"),)
 
 
-class DeviceChoice(NamedTuple):
-    """Devices of one DeviceClass that all `expressions` (CEL) select. number: 0 for all of a node, or for several requests."""
+class DeviceQuery(NamedTuple):
+    """A request for devices of one DeviceClass that all `expressions` (CEL) select.
+
+    device_count: None for all of a node, or if several requests of the claim are equal.
+    """
 
     device_class: str
     expressions: tuple[str, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    number: int = 1
+    device_count: int | None = 1
 
 
-class GPUNumber(NamedTuple):
-    """How many cards or MIG slices a pod gets. profile: of the slices, if they are."""
+class GPUCount(NamedTuple):
+    """How many cards a pod gets, or MIG slices of a profile."""
 
     number: int
     profile: str | None = None
 
 
-RequestedDevices = frozenset[DeviceChoice]
+RequestedDevices = frozenset[DeviceQuery]
 """The devices that one claim requests, with alternatives."""
 
 
@@ -148,28 +153,28 @@ class ClaimName(NamedTuple):
     name: str
 
 
-class ClaimRecord(msgspec.Struct, frozen=True):
-    """A cached claim or template. `made_for`: the kind of the object that a controller made it for, or "".
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """A cached claim or template. `controller_of_claim`: the kind of the object that controls it, or "".
 
-    `devices` is None if the claim may be for any device: it has an unknown kind of request, or too many choices.
+    `devices` is None if the claim may be for any device: it has an unknown kind of request, or too many queries.
     """
 
     uid: str
     key: ClaimName
     devices: RequestedDevices | None
-    made_for: str = ""
+    owner_kind: str = ""
 
     @property
     def namespace(self) -> str:
         return self.key.namespace
 
 
-def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
+def claim_request(kind: str, document: bytes | msgspec.Raw) -> ClaimRequest:
     """Return the record of a claim or template in JSON. Raises msgspec.ValidationError."""
     stored = decode_claim(document) if kind == CLAIM else decode_claim_template(document)
     claim = stored.spec if isinstance(stored, ResourceClaimTemplate) else stored
-    owner = made_for(stored.metadata or Metadata())
-    return ClaimRecord(
+    owner = controller_of_claim(stored.metadata or Metadata())
+    return ClaimRequest(
         stored.uid,
         ClaimName(kind, stored.namespace, stored.name),
         requested_devices(claim.spec if claim else None),
@@ -177,17 +182,17 @@ def claim_record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
     )
 
 
-def made_for(metadata: Metadata) -> OwnerReference | None:
-    """Return the pod or PodGroup for which a controller made the claim, if its metadata can be believed."""
+def controller_of_claim(metadata: Metadata) -> OwnerReference | None:
+    """Return the pod or PodGroup that is the controller of the claim; anyone who may create claims can write this."""
     owners = (each for each in metadata.owner_references or () if each.controller)
     return next(
-        (each for each in owners if (each.kind, each.api_version.rpartition("/")[0]) in _OWNERS), None
+        (each for each in owners if (each.kind, each.api_version.rpartition("/")[0]) in _CLAIM_OWNERS), None
     )
 
 
-def owner_pod(metadata: Metadata) -> str:
+def owner_pod_uid(metadata: Metadata) -> str:
     """Return the uid of the pod that is the controller of the claim, or ""."""
-    owner = made_for(metadata)
+    owner = controller_of_claim(metadata)
     return owner.uid if owner and owner.kind == "Pod" else ""
 
 
@@ -199,20 +204,21 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     requests = (spec and spec.devices and spec.devices.requests) or ()
     every = [each for request in requests for each in request.alternatives]
     texts = {text for each in every for text in each.expressions}
-    are_short = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
-    written = [each.choice if are_short else each.choice._replace(expressions=()) for each in every]
-    requests_of = Counter(each._replace(number=0) for each in written)
-    choices = frozenset(
-        each if requests_of[each._replace(number=0)] == 1 else each._replace(number=0) for each in written
+    are_short_enough = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
+    requested = [each.query if are_short_enough else each.query._replace(expressions=()) for each in every]
+    uncounted = [each._replace(device_count=None) for each in requested]
+    times = Counter(uncounted)
+    queries = frozenset(
+        query if times[kept] == 1 else kept for query, kept in zip(requested, uncounted, strict=True)
     )
-    if len(msgspec.json.encode([each.tolerations for each in choices])) > MAX_TOLERATION_TEXT:
-        choices = frozenset(each._replace(tolerations=_TOLERATES_ALL) for each in choices)
-    is_unknown = any(not each.device_class for each in choices)
-    return None if is_unknown or len(choices) > MAX_CHOICES else _interned(choices)
+    if len(msgspec.json.encode([each.tolerations for each in queries])) > MAX_TOLERATION_TEXT:
+        queries = frozenset(each._replace(tolerations=_TOLERATES_ALL) for each in queries)
+    is_unknown = any(not each.device_class for each in queries)
+    return None if is_unknown or len(queries) > MAX_QUERIES else _first_equal(queries)
 
 
 @lru_cache(maxsize=1024)
-def _interned(devices: RequestedDevices) -> RequestedDevices:
+def _first_equal(devices: RequestedDevices) -> RequestedDevices:
     """Return the first equal set: thousands of claims request the same devices."""
     return devices
 
@@ -231,34 +237,37 @@ def devices_by_claim(
     return requested
 
 
-def with_accelerator_claims_only(
+def without_other_claims(
     pod: Pod, known: Mapping[str, RequestedDevices], resource_mapping: ResourceMapping
-) -> tuple[Pod, tuple[str, ...]]:
+) -> Pod:
     """Return the pod without claims for other devices than accelerators.
-
-    Also return the DeviceClasses of the remaining claims that are known to have accelerators, sorted by name.
 
     known: what the pod's claims request, by the claim's name in the pod. A claim that is not known may be for an accelerator,
       so it remains.
     """
-    claims = pod.spec.resource_claims
-    if not claims:
-        return pod, ()
-    requested = {claim.name: known.get(claim.name) for claim in claims}
+    requested = {claim.name: known.get(claim.name) for claim in pod.spec.resource_claims or ()}
     removed = frozenset(
         name
         for name, devices in requested.items()
         if devices is not None
-        and not any(resource_mapping.device_class(each.device_class) for each in devices)
+        and not any(resource_mapping.device_class_pattern(each.device_class) for each in devices)
     )
-    names = {each.device_class for devices in requested.values() for each in devices or ()}
+    return _without(pod, removed) if removed else pod
+
+
+def accelerator_classes(
+    pod: Pod, known: Mapping[str, RequestedDevices], resource_mapping: ResourceMapping
+) -> tuple[str, ...]:
+    """Return the DeviceClasses of the pod's claims that are known to have accelerators, sorted by name."""
+    requested = (known.get(claim.name) for claim in pod.spec.resource_claims or ())
+    names = {each.device_class for devices in requested for each in devices or ()}
     # An unknown DeviceClass counts as accelerators, but is not returned as one.
     accelerators = (
         name
         for name in names
-        if resource_mapping.device_class(name) and not resource_mapping.is_unknown(name)
+        if resource_mapping.device_class_pattern(name) and not resource_mapping.is_unknown(name)
     )
-    return _without(pod, removed) if removed else pod, tuple(sorted(accelerators))
+    return tuple(sorted(accelerators))
 
 
 def _without(pod: Pod, removed: frozenset[str]) -> Pod:

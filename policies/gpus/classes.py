@@ -1,4 +1,4 @@
-"""GPU classes (kinds of accelerator), the labels of their nodes, and the weight of their slices.
+"""GPU classes (models of accelerator), the labels of their nodes, and the weight of their slices.
 
 A class belongs to a family (`nvidia-a100-80gb` to `nvidia-a100`). Users may write the name of a family instead of a class.
 """
@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
-from policies.gpus.device_kinds import DeviceKind
+from policies.gpus.device_types import DeviceType
 from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.pods.names import (
     is_class_name,
@@ -24,7 +24,7 @@ from policies.pods.names import (
     is_qualified_name,
     is_resource_name,
 )
-from policies.pods.pod import Strict, Toleration
+from policies.pods.pod import StrictView, Toleration
 from policies.pods.quantity import NANO, QuantityError, QuantityText, parse_quantity
 from policies.pods.tolerations import toleration_problems
 
@@ -39,15 +39,15 @@ _MIG_PROFILE = re.compile(
     r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"
 )
 _SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}|/[0-9]{1,9})?")
-_LONGEST_WORD = 63
-_LONGEST_ATTRIBUTE = 64
+_MAX_WORD = 63
+_MAX_ATTRIBUTE = 64
 """`DeviceAttributeMaxValueLength` in k8s.io/api v0.37.2, `resource/v1`."""
-_SUCH_AS = {"cpu": "12", "memory": "120Gi"}
-_LEAST_SHARE = {"cpu": NANO // 10, "memory": NANO * 2**26}
+_EXAMPLES = {"cpu": "12", "memory": "120Gi"}
+_MIN_SHARE = {"cpu": NANO // 10, "memory": NANO * 2**26}
 """A tenth of a core and 64Mi for each GPU, in nano units. Less is a mistake in the unit."""
 
 
-class NodeLabel(Strict, frozen=True):
+class NodeLabel(StrictView, frozen=True):
     """A node label that identifies the class, and its possible values."""
 
     key: str
@@ -58,7 +58,7 @@ class DeviceAttributeValues(NodeLabel, frozen=True):
     """An attribute of DRA devices that identifies the class, by its qualified name, and its possible values."""
 
 
-class MigProfile(Strict, frozen=True):
+class MigProfile(StrictView, frozen=True):
     """A MIG slice: its compute in sevenths of a card, its memory, and the maximum on one card.
 
     `weight` is the demand of one slice in whole cards, such as "1/4". Its default is `GPUClasses.mig_weight`.
@@ -70,7 +70,7 @@ class MigProfile(Strict, frozen=True):
     weight: int | str | None = None
 
 
-class HostShare(Strict, frozen=True):
+class HostShare(StrictView, frozen=True):
     """The CPU and memory of a node that belong to each of its cards, as quantities. None: not stated."""
 
     cpu: QuantityText = None
@@ -82,7 +82,7 @@ class HostShare(Strict, frozen=True):
         return None if raw is None else parse_quantity(raw).nano
 
 
-class GPUClassSpec(Strict, frozen=True):
+class GPUClassSpec(StrictView, frozen=True):
     """Spec of a GPUClass document. `problems` validates what its types do not.
 
     `family` defaults to the name of the class. `memory_gib` is the nominal size. `resource` is the extended resource of whole
@@ -181,9 +181,11 @@ class GPUClasses:
     def of_device_class(self, name: str) -> tuple[GPUClass, ...]:
         return self._device_classes.get(name, ())
 
-    def of_device(self, kind: DeviceKind) -> tuple[GPUClass, ...]:
+    def of_device(self, device_type: DeviceType) -> tuple[GPUClass, ...]:
         """Return the classes that a DRA device may be of: several if an attribute names only the family."""
-        values = ((name, each.string) for name, each in kind.attributes.items() if each.string is not None)
+        values = (
+            (name, each.string) for name, each in device_type.attributes.items() if each.string is not None
+        )
         classes = {c.name: c for value in values for c in self._device_attributes.get(value, ())}
         return tuple(classes[name] for name in sorted(classes))
 
@@ -215,7 +217,7 @@ class GPUClasses:
         """Return the class or family that the word seems to mean. A list means none: its author has to choose."""
         if "," in word:
             return None
-        word = word.strip().lower()[:_LONGEST_WORD]
+        word = word.strip().lower()[:_MAX_WORD]
         if word in self._names_by_label_value:
             return self._names_by_label_value[word]
         # Shortest first: "a100" means the family, not one of its classes.
@@ -226,10 +228,10 @@ class GPUClasses:
         close = difflib.get_close_matches(word, names, n=1)
         return close[0] if close else None
 
-    def suggestion(self, word: str, before: str = "") -> str:
+    def suggestion(self, word: str, prefix: str = "") -> str:
         """Return "did you mean …?" with the nearest class or family, or "" if no name is near."""
         nearest = self.nearest(word)
-        return f"{before}did you mean {nearest}?" if nearest else ""
+        return f"{prefix}did you mean {nearest}?" if nearest else ""
 
     @cached_property
     def _names_by_label_value(self) -> dict[str, str]:
@@ -288,17 +290,17 @@ def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
         yield from _profile_problems(f"spec.migProfiles[{profile_name}]", profile_name, profile, spec)
     for resource, share in spec.equivalents.items():
         yield from _share_problems(f"spec.equivalents[{resource}]", share)
-    what = "the name of a DeviceClass such as h100.example.com"
-    yield from _list_problems("spec.deviceClasses", spec.device_classes, is_dns_subdomain, what)
+    expected = "the name of a DeviceClass such as h100.example.com"
+    yield from _list_problems("spec.deviceClasses", spec.device_classes, is_dns_subdomain, expected)
     yield from _host_share_problems(spec.per_gpu)
 
 
 def _list_problems(
-    path: str, values: Sequence[str], is_valid: Callable[[str], bool], what: str
+    path: str, values: Sequence[str], is_valid: Callable[[str], bool], expected: str
 ) -> Iterator[Problem]:
     for index, each in enumerate(values):
         if not each or not is_valid(each):
-            yield f"{path}[{index}]", f'must be {what}, not "{each}"'
+            yield f"{path}[{index}]", f'must be {expected}, not "{each}"'
         elif each in values[:index]:
             yield f"{path}[{index}]", f'duplicates "{each}"'
 
@@ -308,14 +310,14 @@ def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
     yield from _values_problems("spec.nodeLabels", spec.node_labels, *labels)
     a_name, a_value = (
         "a qualified name such as gpu.example.com/productName",
-        f"a value of 1 to {_LONGEST_ATTRIBUTE} characters",
+        f"a value of 1 to {_MAX_ATTRIBUTE} characters",
     )
     attributes = (is_resource_name, a_name, _is_attribute_value, a_value)
     yield from _values_problems("spec.deviceAttributes", spec.device_attributes, *attributes)
 
 
 def _is_attribute_value(text: str) -> bool:
-    return len(text) <= _LONGEST_ATTRIBUTE
+    return len(text) <= _MAX_ATTRIBUTE
 
 
 def _values_problems(
@@ -363,9 +365,9 @@ def _host_share_problems(share: HostShare | None) -> Iterator[Problem]:
     if not stated:
         yield "spec.perGPU", "must have cpu, memory, or both"
     for name, raw in stated.items():
-        path, must = f"spec.perGPU.{name}", f"must be a quantity such as {_SUCH_AS[name]}"
+        path, must = f"spec.perGPU.{name}", f"must be a quantity such as {_EXAMPLES[name]}"
         try:
-            if parse_quantity(raw).nano < _LEAST_SHARE[name]:
+            if parse_quantity(raw).nano < _MIN_SHARE[name]:
                 yield path, f'{must}, not "{raw}"'
         except QuantityError as error:
             yield path, f"{must}: {error}"

@@ -11,24 +11,24 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.device_kinds import NO_KINDS, NO_TAINTS, DeviceKinds, KindTaints
-from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_selectors import possible_types
+from policies.gpus.device_types import NO_DEVICE_TYPES, NO_TAINTS, DeviceTypes, DeviceTypeTaints
 from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, Measure
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import StoredObject, View
 
 _DRIVER = r"\bdevice\s*\.\s*driver\b"
-_NAME = r"(?:\"[^\"\\]{1,253}\"|'[^'\\]{1,253}')"
+_QUOTED_NAME = r"(?:\"[^\"\\]{1,253}\"|'[^'\\]{1,253}')"
 _DRIVER_TEST = re.compile(
-    rf"{_DRIVER}\s*==\s*({_NAME})|({_NAME})\s*==\s*{_DRIVER}|{_DRIVER}\s+in\s*\[([^\]]*)\]"
+    rf"{_DRIVER}\s*==\s*({_QUOTED_NAME})|({_QUOTED_NAME})\s*==\s*{_DRIVER}|{_DRIVER}\s+in\s*\[([^\]]*)\]"
 )
 """`device.driver == "x"`, the other way round, and `device.driver in ["x", 'y']`."""
-_TEXT = r"\"[^\"\\]*\"|'[^'\\]*'"
-_TOKEN = re.compile(rf"{_TEXT}|&&|\|\||[()\[\]{{}}]")
-_UNREAD = re.compile(rf"""(?:{_TEXT})|(//|\\|(?<![.\[])\?|['"])""")
+_STRING = r"\"[^\"\\]*\"|'[^'\\]*'"
+_TOKEN = re.compile(rf"{_STRING}|&&|\|\||[()\[\]{{}}]")
+_UNSUPPORTED = re.compile(rf"""(?:{_STRING})|(//|\\|(?<![.\[])\?|['"])""")
 """The group matches what is not read: comments, strings with escapes or of several lines, and conditional expressions."""
 MAX_PARENTHESES = 50
-_QUOTED = re.compile(_NAME)
+_QUOTED = re.compile(_QUOTED_NAME)
 
 
 class CELSelector(View, frozen=True):
@@ -63,11 +63,11 @@ class DeviceClass(StoredObject, frozen=True):
 
 
 class ClusterDevices(msgspec.Struct, frozen=True):
-    """The DeviceClasses of a cluster, and the kinds of devices in its ResourceSlices, with their taints."""
+    """The DeviceClasses of a cluster, and the types of devices in its ResourceSlices, with their taints."""
 
-    classes: tuple[DeviceClass, ...] = ()
-    kinds: DeviceKinds = NO_KINDS
-    taints: KindTaints = NO_TAINTS
+    device_classes: tuple[DeviceClass, ...] = ()
+    device_types: DeviceTypes = NO_DEVICE_TYPES
+    taints: DeviceTypeTaints = NO_TAINTS
 
 
 NO_DEVICES = ClusterDevices()
@@ -80,34 +80,34 @@ def device_class_mapping(
     device_classes: Iterable[DeviceClass],
     documents: ResourceMapping,
     known: ResourceMapping,
-    kinds: DeviceKinds = NO_KINDS,
+    types: DeviceTypes = NO_DEVICE_TYPES,
 ) -> DerivedMappingSpec:
-    """Return the mapping from DeviceClasses, with the kinds. It comes after the documents and before the built-in patterns.
+    """Return the mapping from DeviceClasses, with the types of devices. It comes between documents and built-in patterns.
 
     documents: the cluster's own documents. They take precedence for the names of classes.
     known: the documents and the built-in patterns. They know GPU drivers, and names of classes with other selectors.
     """
     ordered = sorted(device_classes, key=lambda each: each.name)
     return DerivedMappingSpec(
-        device_classes=tuple(_pattern(device_class, documents, known) for device_class in ordered),
-        device_kinds=kinds,
-        kinds_by_class={
-            each.name: tuple(sorted(possible_kinds(each.expressions, kinds)))
+        device_classes=tuple(_class_pattern(device_class, documents, known) for device_class in ordered),
+        device_types=types,
+        types_by_class={
+            each.name: tuple(sorted(possible_types(each.expressions, types)))
             for each in ordered
-            if kinds.kinds
+            if types.types
         },
     )
 
 
-def _pattern(
+def _class_pattern(
     device_class: DeviceClass, documents: ResourceMapping, known: ResourceMapping
 ) -> DeviceClassPattern:
     pattern = (
-        documents.stated_device_class(device_class.name)
-        or _pattern_of_gpus(device_class, known)
-        or known.stated_device_class(device_class.name)
+        documents.stated_class_pattern(device_class.name)
+        or _gpu_pattern(device_class, known)
+        or known.stated_class_pattern(device_class.name)
         or DeviceClassPattern(
-            pattern=device_class.name, measure=Measure.NOTHING if _drivers(device_class) else None
+            pattern=device_class.name, measure=Measure.NOTHING if _class_drivers(device_class) else None
         )
     )
     return replace(
@@ -115,10 +115,10 @@ def _pattern(
     )
 
 
-def _pattern_of_gpus(device_class: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
+def _gpu_pattern(device_class: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
     """Return the pattern of the GPU driver in the selectors. With drivers of several vendors, it has no vendor."""
     texts = {text[1:-1] for expression in device_class.expressions for text in _QUOTED.findall(expression)}
-    stated = (known.stated_device_class(text) for text in sorted(texts))
+    stated = (known.stated_class_pattern(text) for text in sorted(texts))
     of_gpus = [pattern for pattern in stated if pattern is not None and pattern.measure is Measure.DEVICES]
     resources = {pattern.resource for pattern in of_gpus}
     if not of_gpus:
@@ -128,34 +128,34 @@ def _pattern_of_gpus(device_class: DeviceClass, known: ResourceMapping) -> Devic
     )
 
 
-def _drivers(device_class: DeviceClass) -> frozenset[str]:
+def _class_drivers(device_class: DeviceClass) -> frozenset[str]:
     """Return the drivers that the selectors allow; empty if they may allow any."""
     return next(filter(None, map(_allowed_drivers, device_class.expressions)), frozenset())
 
 
 def _allowed_drivers(expression: str) -> frozenset[str]:
     """Return the drivers that the expression allows; empty if it may allow any."""
-    is_unread = any(_UNREAD.findall(expression)) or expression.count("(") > MAX_PARENTHESES
-    return frozenset() if is_unread else _allowed_by(expression.strip())
+    is_unsupported = any(_UNSUPPORTED.findall(expression)) or expression.count("(") > MAX_PARENTHESES
+    return frozenset() if is_unsupported else _drivers_allowed_by(expression.strip())
 
 
-def _allowed_by(text: str) -> frozenset[str]:
-    alternatives, all_of = _parts(text, "||"), _parts(text, "&&")
-    if len(alternatives) > 1:
-        allowed = [_allowed_by(each) for each in alternatives]
+def _drivers_allowed_by(text: str) -> frozenset[str]:
+    disjuncts, conjuncts = _split(text, "||"), _split(text, "&&")
+    if len(disjuncts) > 1:
+        allowed = [_drivers_allowed_by(each) for each in disjuncts]
         return frozenset[str]().union(*allowed) if all(allowed) else frozenset()
-    if len(all_of) > 1:
-        return next(filter(None, map(_allowed_by, all_of)), frozenset())
+    if len(conjuncts) > 1:
+        return next(filter(None, map(_drivers_allowed_by, conjuncts)), frozenset())
     match = _DRIVER_TEST.fullmatch(text)
     has_only_names = match and not _QUOTED.sub("", match[3] or "").strip(", \n")
     if match and has_only_names:
         return frozenset(each[1:-1] for each in _QUOTED.findall(" ".join(match.groups(default=""))))
     # One pair of parentheses around all: only the last character closes the first.
-    is_enclosed = text.startswith("(") and [*map(bool, _parts(text, ")"))] == [True, False]
-    return _allowed_by(text[1:-1].strip()) if is_enclosed else frozenset()
+    is_enclosed = text.startswith("(") and [*map(bool, _split(text, ")"))] == [True, False]
+    return _drivers_allowed_by(text[1:-1].strip()) if is_enclosed else frozenset()
 
 
-def _parts(text: str, separator: str) -> list[str]:
+def _split(text: str, separator: str) -> list[str]:
     """Return the parts of the text between separators that are in no parentheses."""
     parts, depth, start = list[str](), 0, 0
     for token in _TOKEN.finditer(text):
@@ -172,8 +172,8 @@ def unmapped_device_classes(
     """Return the DeviceClasses whose devices do not count as GPUs, although no document or built-in pattern says so."""
 
     def is_stated(device_class: DeviceClass) -> bool:
-        drivers = _drivers(device_class) or {device_class.name}
-        return any(known.stated_device_class(name) for name in (device_class.name, *drivers))
+        drivers = _class_drivers(device_class) or {device_class.name}
+        return any(known.stated_class_pattern(name) for name in (device_class.name, *drivers))
 
     unstated = (each.name for each in device_classes if not is_stated(each))
-    return tuple(sorted(name for name in unstated if in_force.device_class(name) is None))
+    return tuple(sorted(name for name in unstated if in_force.device_class_pattern(name) is None))

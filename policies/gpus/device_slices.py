@@ -1,4 +1,4 @@
-"""ResourceSlices (DRA): which of them count, and of which kinds their devices are.
+"""ResourceSlices (DRA): which of them count, and of which types their devices are.
 
 A driver publishes the devices of a pool in one or more slices. A pool counts by its newest generation, once all slices of that
 exist (`GatherPools` in `k8s.io/dynamic-resource-allocation/structured` of Kubernetes 1.37). Devices that are parts of one card
@@ -19,27 +19,27 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.device_kinds import CARD_PARTS, DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.device_types import CARD_PARTS, DeviceAttribute, DeviceCapacity, DeviceType, DeviceTypes
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration, View
 from policies.pods.quantity import QuantityError, QuantityText, parse_quantity
 
-_IDENTITY = re.compile(
+_IDENTITY_NAMES = re.compile(
     r"(parent)?(uuid|index|minor|serial)|(gpu)?moduleid|pci(bus)?(id|addr|address|e?root)|numa(node)?|(card|render)index"
     r"|partition\d+|memoryslice\d+",
     re.IGNORECASE,
 )
-"""Names, without their domain, of what tells a device from others of its kind, or where it is: of drivers of NVIDIA, AMD, Intel
+"""Names, without their domain, of what tells a device from others of its type, or where it is: of drivers of NVIDIA, AMD, Intel
 and Google (their sources), and the standard ones (`deviceattribute` in `k8s.io/dynamic-resource-allocation`)."""
 
 MAX_VALUES = 100
-"""An attribute or capacity that has more values in a cluster tells devices apart, and not their kinds."""
-MAX_KINDS, MAX_BYTES = 250, 200 * 1024
-"""Kinds that are published, and bytes of their JSON. Each catalogue has them, and a ConfigMap of 1 MiB has several catalogues."""
-MAX_COMBINATIONS, MAX_NUMBERS = 250, 10_000
-"""Different combinations of devices on nodes, which are compared in pairs, and the numbers in all of them, some 9 bytes each."""
+"""An attribute or capacity that has more values in a cluster tells devices apart, and not their types."""
+MAX_TYPES, MAX_BYTES = 250, 200 * 1024
+"""Types that are published, and bytes of their JSON. Each catalogue has them, and a ConfigMap of 1 MiB has several catalogues."""
+MAX_COMBINATIONS, MAX_COUNTS = 250, 10_000
+"""Distinct combinations of devices on nodes, which are compared in pairs, and the numbers in all of them, some 9 bytes each."""
 MAX_SHAPES = 50_000
-"""Shapes of devices that are remembered, some 1 KB each. A card with 20 placements on a node with 8 cards has 168."""
+"""Shapes of devices that are cached, some 1 KB each. A node with 8 cards of 20 placements has 168 shapes."""
 
 
 class CounterValue(View, frozen=True):
@@ -60,11 +60,11 @@ class DeviceTaint(Toleration, frozen=True):
     time_added: datetime | None = None
 
     @property
-    def keeps_away(self) -> bool:
+    def blocks_allocation(self) -> bool:
         return self.effect in {"NoSchedule", "NoExecute"}
 
     @property
-    def timeless(self) -> Toleration:
+    def without_time(self) -> Toleration:
         return Toleration(key=self.key, value=self.value, effect=self.effect)
 
 
@@ -143,14 +143,14 @@ class PoolSlice(msgspec.Struct, frozen=True):
     node_name: str
     layout: SliceLayout
     taints: tuple[tuple[str, DeviceTaint], ...] = ()
-    """Those that keep claims from a device, with its name. No kind depends on them, because they come and go."""
+    """Those that keep claims from a device, with its name. No type depends on them, because they come and go."""
 
 
 class SliceReader:
-    """Reads slices into shared layouts, and remembers which names have more than MAX_VALUES values: `left_out`, qualified."""
+    """Reads slices into shared layouts, and drops the qualified names with more than MAX_VALUES values."""
 
     def __init__(self) -> None:
-        self.left_out: frozenset[str] = frozenset()
+        self.dropped_attributes: frozenset[str] = frozenset()
         self._values: defaultdict[str, set[DeviceAttribute | DeviceCapacity]] = defaultdict(set)
         self._shapes: dict[object, DeviceShape] = {}
         self._layouts: dict[SliceLayout, SliceLayout] = {}
@@ -180,7 +180,7 @@ class SliceReader:
                 (each.name, taint)
                 for each in spec.devices or ()
                 for taint in each.taints or ()
-                if taint.keeps_away
+                if taint.blocks_allocation
             ),
         )
 
@@ -201,26 +201,29 @@ class SliceReader:
         attributes, capacity = device.attributes or {}, _CAPACITY(device.capacity) or {}
         is_read = self._read_names[driver]
         is_shared = device.allow_multiple_allocations is True
-        leaves_out_capacity = is_shared and not all(is_read[name] for name in capacity)  # as `without`
-        left_out = {
+        drops_capacity = is_shared and not all(is_read[name] for name in capacity)  # as `without_values`
+        dropped = {
             name
             for name in (*attributes, *capacity)
-            if not is_read[name] or (leaves_out_capacity and name in capacity)
+            if not is_read[name] or (drops_capacity and name in capacity)
         }
         shape = DeviceShape(
-            tuple(each for each in attributes.items() if each[0] not in left_out),
-            tuple(each for each in capacity.items() if each[0] not in left_out),
-            tuple(sorted(left_out)),
+            tuple(each for each in attributes.items() if each[0] not in dropped),
+            tuple(each for each in capacity.items() if each[0] not in dropped),
+            tuple(sorted(dropped)),
             tuple((each.counter_set, _items(each)) for each in _CONSUMES(device.consumes_counters) or ()),
             is_shared,
         )
-        named: Iterable[tuple[str, DeviceAttribute | DeviceCapacity]] = (*shape.attributes, *shape.capacity)
-        for name, value in named:
-            values = self._values[qualified(driver, name)]
+        values_by_name: Iterable[tuple[str, DeviceAttribute | DeviceCapacity]] = (
+            *shape.attributes,
+            *shape.capacity,
+        )
+        for name, value in values_by_name:
+            values = self._values[qualified_name(driver, name)]
             values.add(value)
             if len(values) > MAX_VALUES:
                 is_read[name] = False
-                self.left_out |= {qualified(driver, name)}
+                self.dropped_attributes |= {qualified_name(driver, name)}
                 values.clear()
         if len(self._shapes) > MAX_SHAPES:
             self._shapes.clear()
@@ -232,7 +235,7 @@ class _ReadNames(dict[str, bool]):
     """Whether the values of a name are read."""
 
     def __missing__(self, name: str) -> bool:
-        is_read = self[name] = not _IDENTITY.fullmatch(name.rpartition("/")[2])
+        is_read = self[name] = not _IDENTITY_NAMES.fullmatch(name.rpartition("/")[2])
         return is_read
 
 
@@ -240,54 +243,54 @@ def _items(counters: CounterSet) -> Counters:
     return tuple(counters.counters.items())
 
 
-def qualified(driver: str, name: str) -> str:
+def qualified_name(driver: str, name: str) -> str:
     """Return the name as selectors see it: a name without a domain is in the domain of the driver."""
     return name if "/" in name else f"{driver}/{name}"
 
 
-def newest_complete(slices: Iterable[PoolSlice]) -> tuple[PoolSlice, ...]:
+def newest_complete_generation(slices: Iterable[PoolSlice]) -> tuple[PoolSlice, ...]:
     """Return the slices of the newest generation of a pool, none while some of them are missing."""
     slices = tuple(slices)
     newest = max((each.generation for each in slices), default=0)
-    of_newest = tuple(each for each in slices if each.generation == newest)
-    return of_newest if of_newest and len(of_newest) == of_newest[0].slice_count else ()
+    complete = tuple(each for each in slices if each.generation == newest)
+    return complete if complete and len(complete) == complete[0].slice_count else ()
 
 
-def kinds_of_devices(
-    layouts: Iterable[SliceLayout], mapping: ResourceMapping, left_out: Collection[str] = ()
-) -> dict[int, DeviceKind]:
-    """Return the kinds of the shapes in the slices of a pool by their `id`. Devices of drivers without GPUs have none."""
+def types_of_devices(
+    layouts: Iterable[SliceLayout], mapping: ResourceMapping, dropped: Collection[str] = ()
+) -> dict[int, DeviceType]:
+    """Return the types of the shapes in the slices of a pool by their `id`. Devices of drivers without GPUs have none."""
     layouts = tuple(layouts)
     counter_sets = {name: dict(counters) for layout in layouts for name, counters in layout.counters}
     shapes = {id(shape): (layout.driver, shape) for layout in layouts for _, shape, _ in layout.devices}
     return {
-        key: _kind(driver, shape, counter_sets, mapping.weighed_counters(driver), left_out)
+        key: _device_type(driver, shape, counter_sets, mapping.weighed_counters(driver), dropped)
         for key, (driver, shape) in shapes.items()
-        if mapping.device_class(driver) is not None
+        if mapping.device_class_pattern(driver) is not None
     }
 
 
-def _kind(
+def _device_type(
     driver: str,
     shape: DeviceShape,
     counter_sets: Mapping[str, Mapping[str, CounterValue]],
     weighed: Collection[str],
-    left_out: Collection[str],
-) -> DeviceKind:
-    attributes = {qualified(driver, name): value for name, value in sorted(shape.attributes)}
-    capacity = {qualified(driver, name): value for name, value in sorted(shape.capacity)}
-    kind = DeviceKind(
+    dropped: Collection[str],
+) -> DeviceType:
+    attributes = {qualified_name(driver, name): value for name, value in sorted(shape.attributes)}
+    capacity = {qualified_name(driver, name): value for name, value in sorted(shape.capacity)}
+    device_type = DeviceType(
         driver=driver,
         attributes=attributes,
         capacity=capacity,
-        unknown=tuple(sorted(qualified(driver, name) for name in shape.unknown)),
-        parts=ceil(_cards_taken(shape, counter_sets, weighed) * CARD_PARTS),
+        unknown_names=tuple(sorted(qualified_name(driver, name) for name in shape.unknown)),
+        card_parts=ceil(_cards_taken(shape, counter_sets, weighed) * CARD_PARTS),
         is_shared=shape.is_shared,
-        weighed=tuple(filter(partial(_is_weighed, weighed), capacity)) if shape.is_shared else (),
+        weighed_capacities=tuple(filter(partial(_is_weighed, weighed), capacity)) if shape.is_shared else (),
     )
     # Lists of values (alpha in 1.37), and types of later versions.
     unread = (name for name, value in attributes.items() if value == DeviceAttribute())
-    return without(kind, {*left_out, *unread})
+    return without_values(device_type, {*dropped, *unread})
 
 
 def _cards_taken(
@@ -297,20 +300,20 @@ def _cards_taken(
 
     A device that consumes no weighed counter takes a whole card, and so does one of a card whose counters are missing.
     """
-    shares = [_part_of_card(consumed, counter_sets.get(name), weighed) for name, consumed in shape.consumes]
+    shares = [_share_of_card(consumed, counter_sets.get(name), weighed) for name, consumed in shape.consumes]
     return sum(shares, Fraction(0)) or Fraction(1)
 
 
-def _part_of_card(
+def _share_of_card(
     consumed: Counters, counters: Mapping[str, CounterValue] | None, weighed: Collection[str]
 ) -> Fraction:
     if counters is None:
         return Fraction(1)
     try:
-        amounts, whole = _summed(consumed, weighed), _summed(counters.items(), weighed)
+        amounts, of_card = _sums_by_pattern(consumed, weighed), _sums_by_pattern(counters.items(), weighed)
     except QuantityError:  # only in manifests: the API server stores none
         return Fraction(1)
-    shares = (min(amounts[key] / whole[key], Fraction(1)) for key in amounts if whole.get(key))
+    shares = (min(amounts[key] / of_card[key], Fraction(1)) for key in amounts if of_card.get(key))
     return max(shares, default=Fraction(0))
 
 
@@ -319,7 +322,9 @@ def _is_weighed(weighed: Collection[str], name: str) -> bool:
     return not weighed or any(fnmatchcase(name.rpartition("/")[2], pattern) for pattern in weighed)
 
 
-def _summed(counters: Iterable[tuple[str, CounterValue]], weighed: Collection[str]) -> Mapping[str, Fraction]:
+def _sums_by_pattern(
+    counters: Iterable[tuple[str, CounterValue]], weighed: Collection[str]
+) -> Mapping[str, Fraction]:
     """Add up the amounts of the counters that match a pattern. Without patterns, each counter is weighed alone."""
     amounts = defaultdict[str, Fraction](Fraction)
     for name, counter in counters:
@@ -329,31 +334,31 @@ def _summed(counters: Iterable[tuple[str, CounterValue]], weighed: Collection[st
     return amounts
 
 
-def kind_key(kind: DeviceKind) -> bytes:
-    """Return a text that equal kinds have in common."""
-    return msgspec.json.encode(kind, order="deterministic")
+def type_key(device_type: DeviceType) -> bytes:
+    """Return a text that equal types have in common."""
+    return msgspec.json.encode(device_type, order="deterministic")
 
 
 Combination = Mapping[bytes, int]
-"""Numbers of devices by the key of their kind."""
+"""Numbers of devices by the key of their type."""
 
 
-def device_kinds(kinds: Iterable[DeviceKind], nodes: Iterable[Combination]) -> DeviceKinds:
-    """Return the kinds in the order of their keys, with the combinations of nodes that no other one exceeds."""
-    by_key = {kind_key(kind): kind for kind in kinds}
+def build_device_types(types: Iterable[DeviceType], nodes: Iterable[Combination]) -> DeviceTypes:
+    """Return the types in the order of their keys, with the combinations of nodes that no other one exceeds."""
+    by_key = {type_key(device_type): device_type for device_type in types}
     indexes = {key: index for index, key in enumerate(sorted(by_key))}
-    different = {tuple(sorted(each.items())): each for each in nodes}
-    if len(different) > MAX_COMBINATIONS:
-        different = {}
+    distinct = {tuple(sorted(each.items())): each for each in nodes}
+    if len(distinct) > MAX_COMBINATIONS:
+        distinct = {}
     largest = [
         one
-        for one in different.values()
-        if not any(one is not other and _exceeds(other, one) for other in different.values())
+        for one in distinct.values()
+        if not any(one is not other and _exceeds(other, one) for other in distinct.values())
     ]
-    if sum(map(len, largest)) > MAX_NUMBERS:
+    if sum(map(len, largest)) > MAX_COUNTS:
         largest = []
     numbered = [dict(sorted((indexes[key], number) for key, number in each.items())) for each in largest]
-    return DeviceKinds(
+    return DeviceTypes(
         tuple(by_key[key] for key in indexes), tuple(sorted(numbered, key=lambda each: [*each.items()]))
     )
 
@@ -362,75 +367,77 @@ def _exceeds(one: Combination, other: Combination) -> bool:
     return all(one.get(key, 0) >= number for key, number in other.items())
 
 
-def merged(*several: DeviceKinds) -> DeviceKinds:
-    """Return all kinds of several catalogues, and the largest combinations of their nodes."""
-    kinds = [kind for each in several for kind in each.kinds]
-    return device_kinds(kinds, [node for each in several for node in combinations(each)])
+def merge_device_types(*catalogues: DeviceTypes) -> DeviceTypes:
+    """Return all types of several catalogues, and the largest combinations of their nodes."""
+    types = [device_type for each in catalogues for device_type in each.types]
+    return build_device_types(types, [node for each in catalogues for node in combinations(each)])
 
 
-def combinations(kinds: DeviceKinds) -> list[Combination]:
-    """Return the combinations of nodes by keys of kinds."""
-    keys = [kind_key(kind) for kind in kinds.kinds]
-    return [{keys[index]: number for index, number in node.items()} for node in kinds.nodes]
+def combinations(types: DeviceTypes) -> list[Combination]:
+    """Return the combinations of nodes by keys of types."""
+    keys = [type_key(device_type) for device_type in types.types]
+    return [{keys[index]: number for index, number in node.items()} for node in types.per_node_counts]
 
 
-def coarsened(kinds: Mapping[bytes, DeviceKind]) -> tuple[dict[bytes, DeviceKind], tuple[str, ...]]:
-    """Return the kinds to publish by the keys of those given, and the names that were left out so that they are not too many.
+def coarsened(types: Mapping[bytes, DeviceType]) -> tuple[dict[bytes, DeviceType], tuple[str, ...]]:
+    """Return the types to publish by the keys of those given, and the names that were left out so that they are not too many.
 
     First all versions are left out, which change with every upgrade, then one by one the name with the most values. If the
-    parts of cards alone are too many, a driver has one kind, as large as its largest device, and one of shared devices.
+    parts of cards alone are too many, a driver has one type, as large as its largest device, and one of shared devices.
     """
-    left_out: list[str] = []
-    coarse = dict(kinds)
+    dropped: list[str] = []
+    coarse = dict(types)
     while are_too_many(coarse.values()):
         values = defaultdict[str, set[object]](set)
         versions = set[str]()
-        for kind in coarse.values():
-            for name, value in (*kind.attributes.items(), *kind.capacity.items()):
+        for device_type in coarse.values():
+            for name, value in (*device_type.attributes.items(), *device_type.capacity.items()):
                 values[name].add(value)
                 if isinstance(value, DeviceAttribute) and value.version is not None:
                     versions.add(name)
         names = versions or ({max(values, key=lambda name: (len(values[name]), name))} if values else set())
-        left_out += sorted(names)
+        dropped += sorted(names)
         if not names:
-            return _by_driver(coarse), tuple(left_out)
-        coarse = {key: without(kind, names) for key, kind in coarse.items()}
-    return coarse, tuple(left_out)
+            return _by_driver(coarse), tuple(dropped)
+        coarse = {key: without_values(device_type, names) for key, device_type in coarse.items()}
+    return coarse, tuple(dropped)
 
 
-def are_too_many(kinds: Iterable[DeviceKind]) -> bool:
+def are_too_many(types: Iterable[DeviceType]) -> bool:
     """Whether they are more than can be published."""
-    different = {kind_key(kind) for kind in kinds}
-    return len(different) > MAX_KINDS or sum(map(len, different)) > MAX_BYTES
+    distinct = {type_key(device_type) for device_type in types}
+    return len(distinct) > MAX_TYPES or sum(map(len, distinct)) > MAX_BYTES
 
 
-def without(kind: DeviceKind, names: Collection[str]) -> DeviceKind:
-    """Return the kind without the values of these attributes and capacities.
+def without_values(device_type: DeviceType, names: Collection[str]) -> DeviceType:
+    """Return the type without the values of these attributes and capacities.
 
     A share of a device weighs by all its capacities, so a shared device has either all of them or none.
     """
-    left_out = {*names} & {*kind.attributes, *kind.capacity}
-    if kind.is_shared and left_out & kind.capacity.keys():
-        left_out |= kind.capacity.keys()
+    dropped = {*names} & {*device_type.attributes, *device_type.capacity}
+    if device_type.is_shared and dropped & device_type.capacity.keys():
+        dropped |= device_type.capacity.keys()
     return replace(
-        kind,
-        attributes={name: value for name, value in kind.attributes.items() if name not in left_out},
-        capacity={name: value for name, value in kind.capacity.items() if name not in left_out},
-        unknown=tuple(sorted({*kind.unknown, *left_out})),
+        device_type,
+        attributes={name: value for name, value in device_type.attributes.items() if name not in dropped},
+        capacity={name: value for name, value in device_type.capacity.items() if name not in dropped},
+        unknown_names=tuple(sorted({*device_type.unknown_names, *dropped})),
     )
 
 
-def _by_driver(kinds: Mapping[bytes, DeviceKind]) -> dict[bytes, DeviceKind]:
-    members = defaultdict[tuple[str, bool], list[DeviceKind]](list)
-    for kind in kinds.values():
-        members[kind.driver, kind.is_shared].append(kind)
+def _by_driver(types: Mapping[bytes, DeviceType]) -> dict[bytes, DeviceType]:
+    members = defaultdict[tuple[str, bool], list[DeviceType]](list)
+    for device_type in types.values():
+        members[device_type.driver, device_type.is_shared].append(device_type)
     merged = {
-        (driver, is_shared): DeviceKind(
+        (driver, is_shared): DeviceType(
             driver=driver,
-            unknown=tuple(sorted({name for kind in alike for name in kind.unknown})),
-            parts=max(kind.parts for kind in alike),
+            unknown_names=tuple(
+                sorted({name for device_type in alike for name in device_type.unknown_names})
+            ),
+            card_parts=max(device_type.card_parts for device_type in alike),
             is_shared=is_shared,
         )
         for (driver, is_shared), alike in members.items()
     }
-    return {key: merged[kind.driver, kind.is_shared] for key, kind in kinds.items()}
+    return {key: merged[device_type.driver, device_type.is_shared] for key, device_type in types.items()}

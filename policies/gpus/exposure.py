@@ -15,23 +15,23 @@ from policies.pods.names import cleaned_path
 from policies.pods.pod import EnvVar, View
 
 VISIBLE_DEVICES = from_all_vendors(lambda vendor: vendor.visible_devices)
-_HIDING = {variable: vendor.hiding for vendor in VENDORS for variable in vendor.visible_devices}
+_HIDING_VALUES = {variable: vendor.hiding_values for vendor in VENDORS for variable in vendor.visible_devices}
 DOCKER_RESOURCE = "DOCKER_RESOURCE_"
 """Prefix of variables (swarm's generic resources) that AMD's runtime reads as AMD_VISIBLE_DEVICES."""
 
 GPU_STACK_PATHS = ("/var/lib/kubelet/device-plugins/", "/var/lib/kubelet/pod-resources/")
 """Device plugins register in the first; exporters read the second. The variable in their images shows them all GPUs."""
 
-VIEWS = (
-    *from_all_vendors(lambda vendor: vendor.views),
+MONITOR_RESOURCES = (
+    *from_all_vendors(lambda vendor: vendor.monitor_resources),
     # GPUStack's, for its own sidecars (its documentation, Accelerator Requests)
     "device.gpustack.ai/*",
 )
 """Globs of resources whose unit shows all cards of a node, and reserves none."""
 
-_OF_VENDORS = from_all_vendors(lambda vendor: vendor.node_paths)
+_VENDOR_PATHS = from_all_vendors(lambda vendor: vendor.node_paths)
 NODE_PATHS = (
-    *_OF_VENDORS,
+    *_VENDOR_PATHS,
     # Every device by its number
     "/dev/char/",
     # Cards that are passed through to virtual machines.
@@ -57,7 +57,7 @@ NODE_PATHS = (
     "/run/nri/",
 )
 """Beginnings of paths of a node. A directory ends with a slash. A parent directory leads to GPUs, too."""
-OTHER_ROOT = r"^/proc/($|(self|thread-self|[0-9]+)/($|task/([0-9]+/)?$|(.+/)?(root|cwd|fd)/))"
+PROC_LINKS = r"^/proc/($|(self|thread-self|[0-9]+)/($|task/([0-9]+/)?$|(.+/)?(root|cwd|fd)/))"
 """Links in /proc to any directory of the node, and their parent directories. The kubelet and the runtime follow them."""
 
 DEVICE_LIST = "nvidia-container-devices"
@@ -82,8 +82,8 @@ nvidia.cdi.k8s.io), the device injectors of containerd/nri (both names) and GKE 
 DEVICE_KEYS = (f"*{CDI}*", *(f"{each}*" for each in DEVICE_ANNOTATIONS))
 """Globs over keys that match all of these annotations, and some others."""
 
-_OTHER_ROOT = re.compile(OTHER_ROOT)
-_VIEWS = re.compile("|".join(map(translate, VIEWS)))
+_PROC_LINK = re.compile(PROC_LINKS)
+_MONITOR_RESOURCE = re.compile("|".join(map(translate, MONITOR_RESOURCES)))
 
 
 def shows_devices(variable: str) -> bool:
@@ -93,7 +93,7 @@ def shows_devices(variable: str) -> bool:
 
 def hiding_values(variable: str) -> tuple[str, ...]:
     """Return the values of that variable that show no device, the best one last."""
-    return _HIDING.get(variable, HIDING)
+    return _HIDING_VALUES.get(variable, HIDING)
 
 
 def may_set_devices(prefix: str) -> bool:
@@ -104,19 +104,19 @@ def may_set_devices(prefix: str) -> bool:
 
 def shows_all_cards(resource: str) -> bool:
     """Whether a unit of the resource shows all cards of a node, for monitoring."""
-    return _VIEWS.fullmatch(resource) is not None
+    return _MONITOR_RESOURCE.fullmatch(resource) is not None
 
 
 def leads_to_gpus(path: str) -> bool:
     """Whether a path of the node leads to its GPUs, or is a parent directory of such a path (/dev, /run, /)."""
-    shown = canonical(path)
-    near = any(shown.startswith(each) or each.startswith(shown) for each in NODE_PATHS)
-    return bool(path) and (near or _OTHER_ROOT.search(shown) is not None)
+    cleaned = canonical(path)
+    is_near = any(cleaned.startswith(each) or each.startswith(cleaned) for each in NODE_PATHS)
+    return bool(path) and (is_near or _PROC_LINK.search(cleaned) is not None)
 
 
 def is_device(path: str) -> bool:
     """Whether a path of the node is a device of a vendor: a container that requests a GPU gets it without a mount."""
-    return canonical(path).startswith(tuple(each for each in _OF_VENDORS if each.startswith("/dev/")))
+    return canonical(path).startswith(tuple(each for each in _VENDOR_PATHS if each.startswith("/dev/")))
 
 
 def is_of_the_gpu_stack(path: str) -> bool:

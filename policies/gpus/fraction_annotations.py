@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 
-from policies.finding import Edit, Finding, Reason, either, together, truncate, warning
-from policies.gpus.amount import QUOTED
+from policies.finding import Edit, Finding, Reason, one_choice, separate_choices, truncate, warning
+from policies.gpus.amount import MAX_QUOTED
 from policies.gpus.mapping_spec import DEFAULT_SCHEDULER, NVIDIA_GPU, AnnotationKey, Measure
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.annotations import BYTES, INEFFECTIVE_ANNOTATION, MIB, BadAnnotation, whole_number
+from policies.pods.annotations import BYTES, INEFFECTIVE_ANNOTATION, MIB, BadAnnotation, parse_whole_number
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
@@ -22,7 +22,7 @@ FRACTION_DEVICE = NVIDIA_GPU
 FRACTION_CONTAINER = "gpu-fraction-container-name"
 """Annotation with the name of the container that gets the part. The default is the first one (`GetFractionContainerRef`)."""
 
-LEAST_PART = Fraction(1, 100)
+MIN_FRACTION = Fraction(1, 100)
 """A smaller part takes this much of the quota (`cards.py`), and rule gpu-requests warns of it.
 
 KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
@@ -30,24 +30,24 @@ KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
 _UNITS = {Measure.MEMORY_MIB: MIB, Measure.MEMORY_BYTES: BYTES}
-_LARGEST = 10**12
+_MAX_NUMBER = 10**12
 """More than the bytes of any GPU's memory. It keeps numbers short."""
 
 
 def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[BadAnnotation]:
     """Yield every fraction annotation that is invalid or contradicts another."""
-    annotations = [(key, pod.annotations[key.key]) for key in resource_mapping.fractions_of(pod)]
+    annotations = [(key, pod.annotations[key.key]) for key in resource_mapping.fraction_annotations_of(pod)]
     for key, text in annotations:
-        problem = _problem(key, text)
+        problem = _annotation_problem(key, text)
         if problem is not None:
             yield problem
     # An annotation that counts says how many devices are shared, by fraction or memory.
-    parts = [each for each in annotations if not each[0].measure.is_count]
-    for key, text in parts:
-        first = parts[0][0]
+    fractions = [each for each in annotations if not each[0].measure.is_count]
+    for key, text in fractions:
+        first = fractions[0][0]
         if key.measure is not first.measure:
             message = f"must not be set beside {first.key}: a GPU is shared by a fraction or by memory"
-            choices = either(*(Edit(annotation_path(each.key)) for each in (key, first)))
+            choices = separate_choices(*(Edit(annotation_path(each.key)) for each in (key, first)))
             yield BadAnnotation(key.key, text, message, f"remove it, or {first.key}", choices=choices)
 
 
@@ -62,9 +62,9 @@ def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | Non
     return pod.annotations.get(FRACTION_CONTAINER, first)
 
 
-def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
+def _annotation_problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
     if key.measure is not Measure.FRACTION:
-        number = whole_number(key.key, text, _UNITS.get(key.measure, "units"), maximum=_LARGEST)
+        number = parse_whole_number(key.key, text, _UNITS.get(key.measure, "units"), maximum=_MAX_NUMBER)
         return number if isinstance(number, BadAnnotation) else None
     if _DECIMAL.fullmatch(text) and text.strip(".") and 0 < float(text) < 1:
         return None
@@ -76,7 +76,7 @@ def _problem(key: AnnotationKey, text: str) -> BadAnnotation | None:
         "must be a decimal number between 0 and 1",
         remedy,
         example="0.5",
-        choices=either(Edit(path, "0.5"), Edit(path)),
+        choices=separate_choices(Edit(path, "0.5"), Edit(path)),
     )
 
 
@@ -89,7 +89,7 @@ def fraction_findings(pod: Pod, mapping: ResourceMapping, *, has_scheduler: bool
 
     `has_scheduler`: the scheduler of the pod is known. Before validation another webhook may still set it.
     """
-    if not mapping.fractions_of(pod):
+    if not mapping.fraction_annotations_of(pod):
         return
     bad = list(fraction_problems(pod, mapping))
     for problem in bad:
@@ -101,13 +101,13 @@ def fraction_findings(pod: Pod, mapping: ResourceMapping, *, has_scheduler: bool
         return
     key, text = fraction
     is_served = fraction_container(pod, mapping) is not None
-    about = partial(warning, path=annotation_path(key.key), value=truncate(text, QUOTED))
-    if key.measure is Measure.FRACTION and Fraction(text) < LEAST_PART:
+    about = partial(warning, path=annotation_path(key.key), value=truncate(text, MAX_QUOTED))
+    if key.measure is Measure.FRACTION and Fraction(text) < MIN_FRACTION:
         yield about(
             reason=FRACTION_TOO_SMALL,
-            message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
-            choices=together(Edit(annotation_path(key.key), f"{float(LEAST_PART)}")),
-            remedy=f'set "{float(LEAST_PART)}" or more',
+            message=f"counts as {float(MIN_FRACTION)}: schedulers treat a smaller fraction as 0, and enforce no limit",
+            choices=one_choice(Edit(annotation_path(key.key), f"{float(MIN_FRACTION)}")),
+            remedy=f'set "{float(MIN_FRACTION)}" or more',
         )
     if whole:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
@@ -132,7 +132,7 @@ def fraction_findings(pod: Pod, mapping: ResourceMapping, *, has_scheduler: bool
         scheduler_name = next(iter(mapping.fraction_schedulers), "")
         yield about(
             reason=INEFFECTIVE_ANNOTATION,
-            message=f"has no effect: {truncate(why, QUOTED)}, so the pod gets none",
+            message=f"has no effect: {truncate(why, MAX_QUOTED)}, so the pod gets none",
             choices=(
                 (Edit("spec.schedulerName", scheduler_name), Edit("spec.nodeName")),
                 *(

@@ -13,39 +13,39 @@ from policies.finding import (
     Edits,
     Finding,
     Reason,
-    in_words,
-    together,
+    choices_text,
+    one_choice,
     warning,
 )
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import path_parts
 from policies.pods.limit_ranges import (
-    CONTAINER,
-    KINDS,
+    CONTAINER_TYPE,
     POD_LEVEL,
     RATIO,
+    REQUESTS_AND_LIMITS,
     Default,
     LimitRange,
     LimitRangeItem,
     NamespaceLimits,
     Refusal,
-    effective,
+    annotated_defaults,
+    effective_amounts,
     given_amounts,
     refusals,
     requested_amounts,
-    stated_defaults,
 )
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import ContainerPlace, Pod
-from policies.pods.quantity import NANO, QuantityError, QuantityText, parse_quantity, readable
+from policies.pods.quantity import NANO, QuantityError, QuantityText, parse_or_none, parse_quantity
 from policies.pods.requests import ways_to_request
 
 GPUS_BY_DEFAULT = Reason("GPUsByDefault", "a LimitRange gives GPUs to containers that request none")
 ID = "limit-range"
 """Rule id of what a LimitRange itself refuses, whatever our policy is."""
 LIMIT_RANGE = "LimitRange"
-_NONE = "0"
+_ZERO = "0"
 _IN_LIMITS = " in resources.limits"
 """Where to write it: the API server copies a limit to the request, and no request to the limit."""
 _warning = partial(warning, reason=GPUS_BY_DEFAULT, is_example=True)
@@ -60,23 +60,23 @@ def gpus_by_default(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping)
 
 
 def _has_gpus(resource: str, amount: QuantityText, mapping: ResourceMapping) -> bool:
-    quantity = readable(amount)
+    quantity = parse_or_none(amount)
     return mapping.resource(resource) is not None and quantity is not None and quantity.nano > 0
 
 
 def has_no_other_gpus(pod: Pod, defaults: Sequence[Default], mapping: ResourceMapping) -> bool:
     """Whether the pod has no GPUs but these defaults."""
     known = {(default.place.path, default.resource) for default in defaults}
-    others = pod.spec.resource_claims or mapping.fractions_of(pod)
+    others = pod.spec.resource_claims or mapping.fraction_annotations_of(pod)
     return not others and all(
         (request.place.path, request.resource.name) in known for request in mapping.requests(pod)
     )
 
 
-def can_be_0(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> bool:
+def can_be_zero(pod: Pod, defaults: Sequence[Default], limits: NamespaceLimits) -> bool:
     """Whether LimitRanges accept 0 in place of what they gave."""
     for default in defaults:
-        pod = with_amounts(pod, default.place, KINDS, default.resource, _NONE)
+        pod = with_amounts(pod, default.place, REQUESTS_AND_LIMITS, default.resource, _ZERO)
     names = {default.resource for default in defaults}
     try:
         return not any(refusal.resource in names for refusal in refusals(pod, limits))
@@ -101,11 +101,11 @@ def default_gpu_warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMap
     for defaults in by_amount.values():
         last = defaults[-1]
         path, container, value = last.path, last.place.container.name, str(last.amount)
-        finding = _warning(path=path, container=container, value=value, message=_origin(defaults))
-        if can_be_0(pod, defaults, limits):
-            edits = set_to_0(defaults)
+        finding = _warning(path=path, container=container, value=value, message=_origin_text(defaults))
+        if can_be_zero(pod, defaults, limits):
+            edits = edits_to_zero(defaults)
             yield replace(
-                finding, choices=(edits,), remedy=f"{in_words([edits])}{_IN_LIMITS} if it needs none"
+                finding, choices=(edits,), remedy=f"{choices_text([edits])}{_IN_LIMITS} if it needs none"
             )
         else:
             yield _with_contact_edits(finding, [last], limits)
@@ -124,30 +124,34 @@ def with_limit_range_named(
     all_of_pod: the pod has no other GPUs. admitted_without: whether the pod is admitted without them; None if LimitRanges refuse
     it then.
     """
-    own = [default for default in defaults if default.path == finding.path]
+    own_defaults = [default for default in defaults if default.path == finding.path]
     is_of_pod = all_of_pod and ".resources." not in finding.path
-    if not (own or is_of_pod or finding.path in {"", "spec"}):
+    if not (own_defaults or is_of_pod or finding.path in {"", "spec"}):
         return finding
-    finding = replace(finding, message=f"{finding.message}; {_origin(defaults)}")
+    finding = replace(finding, message=f"{finding.message}; {_origin_text(defaults)}")
     if not admitted_without:
         is_for_contact = admitted_without is None and all_of_pod and not finding.ask_contact
-        return _with_contact_edits(finding, own or defaults, limits) if is_for_contact else finding
-    edits = set_to_0(defaults)
-    words, advice = f"{in_words([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
+        return _with_contact_edits(finding, own_defaults or defaults, limits) if is_for_contact else finding
+    edits = edits_to_zero(defaults)
+    text, advice = f"{choices_text([edits])}{_IN_LIMITS} if it needs no GPU", finding.advice
     return replace(
         finding,
         choices=(edits, *finding.choices),
         is_example=True,
-        remedy=f"{words}, or {advice[:1].lower()}{advice[1:]}" if advice else words,
+        remedy=f"{text}, or {advice[:1].lower()}{advice[1:]}" if advice else text,
     )
 
 
-def set_to_0(defaults: Sequence[Default]) -> Edits:
+def edits_to_zero(defaults: Sequence[Default]) -> Edits:
     amounts = dict.fromkeys((default.place.path, default.resource) for default in defaults)
-    return tuple(Edit(f"{path}.resources.{kind}[{name}]", _NONE) for path, name in amounts for kind in KINDS)
+    return tuple(
+        Edit(f"{path}.resources.{kind}[{name}]", _ZERO)
+        for path, name in amounts
+        for kind in REQUESTS_AND_LIMITS
+    )
 
 
-def _origin(defaults: Sequence[Default]) -> str:
+def _origin_text(defaults: Sequence[Default]) -> str:
     origins = dict.fromkeys((each.limit_range, each.resource, str(each.amount)) for each in defaults)
     differ = {(default.resource, str(default.amount), default.kind) for default in defaults}
     kinds = {(name, amount): f"{kind} " for name, amount, kind in differ} if len(origins) > 1 else {}
@@ -165,17 +169,19 @@ def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: N
     resources = sorted({each.resource for each in defaults})
     edits = {
         limit_range.name: [
-            ContactEdit(LIMIT_RANGE, f"spec.limits[{at}].{field}[{resource}]")
-            for at, item in enumerate(limit_range.items)
+            ContactEdit(LIMIT_RANGE, f"spec.limits[{index}].{field}[{resource}]")
+            for index, item in enumerate(limit_range.items)
             for field, amounts in item.fields.items()
             for resource in resources
             if resource in amounts
         ]
         for limit_range in limits.limit_ranges
     }
-    names = " and ".join(f"{LIMIT_RANGE} {name}" for name, of_it in edits.items() if of_it)
-    words = f"to take {' and '.join(resources)} out of {names}"
-    return replace(finding, ask_contact=words, contact_choices=(tuple(chain.from_iterable(edits.values())),))
+    names = " and ".join(f"{LIMIT_RANGE} {name}" for name, changes in edits.items() if changes)
+    request = f"to take {' and '.join(resources)} out of {names}"
+    return replace(
+        finding, ask_contact=request, contact_choices=(tuple(chain.from_iterable(edits.values())),)
+    )
 
 
 def resources_to_remove(finding: Finding) -> frozenset[str]:
@@ -198,20 +204,20 @@ def refusal_findings(
     except QuantityError:
         return  # reported where it is written
     for each in refused:
-        if not is_partial or (each.bound == "max" and each.seen is not None):
-            yield _refused(pod, each, limits)
+        if not is_partial or (each.bound == "max" and each.actual is not None):
+            yield _refusal_finding(pod, each, limits)
     yield from () if is_partial else _limits_below_requests(pod, limits, mapping)
 
 
 def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Iterator[Finding]:
     """Say which request is larger than the limit that a LimitRange gives: the API server rejects such a pod."""
-    listed = stated_defaults(pod)
-    for place, (resource, given) in product(pod.places, limits.given("limits").items()):
+    listed = annotated_defaults(pod)
+    for place, (resource, given) in product(pod.places, limits.defaults_for("limits").items()):
         default = Default(place, "limits", resource, *given)
         request, limit = (
             amounts.get(resource) for amounts in (place.container.requests, place.container.limits)
         )
-        is_given = default.stated in listed and mapping.resource(resource) is None
+        is_given = default.annotation_text in listed and mapping.resource(resource) is None
         # Anybody can write the annotation, also of a limit that the pod lacks.
         if not is_given or None in (request, limit) or parse_quantity(request) <= parse_quantity(limit):
             continue
@@ -222,17 +228,17 @@ def _limits_below_requests(pod: Pod, limits: NamespaceLimits, mapping: ResourceM
             container=place.container.name,
             value=str(request),
             message=f"must be at most the limit, and LimitRange {default.limit_range} gives {limit}",
-            choices=together(Edit(default.path, request)),
+            choices=one_choice(Edit(default.path, request)),
             remedy=f"add {resource}: {request} to resources.limits",
         )
 
 
-def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
+def _refusal_finding(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
     field = f"spec.limits[{refusal.item}].{refusal.bound}[{refusal.resource}]"
-    edits, place = _accepted_edits(pod, refusal, limits), _place_of(pod, refusal)
+    edits, place = _accepted_edits(pod, refusal, limits), _refused_place(pod, refusal)
     missing = f"{refusal.path}.resources.requests[{refusal.resource}]" if refusal.place else refusal.path
-    is_about_place = refusal.place or refusal.seen is not None
-    fewer = _fewer(pod, refusal) if place is None and refusal.bound == "max" else ()
+    is_about_place = refusal.place or refusal.actual is not None
+    fewer = _ways_to_request_fewer(pod, refusal) if place is None and refusal.bound == "max" else ()
     written = place.amount_paths(refusal.resource) if place and is_about_place else []
     return Finding(
         rule=ID,
@@ -240,7 +246,7 @@ def _refused(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Finding:
         path=next(iter(written), missing),
         container=refusal.place.container.name if refusal.place else None,
         message=f"must satisfy LimitRange {refusal.limit_range}: {refusal.message}",
-        choices=fewer or together(*edits),
+        choices=fewer or one_choice(*edits),
         is_example=bool(fewer),
         remedy=f"request {refusal.resource}: {refusal.allowed} or less in all containers together"
         if fewer
@@ -255,12 +261,12 @@ def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edit
 
     They write the bound, or for a ratio of limit to request the limit as the request.
     """
-    name, is_ratio, place = refusal.resource, refusal.bound == RATIO, _place_of(pod, refusal)
+    name, is_ratio, place = refusal.resource, refusal.bound == RATIO, _refused_place(pod, refusal)
     if place is None or (pod.spec.resources is not None and name in POD_LEVEL):
         return ()  # amounts of the pod as a whole bound those of its containers
-    amount = effective(place.container, "limits").get(name) if is_ratio else refusal.allowed
-    written = [kind for kind in KINDS if name in getattr(place.container, kind)]
-    kinds = written if refusal.seen and not is_ratio else KINDS
+    amount = effective_amounts(place.container, "limits").get(name) if is_ratio else refusal.allowed
+    written = [kind for kind in REQUESTS_AND_LIMITS if name in getattr(place.container, kind)]
+    kinds = written if refusal.actual and not is_ratio else REQUESTS_AND_LIMITS
     if amount is None or any(
         (each.path, each.resource) == (refusal.path, name)
         for each in refusals(with_amounts(pod, place, kinds, name, amount), limits)
@@ -269,22 +275,28 @@ def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edit
     return tuple(Edit(f"{place.path}.resources.{kind}[{name}]", amount) for kind in kinds)
 
 
-def _fewer(pod: Pod, refusal: Refusal) -> tuple[Edits, ...]:
+def _ways_to_request_fewer(pod: Pod, refusal: Refusal) -> tuple[Edits, ...]:
     """Return the ways in which several containers request no more GPUs than the LimitRange allows a pod."""
-    name, seen, most = refusal.resource, refusal.seen, parse_quantity(refusal.allowed)
+    name, seen, allowed = refusal.resource, refusal.actual, parse_quantity(refusal.allowed)
     if seen is None or "/" not in name:
         return ()
-    having = requested_amounts(pod, name)
+    requesting = requested_amounts(pod, name)
     return tuple(
-        tuple(Edit(path, amount) for at, amount in way.items() for path in having[at][0].amount_paths(name))
-        for way in ways_to_request(pod, seen.value - most.nano // NANO, having)
+        tuple(
+            Edit(path, amount)
+            for index, amount in way.items()
+            for path in requesting[index][0].amount_paths(name)
+        )
+        for way in ways_to_request(pod, seen.value - allowed.nano // NANO, requesting)
     )
 
 
-def _place_of(pod: Pod, refusal: Refusal) -> ContainerPlace | None:
+def _refused_place(pod: Pod, refusal: Refusal) -> ContainerPlace | None:
     """Return the refused container; of a pod that is refused as a whole, the only container that requests the resource."""
-    having = [each for each in pod.places if refusal.resource in effective(each.container, "requests")]
-    return refusal.place or (having[0] if len(having) == 1 else None)
+    requesting = [
+        each for each in pod.places if refusal.resource in effective_amounts(each.container, "requests")
+    ]
+    return refusal.place or (requesting[0] if len(requesting) == 1 else None)
 
 
 # ---- a LimitRange
@@ -292,27 +304,27 @@ def _place_of(pod: Pod, refusal: Refusal) -> ContainerPlace | None:
 
 def limit_range_warnings(limit_range: LimitRange, mapping: ResourceMapping) -> Iterator[Finding]:
     """Warn of the GPUs that a LimitRange gives to containers that request none."""
-    written = (limit_range.spec and limit_range.spec.limits) or ()
-    for at, (own, item) in enumerate(zip(written, limit_range.items, strict=True)):
-        defaults = {**(item.default_request or {}), **(item.default or {})}
-        for resource, amount in defaults.items() if item.type == CONTAINER else ():
-            if _has_gpus(resource, amount, mapping) and not mapping.misspelt(resource):
-                yield _gives_gpus(f"spec.limits[{at}]", own, resource, str(amount))
-        yield from _misspelt(f"spec.limits[{at}]", own, mapping)
+    items = (limit_range.spec and limit_range.spec.limits) or ()
+    for index, (written, defaulted) in enumerate(zip(items, limit_range.items, strict=True)):
+        defaults = {**(defaulted.default_request or {}), **(defaulted.default or {})}
+        for resource, amount in defaults.items() if defaulted.type == CONTAINER_TYPE else ():
+            if _has_gpus(resource, amount, mapping) and not mapping.correct_name(resource):
+                yield _gpus_by_default_finding(f"spec.limits[{index}]", written, resource, str(amount))
+        yield from _misspelt_findings(f"spec.limits[{index}]", written, mapping)
 
 
-def _misspelt(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iterator[Finding]:
+def _misspelt_findings(path: str, item: LimitRangeItem, mapping: ResourceMapping) -> Iterator[Finding]:
     """Warn of amounts of resources whose names nearly equal those of GPU resources."""
     for field, amounts in item.fields.items():
         for resource, amount in amounts.items():
-            meant, at = mapping.misspelt(resource), f"{path}.{field}[{resource}]"
+            meant, amount_path = mapping.correct_name(resource), f"{path}.{field}[{resource}]"
             if meant is not None:
                 yield warning(
                     rule=ID,
                     reason=UNKNOWN_RESOURCE_NAME,
-                    path=at,
+                    path=amount_path,
                     message="no device plugin that is known has this resource: the LimitRange bounds nothing",
-                    choices=together(Edit(at), Edit(f"{path}.{field}[{meant}]", amount)),
+                    choices=one_choice(Edit(amount_path), Edit(f"{path}.{field}[{meant}]", amount)),
                     remedy=f"did you mean {meant}?",
                 )
 
@@ -327,15 +339,15 @@ def limit_ranges_giving_gpus(
                 yield f"LimitRange/{limit_range.name} in {namespace}", finding
 
 
-def _gives_gpus(path: str, item: LimitRangeItem, resource: str, amount: str) -> Finding:
-    set_to_0 = [f"{field}[{resource}]" for field in ("default", "defaultRequest")]
+def _gpus_by_default_finding(path: str, item: LimitRangeItem, resource: str, amount: str) -> Finding:
+    fields_to_zero = [f"{field}[{resource}]" for field in ("default", "defaultRequest")]
     bounds = (("min", item.min), (RATIO, item.max_limit_request_ratio))
     removed = [f"{field}[{resource}]" for field, amounts in bounds if resource in (amounts or {})]
-    own = (("default", item.default), ("defaultRequest", item.default_request), ("max", item.max))
-    field = next((field for field, amounts in own if resource in (amounts or {})), "min")
+    stating = (("default", item.default), ("defaultRequest", item.default_request), ("max", item.max))
+    field = next((field for field, amounts in stating if resource in (amounts or {})), "min")
     why = "" if field.startswith("default") else f": {field} is the default where nobody writes one"
     edits = (
-        *(Edit(f"{path}.{each}", _NONE) for each in set_to_0),
+        *(Edit(f"{path}.{each}", _ZERO) for each in fields_to_zero),
         *(Edit(f"{path}.{each}") for each in removed),
     )
     return _warning(
@@ -343,10 +355,10 @@ def _gives_gpus(path: str, item: LimitRangeItem, resource: str, amount: str) -> 
         path=f"{path}.{field}[{resource}]",
         value=amount,
         message=f"each container that requests none gets it, also sidecars and init containers{why}",
-        choices=together(*edits),
+        choices=one_choice(*edits),
         remedy=", and ".join(
             f"{verb} {' and '.join(fields)}{to}"
-            for verb, fields, to in (("set", set_to_0, " to 0"), ("remove", removed, ""))
+            for verb, fields, to in (("set", fields_to_zero, " to 0"), ("remove", removed, ""))
             if fields
         ),
     )

@@ -6,11 +6,11 @@ from functools import cached_property
 
 import msgspec
 
-from policies.gpus.device_kinds import NO_KINDS, DeviceKinds
+from policies.gpus.device_types import NO_DEVICE_TYPES, DeviceTypes
 from policies.pods.names import is_dns_subdomain, is_resource_name
-from policies.pods.pod import Strict
+from policies.pods.pod import StrictView
 
-IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Prefix of the names for which the scheduler makes DRA claims (KEP-5004). The API server does not check their amounts."""
 
 NVIDIA_GPU = "nvidia.com/gpu"
@@ -55,7 +55,7 @@ _COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLI
 _RESOURCE_NAME = "must be a resource name such as example.com/gpu"
 
 
-class ResourcePattern(Strict, frozen=True):
+class ResourcePattern(StrictView, frozen=True):
     """The meaning of one unit of the resources that match the pattern."""
 
     pattern: str
@@ -65,7 +65,7 @@ class ResourcePattern(Strict, frozen=True):
     itself, or if that resource is not known."""
 
 
-class AnnotationKey(Strict, frozen=True):
+class AnnotationKey(StrictView, frozen=True):
     """An annotation that requests a part of a card. `resource` is the extended resource of such cards."""
 
     key: str
@@ -84,7 +84,7 @@ class UnknownDeviceClasses(Enum):
     """The devices do not count."""
 
 
-class DeviceClassPattern(Strict, frozen=True):
+class DeviceClassPattern(StrictView, frozen=True):
     """Whether the devices of DeviceClasses (DRA) are GPUs.
 
     The pattern also matches names of DRA drivers: a DeviceClass whose selectors name a GPU driver has GPUs.
@@ -117,14 +117,14 @@ class DeviceClassPattern(Strict, frozen=True):
                 yield f"weigh[{index}]", "must be the name of a counter such as memory, with at most one *"
 
 
-class OtherScheduler(Strict, frozen=True):
+class OtherScheduler(StrictView, frozen=True):
     """A scheduler that gives GPUs by annotations, in units that no quota counts. It reads the annotations with these prefixes."""
 
     scheduler_name: str
     annotation_prefixes: tuple[str, ...]
 
 
-class ResourceMappingSpec(Strict, frozen=True):
+class ResourceMappingSpec(StrictView, frozen=True):
     """Spec of a GPUResourceMapping document. Its patterns precede the built-in ones."""
 
     resources: tuple[ResourcePattern, ...] = ()
@@ -178,8 +178,8 @@ class ResourceMappingSpec(Strict, frozen=True):
 class DerivedMappingSpec(ResourceMappingSpec, frozen=True):
     """What the cluster's DeviceClasses and ResourceSlices say. It is part of a catalogue, and never a document.
 
-    kinds_by_class: by DeviceClass, the indexes of the kinds of devices that its selectors may select.
+    types_by_class: by DeviceClass, the indexes of the types of devices that its selectors may select.
     """
 
-    device_kinds: DeviceKinds = NO_KINDS
-    kinds_by_class: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    device_types: DeviceTypes = msgspec.field(name="deviceKinds", default=NO_DEVICE_TYPES)
+    types_by_class: dict[str, tuple[int, ...]] = msgspec.field(name="kindsByClass", default_factory=dict)

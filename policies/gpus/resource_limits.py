@@ -20,13 +20,16 @@ ANY = "*"
 def limit_problems(limits: ResourceLimits, path: str) -> Iterator[tuple[str, str]]:
     """Yield (path, message) for every invalid value."""
     for name, limit in (limits if isinstance(limits, Mapping) else {"": limits}).items():
-        at = f"{path}[{name}]" if name else path
+        limit_path = f"{path}[{name}]" if name else path
         if limit is not None and limit < 0:
-            yield at, f"must be 0 or more{'' if name else ', or null for no limit'}, not {limit}"
+            yield limit_path, f"must be 0 or more{'' if name else ', or null for no limit'}, not {limit}"
         domain, _, rest = name.partition("/")
         is_valid = ANY not in domain and rest.count(ANY) <= 1 and is_resource_name(name.replace(ANY, "x"))
         if "/" in name and not is_valid:
-            yield at, "must be a resource name such as example.com/gpu, with at most one * after the /"
+            yield (
+                limit_path,
+                "must be a resource name such as example.com/gpu, with at most one * after the /",
+            )
 
 
 def unknown_names(limits: ResourceLimits, gpu_classes: GPUClasses, path: str) -> Iterator[tuple[str, str]]:
@@ -37,14 +40,14 @@ def unknown_names(limits: ResourceLimits, gpu_classes: GPUClasses, path: str) ->
             yield f"{path}[{name}]", f"must be a resource, a class or a family{nearest}"
 
 
-def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:
+def limit_for(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:
     """Return the limit of the resource for a pod on any of the classes (empty: not known), the highest. None: no limit."""
     if not isinstance(limits, dict):
         return limits
     by_pattern = limits_by_pattern(limits)
     of_resource = next((limit for name, limit in by_pattern if fnmatchcase(resource.name, name)), None)
-    having = [gpu_class for gpu_class in classes if gpu_class.resource == resource.name]
-    by_class = [limits.get(c.name, limits.get(c.family, of_resource)) for c in having] or [of_resource]
+    offering = [gpu_class for gpu_class in classes if gpu_class.resource == resource.name]
+    by_class = [limits.get(c.name, limits.get(c.family, of_resource)) for c in offering] or [of_resource]
     known = [limit for limit in by_class if limit is not None]
     return max(known) if len(known) == len(by_class) else None
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from policies.gpus import near_names
 from policies.gpus.mapping_spec import (
-    IMPLICIT_DEVICE_CLASS,
+    DEVICE_CLASS_PREFIX,
     AnnotationKey,
     DerivedMappingSpec,
     DeviceClassPattern,
@@ -28,10 +28,12 @@ from policies.gpus.mapping_spec import (
 )
 from policies.gpus.vendors import from_all_vendors
 from policies.pods.pod import Container, ContainerPlace, Pod
-from policies.pods.quantity import Quantity, readable
+from policies.pods.quantity import Quantity, parse_or_none
 
 Pattern = TypeVar("Pattern", ResourcePattern, DeviceClassPattern)
-_OF_VENDORS = frozenset(from_all_vendors(lambda vendor: tuple(each.pattern for each in vendor.resources)))
+_VENDOR_PATTERNS = frozenset(
+    from_all_vendors(lambda vendor: tuple(each.pattern for each in vendor.resources))
+)
 
 
 class _Patterns(Generic[Pattern]):
@@ -49,7 +51,7 @@ class _Patterns(Generic[Pattern]):
             re.DOTALL,
         )
 
-    def first(self, name: str) -> tuple[Pattern, str | None] | tuple[None, None]:
+    def first_match(self, name: str) -> tuple[Pattern, str | None] | tuple[None, None]:
         """Return the first pattern that matches, and what the name has for its `*`."""
         match = self._expression.fullmatch(name)
         if match is None or match.lastindex is None:
@@ -92,10 +94,10 @@ class ResourceMapping:
         """By name of a scheduler, the beginnings of annotations by which it gives GPUs."""
         # A catalogue that was read has all its specs in this type.
         derived = next(
-            (each for each in specs if isinstance(each, DerivedMappingSpec) and each.device_kinds.kinds),
+            (each for each in specs if isinstance(each, DerivedMappingSpec) and each.device_types.types),
             DerivedMappingSpec(),
         )
-        self.device_kinds, self.kinds_by_class = derived.device_kinds, derived.kinds_by_class
+        self.device_types, self.types_by_class = derived.device_types, derived.types_by_class
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         self._stated_device_classes = _Patterns(self._device_classes)
         self._weighing = _Patterns(tuple(each for each in self._device_classes if each.weigh))
@@ -115,20 +117,24 @@ class ResourceMapping:
         # Tenants choose the names, so the caches are bounded.
         self.first_pattern = lru_cache(maxsize=1024)(self._first_pattern)
         self.resource = lru_cache(maxsize=1024)(self._resource)
-        self.stated_device_class = lru_cache(maxsize=1024)(self._stated_device_class)
-        self.misspelt = lru_cache(maxsize=1024)(self._misspelt)
-        self.whole_card = lru_cache(maxsize=1024)(self._whole_card)
+        self.stated_class_pattern = lru_cache(maxsize=1024)(self._stated_class_pattern)
+        self.correct_name = lru_cache(maxsize=1024)(self._correct_name)
+        self.whole_card_resource = lru_cache(maxsize=1024)(self._whole_card_resource)
         gpus = [each for each in self.patterns if each.measure is not Measure.NOTHING]
-        cards = (each.resource or self._whole_card(each.pattern) for each in gpus if "*" not in each.pattern)
-        self.whole_cards = frozenset(filter(None, (*cards, *(each.resource for each in gpus))))
+        cards = (
+            each.resource or self._whole_card_resource(each.pattern)
+            for each in gpus
+            if "*" not in each.pattern
+        )
+        self.whole_card_resources = frozenset(filter(None, (*cards, *(each.resource for each in gpus))))
         """Known resources of whole cards. They are also the taint keys of nodes."""
 
     def _derived_patterns(self) -> Iterator[ResourcePattern]:
         """Yield patterns of the resource names of DeviceClasses."""
         for each in self._device_classes:
-            name = IMPLICIT_DEVICE_CLASS + each.pattern
+            name = DEVICE_CLASS_PREFIX + each.pattern
             yield ResourcePattern(pattern=name, measure=self._measure(each), resource=each.resource)
-        yield ResourcePattern(pattern=f"{IMPLICIT_DEVICE_CLASS}*", measure=self._measure(None))
+        yield ResourcePattern(pattern=f"{DEVICE_CLASS_PREFIX}*", measure=self._measure(None))
         # If several DeviceClasses share an extended name, one with GPUs is enough.
         for each in self._device_classes:
             if each.extended_resource_name and self._measure(each) is not Measure.NOTHING:
@@ -142,64 +148,66 @@ class ResourceMapping:
         return Measure.NOTHING if is_ignored else Measure.DEVICES
 
     def _resource(self, name: str) -> GPUResource | None:
-        pattern, filling = self.first_pattern(name)
+        pattern, star_text = self.first_pattern(name)
         if pattern is None or pattern.measure is Measure.NOTHING:
             return None
-        return GPUResource(name, pattern.measure, filling if pattern.measure is Measure.SLICES else None)
+        return GPUResource(name, pattern.measure, star_text if pattern.measure is Measure.SLICES else None)
 
-    def _whole_card(self, name: str) -> str | None:
+    def _whole_card_resource(self, name: str) -> str | None:
         """Return the resource of whole cards for a name that requests cards or parts of them. None if it is not known."""
         pattern, _ = self.first_pattern(name)
         if pattern is None or pattern.resource is not None:
             return pattern.resource if pattern else None
         # A limit of memory or compute is not a card. A DeviceClass may have cards of any vendor.
-        is_card = pattern.measure.is_count and not name.startswith(IMPLICIT_DEVICE_CLASS)
+        is_card = pattern.measure.is_count and not name.startswith(DEVICE_CLASS_PREFIX)
         return name if is_card else None
 
     def knows(self, name: str) -> bool:
         """Whether a pattern matches the resource name, even if it is not a GPU."""
         return self.first_pattern(name)[0] is not None
 
-    def _misspelt(self, name: str) -> str | None:
+    def _correct_name(self, name: str) -> str | None:
         """Return the GPU resource that `name` seems to mean. None if it has another meaning."""
         pattern, _ = self.first_pattern(name)
         is_other = pattern is not None and pattern.measure is Measure.NOTHING
-        is_documents = self._by_full_name[name] > (name in _OF_VENDORS)
-        if is_other or is_documents or name.startswith(IMPLICIT_DEVICE_CLASS):
+        is_documents = self._pattern_counts[name] > (name in _VENDOR_PATTERNS)
+        if is_other or is_documents or name.startswith(DEVICE_CLASS_PREFIX):
             return None
-        return near_names.intended(name, self._full_names, lambda plain: self.resource(plain) is not None)
+        return near_names.intended_name(
+            name, self._exact_names, lambda plain: self.resource(plain) is not None
+        )
 
     @cached_property
-    def _by_full_name(self) -> Counter[str]:
+    def _pattern_counts(self) -> Counter[str]:
         return Counter(each.pattern for each in self.patterns)
 
     @cached_property
-    def _full_names(self) -> near_names.FullNames:
+    def _exact_names(self) -> near_names.ExactNames:
         gpus = (each for each in self.patterns if each.measure is not Measure.NOTHING)
-        full = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
-        whole = (name for name, measure in full.items() if measure is Measure.DEVICES)
-        return near_names.FullNames(full, whole)
+        exact = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
+        whole = (name for name, measure in exact.items() if measure is Measure.DEVICES)
+        return near_names.ExactNames(exact, whole)
 
     def _first_pattern(self, name: str) -> tuple[ResourcePattern | None, str | None]:
         patterns = self._by_domain.get(name.partition("/")[0])
-        return (None, None) if patterns is None else patterns.first(name)
+        return (None, None) if patterns is None else patterns.first_match(name)
 
-    def _stated_device_class(self, name: str) -> DeviceClassPattern | None:
+    def _stated_class_pattern(self, name: str) -> DeviceClassPattern | None:
         """Return the first pattern that matches the name of a DeviceClass or driver."""
-        return self._stated_device_classes.first(name)[0]
+        return self._stated_device_classes.first_match(name)[0]
 
-    def device_class(self, name: str) -> DeviceClassPattern | None:
+    def device_class_pattern(self, name: str) -> DeviceClassPattern | None:
         """Return the pattern by which devices of this DeviceClass count as GPUs. None if they do not."""
-        stated = self.stated_device_class(name)
+        stated = self.stated_class_pattern(name)
         is_gpu = self._measure(stated) is not Measure.NOTHING
         return (stated or DeviceClassPattern(pattern=name)) if is_gpu else None
 
     def weighed_counters(self, driver: str) -> tuple[str, ...]:
         """Return `weigh` of the first pattern that matches the driver and has one; empty if none does."""
-        pattern = self._weighing.first(driver)[0]
+        pattern = self._weighing.first_match(driver)[0]
         return pattern.weigh if pattern else ()
 
-    def refused_device_class(self, resource_name: str) -> str | None:
+    def denied_device_class(self, resource_name: str) -> str | None:
         """Return the DeviceClass of the resource name if `unknownDeviceClasses: deny` denies it."""
         if self.unknown_device_classes is not UnknownDeviceClasses.DENY:
             return None
@@ -207,22 +215,22 @@ class ResourceMapping:
 
     def device_classes_of(self, resource_name: str) -> list[str]:
         """Return the DeviceClasses whose devices the resource name requests: none if it matches a pattern of `resources`."""
-        if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
-            return [resource_name.removeprefix(IMPLICIT_DEVICE_CLASS)]
-        if self._stated_resources.first(resource_name)[0] is not None:
+        if resource_name.startswith(DEVICE_CLASS_PREFIX):
+            return [resource_name.removeprefix(DEVICE_CLASS_PREFIX)]
+        if self._stated_resources.first_match(resource_name)[0] is not None:
             return []
         return [each for each, name in self.extended_names.items() if name == resource_name]
 
     def is_unknown(self, device_class: str) -> bool:
         """Whether nothing says if the devices of the DeviceClass are GPUs."""
-        stated = self.stated_device_class(device_class)
+        stated = self.stated_class_pattern(device_class)
         return stated is None or stated.measure is None
 
     @cached_property
     def document(self) -> bytes:
         """The specs as JSON, in their order.
 
-        It omits the resources of whole cards, other schedulers, and what partitions weigh by (kinds of devices have the result).
+        It omits the resources of whole cards, other schedulers, and what partitions weigh by (types of devices have the result).
         Demand does not depend on them, and so an older release can still read it.
         """
         return msgspec.json.encode([_without_whole_cards(spec) for spec in self.specs])
@@ -265,7 +273,7 @@ class ResourceMapping:
             cached["requested"] = tuple(
                 (resource, quantity)
                 for resource in self.named_resources(container)
-                if (quantity := readable(effective[resource.name])) and quantity.nano > 0
+                if (quantity := parse_or_none(effective[resource.name])) and quantity.nano > 0
             )
             cached["resource_mapping"] = self
         requested: tuple[tuple[GPUResource, Quantity], ...] = cached["requested"]
@@ -274,10 +282,10 @@ class ResourceMapping:
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
         """Return the annotation that requests a part of a GPU from a fraction scheduler (KAI, Run:ai), and its value."""
         # An annotation with a number of devices only multiplies the part.
-        parts = (key for key in self.fractions_of(pod) if not key.measure.is_count)
+        parts = (key for key in self.fraction_annotations_of(pod) if not key.measure.is_count)
         return next(((key, pod.annotations[key.key]) for key in parts), None)
 
-    def fractions_of(self, pod: Pod) -> list[AnnotationKey]:
+    def fraction_annotations_of(self, pod: Pod) -> list[AnnotationKey]:
         annotations = pod.annotations
         return [key for key in self.fraction_annotations if key.key in annotations]
 

@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.gpus.cards import WHOLE, device_weight
+from policies.gpus.cards import ONE_CARD, device_weight
 from policies.gpus.claimed_devices import DeviceRequest, DeviceResult
 from policies.gpus.classes import GPUClasses
-from policies.gpus.device_kinds import DeviceKind, DeviceKinds
 from policies.gpus.device_pools import PoolName
-from policies.gpus.device_selectors import possible_kinds
+from policies.gpus.device_selectors import possible_types
 from policies.gpus.device_slices import (
     CounterValue,
     DeviceShape,
@@ -25,9 +24,10 @@ from policies.gpus.device_slices import (
     LayoutDevice,
     PoolSlice,
     SliceLayout,
-    kinds_of_devices,
-    newest_complete,
+    newest_complete_generation,
+    types_of_devices,
 )
+from policies.gpus.device_types import DeviceType, DeviceTypes
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import View
 from policies.pods.quantity import QuantityError, parse_quantity
@@ -40,72 +40,73 @@ CounterAmounts = Mapping[str, Mapping[str, int]]
 class CardUse(NamedTuple):
     """A card of a node, in parts of it. Nothing can be allocated of what is neither allocated nor free: it is blocked.
 
-    kind: of its largest device. node: where the device says so, "" for the node of its pool.
+    device_type: of its largest device. node: where the device says so, "" for the node of its pool.
     """
 
     node: str
-    kind: DeviceKind
+    device_type: DeviceType
     allocated: Fraction
     free: Fraction
 
     @property
     def blocked(self) -> Fraction:
-        return WHOLE - self.allocated - self.free
+        return ONE_CARD - self.allocated - self.free
 
 
 def cards_of_pool(
     layouts: Collection[SliceLayout],
-    kinds: Mapping[int, DeviceKind],
+    types: Mapping[int, DeviceType],
     held: Mapping[str, Fraction],
-    unusable: Collection[str] = (),
+    tainted: Collection[str] = (),
 ) -> Iterator[CardUse]:
     """Yield the cards of a pool. layouts: those of the slices of its newest complete generation.
 
-    kinds: by `id` of a shape (`kinds_of_devices`); devices without a kind do not count as GPUs. held: what is allocated of a
-    device, in cards. unusable: devices with a taint that keeps claims away.
+    types: by `id` of a shape (`types_of_devices`); devices without a type do not count as GPUs. held: what is allocated of a
+    device, in cards. tainted: devices with a taint that keeps claims away.
     """
     by_card = defaultdict[str, list[LayoutDevice]](list)
     for device in (device for layout in layouts for device in layout.devices):
-        if id(device.shape) in kinds:
+        if id(device.shape) in types:
             for card in [each for each, _ in device.shape.consumes] or [f"device {device.name}"]:
                 by_card[card].append(device)
-    left = counters_left(layouts, held)
+    remaining = counters_left(layouts, held)
     for devices in by_card.values():
-        largest = max(devices, key=lambda each: kinds[id(each.shape)].parts)
+        largest = max(devices, key=lambda each: types[id(each.shape)].card_parts)
         # A device of several cards takes the same part of each.
         parts = (held.get(each.name, Fraction(0)) / (len(each.shape.consumes) or 1) for each in devices)
-        allocated = min(sum(parts, Fraction(0)), WHOLE)
-        has_free = allocated < WHOLE and any(
-            each.name not in unusable and fits(each.shape, left, is_held=each.name in held)
+        taken = min(sum(parts, Fraction(0)), ONE_CARD)
+        has_free = taken < ONE_CARD and any(
+            each.name not in tainted
+            and can_be_allocated(each.shape, remaining, is_allocated=each.name in held)
             for each in devices
         )
-        free = WHOLE - allocated if has_free else Fraction(0)
-        yield CardUse(largest.node, kinds[id(largest.shape)], allocated, free)
+        free = ONE_CARD - taken if has_free else Fraction(0)
+        yield CardUse(largest.node, types[id(largest.shape)], taken, free)
 
 
 def counters_left(layouts: Collection[SliceLayout], held: Collection[str]) -> CounterAmounts:
     """Return what the devices in `held` leave of the counters of a pool."""
     left = defaultdict(
-        Counter, {name: _amounts(values) for each in layouts for name, values in each.counters}
+        Counter, {name: _counter_amounts(values) for each in layouts for name, values in each.counters}
     )
     for device in (device for layout in layouts for device in layout.devices):
         for card, values in device.shape.consumes if device.name in held else ():
-            left[card].subtract(_amounts(values))
+            left[card].subtract(_counter_amounts(values))
     return left
 
 
-def fits(shape: DeviceShape, left: CounterAmounts, *, is_held: bool) -> bool:
+def can_be_allocated(shape: DeviceShape, remaining: CounterAmounts, *, is_allocated: bool) -> bool:
     """Whether a device, or another share of it, can still be allocated."""
     # All shares of a device consume its counters once.
-    if is_held:
+    if is_allocated:
         return shape.is_shared
-    needed = ((left.get(card, {}), _amounts(values)) for card, values in shape.consumes)
+    needed = ((remaining.get(card, {}), _counter_amounts(values)) for card, values in shape.consumes)
     return all(
         of_card.get(name, 0) >= amount for of_card, amounts in needed for name, amount in amounts.items()
     )
 
 
-def _amounts(values: Iterable[tuple[str, CounterValue]]) -> Counter[str]:
+def _counter_amounts(values: Iterable[tuple[str, CounterValue]]) -> Counter[str]:
     """Return counters in nano units. One that cannot be read, which only a driver can write, is left out."""
     amounts = Counter[str]()
     for name, each in values:
@@ -143,10 +144,10 @@ decode_taint_rule = msgspec.json.Decoder(DeviceTaintRule).decode
 
 
 class StoredPool(NamedTuple):
-    """slices: those of its newest complete generation. kinds: by `id` of a shape; other shapes are of drivers without GPUs."""
+    """slices: those of its newest complete generation. types: by `id` of a shape; other shapes are of drivers without GPUs."""
 
     slices: tuple[PoolSlice, ...]
-    kinds: Mapping[int, DeviceKind]
+    types: Mapping[int, DeviceType]
 
     @property
     def devices(self) -> list[LayoutDevice]:
@@ -156,25 +157,25 @@ class StoredPool(NamedTuple):
 class DeviceCounts(msgspec.Struct, frozen=True):
     """Numbers of devices for a request: of its DeviceClass, and of those the ones that its selectors select.
 
-    allocated: of the selected, those that are allocated, or on a card without enough room. tainted: of the others, those whose
+    unavailable: of the selected, those that are allocated, or on a card without enough room. tainted: of the others, those whose
     taints the claim does not tolerate. taints: of these, without duplicates, newest first.
     """
 
     of_class: int = 0
     selected: int = 0
-    allocated: int = 0
+    unavailable: int = 0
     tainted: int = 0
     taints: tuple[DeviceTaint, ...] = ()
 
     @property
     def free(self) -> int:
-        return self.selected - self.allocated - self.tainted
+        return self.selected - self.unavailable - self.tainted
 
 
 class StoredDevices:
     """What ResourceSlices, the allocations of claims and DeviceTaintRules say together.
 
-    allocated: the results of all claims. left_out: names of attributes that the reader dropped for their many values.
+    allocated: the results of all claims. dropped_attributes: names of attributes that the reader dropped for their many values.
     """
 
     def __init__(
@@ -184,54 +185,54 @@ class StoredDevices:
         gpu_classes: GPUClasses,
         allocated: Iterable[DeviceResult],
         *,
-        left_out: Collection[str] = (),
+        dropped_attributes: Collection[str] = (),
         rules: Sequence[DeviceTaintRule] = (),
     ) -> None:
-        self._rules = [each for each in rules if each.spec.taint.keeps_away]
+        self._rules = [each for each in rules if each.spec.taint.blocks_allocation]
         by_pool = defaultdict[PoolName, list[PoolSlice]](list)
         for each in slices:
             by_pool[each.pool].append(each)
-        shared: dict[object, Mapping[int, DeviceKind]] = {}
+        shared: dict[object, Mapping[int, DeviceType]] = {}
         self._pools: dict[PoolName, StoredPool] = {}
         for name, of_pool in by_pool.items():
-            newest = newest_complete(of_pool)
+            newest = newest_complete_generation(of_pool)
             layouts = tuple(each.layout for each in newest)
             if layouts not in shared:
-                shared[layouts] = kinds_of_devices(layouts, mapping, left_out)
+                shared[layouts] = types_of_devices(layouts, mapping, dropped_attributes)
             self._pools[name] = StoredPool(newest, shared[layouts])
-        self._held = self._held_devices(allocated, gpu_classes)
+        self._allocated = self._allocated_shares(allocated, gpu_classes)
 
-    def _held_devices(
+    def _allocated_shares(
         self, allocated: Iterable[DeviceResult], gpu_classes: GPUClasses
     ) -> dict[PoolName, dict[str, Fraction]]:
-        """Return by pool the cards that are held of each device."""
+        """Return how much of each device is allocated, in cards, by pool and device."""
         results = defaultdict[PoolName, list[DeviceResult]](list)
         for each in allocated:
             if not each.admin_access:
                 results[each.driver, each.pool].append(each)
-        held: dict[PoolName, dict[str, Fraction]] = {}
+        shares: dict[PoolName, dict[str, Fraction]] = {}
         for name in results.keys() & self._pools.keys():
-            pool, of_pool = self._pools[name], held.setdefault(name, {})
+            pool, of_pool = self._pools[name], shares.setdefault(name, {})
             shapes = {device.name: device.shape for device in pool.devices}
             for each in results[name]:
-                kind = pool.kinds.get(id(shapes.get(each.device)))
-                if kind is not None:
-                    weight = device_weight(kind, gpu_classes, each.consumed_capacity or {})
+                device_type = pool.types.get(id(shapes.get(each.device)))
+                if device_type is not None:
+                    weight = device_weight(device_type, gpu_classes, each.consumed_capacity or {})
                     of_pool[each.device] = of_pool.get(each.device, Fraction(0)) + weight
-        return held
+        return shares
 
     def cards_by_node(self) -> dict[str, list[CardUse]]:
         """Return the cards by node. Cards that several nodes reach have the key ""."""
         by_node = defaultdict[str, list[CardUse]](list)
         # Most of 5,000 nodes have the same cards, with the same ones allocated.
-        known: dict[object, tuple[CardUse, ...]] = {}
-        for name, (slices, kinds) in self._pools.items():
-            held, tainted = self._held.get(name, {}), frozenset(self._taints(name))
-            key = id(kinds), frozenset(held.items()), tainted
-            if key not in known:
+        cached: dict[object, tuple[CardUse, ...]] = {}
+        for name, (slices, types) in self._pools.items():
+            shares, tainted = self._allocated.get(name, {}), frozenset(self._taints(name))
+            key = id(types), frozenset(shares.items()), tainted
+            if key not in cached:
                 layouts = [each.layout for each in slices]
-                known[key] = tuple(cards_of_pool(layouts, kinds, held, tainted))
-            for card in known[key]:
+                cached[key] = tuple(cards_of_pool(layouts, types, shares, tainted))
+            for card in cached[key]:
                 by_node[card.node or slices[0].node_name].append(card)
         return dict(by_node)
 
@@ -246,31 +247,38 @@ class StoredDevices:
                     taints[device.name].append(rule.spec.taint)
         return taints
 
-    def counts_for(self, request: DeviceRequest, of_class: Iterable[str]) -> DeviceCounts:
-        """Count the devices for a request without alternatives. of_class: the selectors of its DeviceClass."""
-        kinds = tuple(
-            {id(kind): kind for pool in self._pools.values() for kind in pool.kinds.values()}.values()
+    def counts_for(self, request: DeviceRequest, class_selectors: Iterable[str]) -> DeviceCounts:
+        """Count the devices for a request without alternatives. class_selectors: the selectors of its DeviceClass."""
+        types = tuple(
+            {
+                id(device_type): device_type
+                for pool in self._pools.values()
+                for device_type in pool.types.values()
+            }.values()
         )
         in_class, selected = (
-            {id(kinds[index]) for index in possible_kinds(each, DeviceKinds(kinds))}
-            for each in (of_class, request.expressions)
+            {id(types[index]) for index in possible_types(each, DeviceTypes(types))}
+            for each in (class_selectors, request.expressions)
         )
         numbers, taints = Counter[str](), dict[DeviceTaint, None]()
         for name, pool in self._pools.items():
-            held = self._held.get(name, {})
-            left, taints_of = counters_left([each.layout for each in pool.slices], held), self._taints(name)
+            held = self._allocated.get(name, {})
+            remaining, taints_of = (
+                counters_left([each.layout for each in pool.slices], held),
+                self._taints(name),
+            )
             for device in pool.devices:
-                kind = pool.kinds.get(id(device.shape))
-                numbers["of_class"] += id(kind) in in_class
-                if id(kind) not in in_class & selected:
+                device_type = pool.types.get(id(device.shape))
+                numbers["of_class"] += id(device_type) in in_class
+                if id(device_type) not in in_class & selected:
                     continue
                 of_device = taints_of.get(device.name, ())
-                against = [each for each in of_device if not tolerated(each, request.tolerations)]
+                untolerated = [each for each in of_device if not tolerated(each, request.tolerations)]
                 numbers["selected"] += 1
-                if not fits(device.shape, left, is_held=device.name in held):
-                    numbers["allocated"] += 1
-                elif against:
+                if not can_be_allocated(device.shape, remaining, is_allocated=device.name in held):
+                    numbers["unavailable"] += 1
+                elif untolerated:
                     numbers["tainted"] += 1
-                    taints |= dict.fromkeys(against)
+                    taints |= dict.fromkeys(untolerated)
         newest = sorted(taints, key=lambda each: each.time_added.timestamp() if each.time_added else 0.0)
         return DeviceCounts(**numbers, taints=tuple(reversed(newest)))

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from policies.finding import Edit
 from policies.gpus.cards import gpu_requests
-from policies.gpus.claimed_devices import GPUNumber
+from policies.gpus.claimed_devices import GPUCount
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.mapping_spec import DEVICE_CLASS_PREFIX, Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.models import shapes
 from policies.models.estimate import Estimate, class_fit, estimate, gib
 from policies.models.shapes import Attention, EstimateError, ModelShape
 from policies.pods import annotations
-from policies.pods.annotations import FLAGS, MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
+from policies.pods.annotations import BOOLEAN_WORDS, MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
@@ -33,7 +33,7 @@ class _Field(NamedTuple):
     example: str
 
 
-_FIELDS: Mapping[str, _Field] = {
+_ANNOTATION_FIELDS: Mapping[str, _Field] = {
     "family": _Field(MODEL_FAMILY, shapes.parse_family, "llama-3.1-8b"),
     "params": _Field(MODEL_PARAMS, shapes.parse_params, "70b"),
     "precision": _Field(annotations.MODEL_PRECISION, shapes.parse_precision, "bf16"),
@@ -50,13 +50,13 @@ _FIELDS: Mapping[str, _Field] = {
     "head_size": _Field(annotations.MODEL_HEAD_SIZE, partial(shapes.parse_count, what="head size"), "128"),
 }
 """By field of `ModelShape` or `Attention`, and for the family."""
-_KEYS = frozenset(field.annotation for field in _FIELDS.values())
+_KEYS = frozenset(field.annotation for field in _ANNOTATION_FIELDS.values())
 _ATTENTION = ("layers", "kv_heads", "head_size")
 
 _SEPARATORS = re.compile(r"(?<=\w)[\s_-]+(?=\w)")
 _NUMBER = re.compile(r"(?<![-.\d])([0-9]{1,10}(?:\.[0-9]{1,3})?)([kmbt]?)")
 
-MAX_WAYS = 3
+MAX_CARD_COUNTS = 3
 """Numbers of cards in one remedy: the smallest ones, which `in_one_node` has last."""
 
 
@@ -71,17 +71,17 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """For example `70b bf16 serving needs 195.6 GiB over 4 GPUs = 48.9 GiB each by rule of thumb`."""
         by = "" if self.estimate.knows_kv_cache else " by rule of thumb"
-        return f"{self.model} needs {self._divided(self.estimate.total)}{by}"
+        return f"{self.model} needs {self._text_per_gpu(self.estimate.total)}{by}"
 
     @property
-    def weights_words(self) -> str:
+    def weights_text(self) -> str:
         """For example `the weights of 70b bf16 serving take 130.4 GiB over 4 GPUs = 32.6 GiB each`."""
-        return f"the weights of {self.model} take {self._divided(self.estimate.weights)}"
+        return f"the weights of {self.model} take {self._text_per_gpu(self.estimate.weights)}"
 
-    def _divided(self, size: int) -> str:
+    def _text_per_gpu(self, size: int) -> str:
         per_gpu = f" over {self.gpus} GPUs = {gib(-(-size // self.gpus))} each"
         return gib(size) + (per_gpu if self.gpus > 1 else "")
 
@@ -92,7 +92,7 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
         profile = gpu_classes.mig_profile(gpu_class, self.profile)
         return profile.memory_gib if profile is not None else 0
 
-    def room(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> str:
+    def usable_text(self, gpu_class: GPUClass, gpu_classes: GPUClasses) -> str:
         """For example `72.0 GiB usable`: the memory of one card, or of the slice."""
         return f"{gib(int(self.estimate.usable(self.memory_gib(gpu_class, gpu_classes))))} usable"
 
@@ -105,15 +105,17 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
         return self.estimate.weights_fit(self.memory_gib(gpu_class, gpu_classes), self.gpus)
 
 
-def enough_cards(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...]:
+def sufficient_card_counts(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...]:
     """Return how many GPUs of one node hold the model, for several classes."""
-    return tuple(each.gpus for each in class_fit(need.estimate, classes, need.gpus).in_one_node[-MAX_WAYS:])
+    return tuple(
+        each.gpus for each in class_fit(need.estimate, classes, need.gpus).in_one_node[-MAX_CARD_COUNTS:]
+    )
 
 
 def enough_in_words(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return a larger slice, or a number of cards, on which the model fits: `8 GPUs of 141 GiB`. "" if there is none."""
     fit = class_fit(need.estimate, classes, need.gpus)
-    counts = fit.in_one_node[-MAX_WAYS:]
+    counts = fit.in_one_node[-MAX_CARD_COUNTS:]
     ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GiB" for each in counts]
     if need.profile is not None and fit.slices:
         ways.insert(0, f"a slice {fit.slices[0].profile}")
@@ -121,7 +123,7 @@ def enough_in_words(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
 
 
 def model_need(
-    pod: Pod, resource_mapping: ResourceMapping, claimed_gpus: GPUNumber | None = None
+    pod: Pod, resource_mapping: ResourceMapping, claimed_gpus: GPUCount | None = None
 ) -> ModelNeed | tuple[BadAnnotation, ...] | None:
     """Return the need of the declared model, or the invalid annotations.
 
@@ -135,7 +137,7 @@ def model_need(
         requests = gpu_requests(pod, resource_mapping)
     except QuantityError:
         return None  # rule gpu-requests denies the pod
-    gpus = _requested_gpus(requests) if requests else claimed_gpus
+    gpus = _gpus_of_requests(requests) if requests else claimed_gpus
     if gpus is None:
         return None
     key = MODEL_PARAMS if MODEL_PARAMS in pod.annotations else MODEL_FAMILY
@@ -149,15 +151,15 @@ def model_need(
     )
 
 
-def _requested_gpus(requests: Mapping[GPUResource, Fraction]) -> GPUNumber | None:
+def _gpus_of_requests(requests: Mapping[GPUResource, Fraction]) -> GPUCount | None:
     """Return the cards or slices of the only resource."""
     if len(requests) > 1:
         return None
     ((resource, amount),) = requests.items()
     if resource.measure is Measure.SLICES:
-        return GPUNumber(1, resource.profile)
-    is_card = resource.measure is Measure.DEVICES and not resource.name.startswith(IMPLICIT_DEVICE_CLASS)
-    return GPUNumber(ceil(amount)) if is_card else None
+        return GPUCount(1, resource.profile)
+    is_card = resource.measure is Measure.DEVICES and not resource.name.startswith(DEVICE_CLASS_PREFIX)
+    return GPUCount(ceil(amount)) if is_card else None
 
 
 def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
@@ -165,8 +167,8 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
     if _KEYS.isdisjoint(pod.annotations):
         return None
     fields: dict[str, Any] = {}
-    bad: list[BadAnnotation] = []
-    for field, (key, parse, example) in _FIELDS.items():
+    invalid: list[BadAnnotation] = []
+    for field, (key, parse, example) in _ANNOTATION_FIELDS.items():
         text = pod.annotations.get(key)
         if text is not None:
             try:
@@ -175,15 +177,19 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
                 near = shapes.near_families(text) if field == "family" else ()
                 instead = next(iter(near), example)
                 remedy = f'set for example {key}: "{instead}"'
-                bad.append(BadAnnotation(key, text, str(error), remedy, _meant(text, parse), instead))
-    if bad:
-        return tuple(bad)
+                invalid.append(
+                    BadAnnotation(key, text, str(error), remedy, _intended_value(text, parse), instead)
+                )
+    if invalid:
+        return tuple(invalid)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
     if 0 < len(attention) < len(_ATTENTION):
-        missing = " and ".join(_FIELDS[field].annotation for field in _ATTENTION if field not in attention)
-        key = _FIELDS[next(iter(attention))].annotation
-        paths = {field: annotation_path(_FIELDS[field].annotation) for field in _ATTENTION}
-        added = tuple(Edit(paths[f], _FIELDS[f].example) for f in _ATTENTION if f not in attention)
+        missing = " and ".join(
+            _ANNOTATION_FIELDS[field].annotation for field in _ATTENTION if field not in attention
+        )
+        key = _ANNOTATION_FIELDS[next(iter(attention))].annotation
+        paths = {field: annotation_path(_ANNOTATION_FIELDS[field].annotation) for field in _ATTENTION}
+        added = tuple(Edit(paths[f], _ANNOTATION_FIELDS[f].example) for f in _ATTENTION if f not in attention)
         removed = tuple(Edit(paths[field]) for field in _ATTENTION if field in attention)
         message = f"must stand beside {missing}"
         value = pod.annotations[key]
@@ -196,10 +202,10 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
     return ModelShape(**fields) if "params" in fields else None
 
 
-def _meant(text: str, parse: Callable[[str], Any]) -> str:
+def _intended_value(text: str, parse: Callable[[str], Any]) -> str:
     """Return what the author of an invalid value probably means: `fp16` of fp-16, `70b` of 70 billion, `4096` of 4k."""
     joined = _SEPARATORS.sub("", text.lower())
-    candidates = [joined, FLAGS.get(joined, "")]
+    candidates = [joined, BOOLEAN_WORDS.get(joined, "")]
     if number := _NUMBER.search(joined):
         thousands = str(int(Fraction(number[1]) * 1024)) if number[2] == "k" else ""
         precision = f"int{number[1]}"  # of 4bit

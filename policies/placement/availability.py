@@ -14,16 +14,16 @@ from functools import cached_property, lru_cache
 from itertools import chain, starmap
 from typing import NamedTuple
 
-from policies.finding import Edit, Edits, Reason, Severity, together
-from policies.gpus.amount import SLOT
-from policies.gpus.cards import domain
+from policies.finding import Edit, Edits, Reason, Severity, one_choice
+from policies.gpus.amount import NAME_SLOT
+from policies.gpus.cards import vendor_domain
 from policies.gpus.classes import GPUClass, GPUClasses, parse_share
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, NVIDIA_GPU, Measure
+from policies.gpus.mapping_spec import DEVICE_CLASS_PREFIX, NVIDIA_GPU, Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import MIG_SLICE, from_all_vendors
-from policies.placement.class_advice import alternatives_in_words, listed
+from policies.placement.class_advice import alternatives_in_words, first_few
+from policies.placement.class_options import ClassOptions, has_resource
 from policies.placement.class_selection import without_pins
-from policies.placement.class_use import ClassUse, offers
 from policies.placement.nodes import NodeFacts, NodeState, largest_amount
 from policies.placement.pinning import classes_of_label, pinning
 from policies.pods.annotations import GPU_CLASS
@@ -39,7 +39,7 @@ _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
 _SHARED_SUFFIX = ".shared"
 """What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
-_SHARING = re.compile("|".join(map(translate, from_all_vendors(lambda vendor: vendor.sharing_labels))))
+_SHARING_LABEL = re.compile("|".join(map(translate, from_all_vendors(lambda vendor: vendor.sharing_labels))))
 _MAX_COMPARED = 8
 """Slices of one pod for which the remedy names similar profiles. Each search takes 0.4 ms."""
 _COUNT_SUFFIX = ".count"
@@ -61,7 +61,7 @@ class Complaint(NamedTuple):
     choices: tuple[Edits, ...] = ()
 
 
-ANY_CLASS = ClassUse()
+ANY_CLASS_OPTIONS = ClassOptions()
 
 
 class Availability:
@@ -71,21 +71,27 @@ class Availability:
     """
 
     def __init__(
-        self, pod: Pod, gpu_classes: GPUClasses, use: ClassUse = ANY_CLASS, nodes: NodeFacts | None = None
+        self,
+        pod: Pod,
+        gpu_classes: GPUClasses,
+        class_options: ClassOptions = ANY_CLASS_OPTIONS,
+        nodes: NodeFacts | None = None,
     ) -> None:
-        self.pod, self._gpu_classes, self.use, self._nodes = pod, gpu_classes, use, nodes
+        self.pod, self._gpu_classes, self.class_options, self._nodes = pod, gpu_classes, class_options, nodes
         pinned = pinning(pod, gpu_classes)
-        self._is_by_annotation = pinned is None and use.reads_annotation and GPU_CLASS in pod.annotations
+        self._is_by_annotation = (
+            pinned is None and class_options.reads_annotation and GPU_CLASS in pod.annotations
+        )
         """Whether the annotation alone names the class: rule gpu-class then reports what the class lacks."""
         if pinned is None:
-            is_read = use.reads_annotation and not pod.spec.node_name
+            is_read = class_options.reads_annotation and not pod.spec.node_name
             self._pinned_by: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
             self.pinned = gpu_classes.resolve(pod.annotations.get(GPU_CLASS, "")) if is_read else ()
         else:
             # Rule gpu-class reports contradicting constraints. Here, they do not pin.
             self._pinned_by, self.pinned = pinned.because, gpu_classes.named(pinned.classes)
         self.classes = self.pinned or tuple(gpu_classes)
-        self._compared = 0
+        self._searches = 0
         # By resource name and `known_profiles_only`, because containers often request the same slices.
         self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
 
@@ -96,18 +102,18 @@ class Availability:
     @cached_property
     def _recommended(self) -> Sequence[GPUClass]:
         """The allowed classes to recommend: of the pod, or else the default, or else all."""
-        default = self._gpu_classes.resolve(self.use.default or "")
+        default = self._gpu_classes.resolve(self.class_options.default or "")
         return self._allowed(self.pinned or default or self.classes)
 
     def _allowed(self, classes: Sequence[GPUClass]) -> Sequence[GPUClass]:
-        return [gpu_class for gpu_class in classes if self.use.allows(gpu_class)]
+        return [gpu_class for gpu_class in classes if self.class_options.allows(gpu_class)]
 
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the pod is pinned to classes of another vendor than the resource's."""
         if not self.pinned:
             return None
-        requested = domain(resource.name)
-        if any(domain(c.resource) == requested for c in self.classes):
+        requested = vendor_domain(resource.name)
+        if any(vendor_domain(c.resource) == requested for c in self.classes):
             return None
         resources = sorted({gpu_class.resource for gpu_class in self.classes})
         offered, places = " or ".join(resources), self.pod.places
@@ -115,11 +121,13 @@ class Availability:
         # The pod already requests GPUs of its class: this resource is too much.
         if any(place.amount_paths(name) for place in places for name in resources):
             edits = (Edit(path) for place in places for path in place.amount_paths(resource.name))
-            return Complaint(OTHER_VENDOR, message, f"remove {SLOT}", choices=together(*edits))
-        of_vendor = [gpu_class for gpu_class in self._gpu_classes if domain(gpu_class.resource) == requested]
+            return Complaint(OTHER_VENDOR, message, f"remove {NAME_SLOT}", choices=one_choice(*edits))
+        of_vendor = [
+            gpu_class for gpu_class in self._gpu_classes if vendor_domain(gpu_class.resource) == requested
+        ]
         if not of_vendor or self._is_by_annotation:
             return None
-        or_pin, pins = self._or_pin(of_vendor, resource)
+        or_pin, pins = self._pin_alternative(of_vendor, resource)
         remedy = f"request {offered}{or_pin}"
         return Complaint(OTHER_VENDOR, message, remedy, names=tuple(resources), choices=pins)
 
@@ -143,8 +151,10 @@ class Availability:
             return None
         if self.other_vendor(resource) or (self._is_by_annotation and with_profile):
             return None
-        requested = domain(resource.name)
-        with_list = [c for c in self._gpu_classes if c.mig_profiles and domain(c.resource) == requested]
+        requested = vendor_domain(resource.name)
+        with_list = [
+            c for c in self._gpu_classes if c.mig_profiles and vendor_domain(c.resource) == requested
+        ]
         if not with_list:
             return None
         count_labels = self._slice_count_labels
@@ -166,7 +176,7 @@ class Availability:
                 if is_denied
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
-            or_pin, pins = self._or_pin(with_profile, resource)
+            or_pin, pins = self._pin_alternative(with_profile, resource)
             remedy += or_pin
         elif is_on_no_node and not known_profiles_only:
             message = f"must be a slice that some node has: none has {profile}"
@@ -177,7 +187,7 @@ class Availability:
         names = tuple(nearest or [whole_gpu])
         return Complaint(UNKNOWN_SLICE, message, remedy, severity, names=names, choices=pins)
 
-    def without_node(
+    def no_node_has(
         self, resource: GPUResource, resource_mapping: ResourceMapping, count: int = 1
     ) -> Complaint | None:
         """Warn of a resource that no schedulable node has: the pod holds quota, and is not placed.
@@ -185,18 +195,20 @@ class Availability:
         The remedy names other resources of which a node has `count`. With a count of 0, it names none.
         """
         name = resource.name
-        if not resource.measure.is_count or not self._is_missing(name):
+        if not resource.measure.is_count or not self._is_on_no_node(name):
             return None
-        if name.startswith(IMPLICIT_DEVICE_CLASS) or name in resource_mapping.extended_names.values():
+        if name.startswith(DEVICE_CLASS_PREFIX) or name in resource_mapping.extended_names.values():
             return None
         nearest = self._nearest_slices(resource, self.classes) if resource.profile is not None else []
         offered = nearest or sorted(
-            node for node in self._gpus_on_nodes if not self.pinned or domain(node) == domain(name)
+            node
+            for node in self._gpus_on_nodes
+            if not self.pinned or vendor_domain(node) == vendor_domain(name)
         )
         present = (each for each in offered if each in self._gpus_on_nodes)
         on_nodes = [(each, largest_amount(self._states, each)) for each in present]
-        in_words = [f"{most} {each}" if most else each for each, most in on_nodes]
-        but = f", but {alternatives_in_words(in_words)}" if on_nodes else ""
+        offered_texts = [f"{most} {each}" if most else each for each, most in on_nodes]
+        but = f", but {alternatives_in_words(offered_texts)}" if on_nodes else ""
         too_few = {each for each, most in on_nodes if most and most < count}
         also = self._requested_on_nodes(resource_mapping) - {name}
         offered = [
@@ -208,15 +220,16 @@ class Availability:
             message,
             f"request {alternatives_in_words(offered)}" if offered else "",
             Severity.WARNING,
-            names=tuple(listed(offered)),
+            names=tuple(first_few(offered)),
         )
 
-    def _is_missing(self, name: str) -> bool:
+    def _is_on_no_node(self, name: str) -> bool:
         """Whether no schedulable node has the resource. False if that is not known, or an autoscaler may create such nodes."""
         if self._nodes is None or name in self._nodes.resources:
             return False
-        if self.use.autoscaled_classes and any(
-            domain(c.resource) == domain(name) and self.use.is_autoscaled(c) for c in self.classes
+        if self.class_options.autoscaled_classes and any(
+            vendor_domain(c.resource) == vendor_domain(name) and self.class_options.is_autoscaled(c)
+            for c in self.classes
         ):
             return False
         if self._gpus_on_nodes or (not self.pinned and self._has_gpu_nodes):
@@ -248,8 +261,8 @@ class Availability:
     def _gpus_on_nodes(self) -> frozenset[str]:
         """The resources of GPU vendors that schedulable nodes have. Empty if they are not known, or none has any."""
         names = self._nodes.resources if self._nodes is not None else ()
-        vendors = {domain(gpu_class.resource) for gpu_class in self._gpu_classes} if names else set()
-        return frozenset(name for name in names if domain(name) in vendors)
+        vendors = {vendor_domain(gpu_class.resource) for gpu_class in self._gpu_classes} if names else set()
+        return frozenset(name for name in names if vendor_domain(name) in vendors)
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
         """Complain if the count exceeds the slices of a node: the slices of one card times the cards of a node.
@@ -315,7 +328,7 @@ class Availability:
             return resource.measure is Measure.SHARES and name.endswith(_SHARED_SUFFIX)
         with_resource = [each for each in self._recommended if each.resource == name]
         shares = [parse_share(each.equivalents.get(name, 1)) for each in with_resource]
-        return bool(shares) and max(shares) < 1 and domain(name) == domain(NVIDIA_GPU)
+        return bool(shares) and max(shares) < 1 and vendor_domain(name) == vendor_domain(NVIDIA_GPU)
 
     @cached_property
     def _are_cards_shared(self) -> bool:
@@ -324,15 +337,15 @@ class Availability:
         if self._nodes is None:
             labels = [{label.key: label.values for label in each.node_labels} for each in self.pinned]
         else:
-            offers = self._nodes.matching_offers(self.pod)
+            matching = self._nodes.matching_groups(self.pod)
             labels = [
-                offer.labels
-                for offer in offers
-                if offer.pool or any(NVIDIA_GPU in state.resources for state in offer.states or ())
+                group.labels
+                for group in matching
+                if group.pool or any(NVIDIA_GPU in state.resources for state in group.states or ())
             ]
-        return bool(labels) and all(any(starmap(_says_shared, each.items())) for each in labels)
+        return bool(labels) and all(any(starmap(_means_sharing, each.items())) for each in labels)
 
-    def smaller_than(
+    def smaller_resources(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
     ) -> dict[str, str]:
         """Return resources for this part (< 1) of a GPU by name, and in words what each is: a slice, a time-sliced share."""
@@ -343,7 +356,7 @@ class Availability:
         )
         if classes_by_profile:
             profile = min(classes_by_profile, key=lambda name: (-classes_by_profile[name], name))
-            name = f"{domain(resource.name)}/mig-{profile}"
+            name = f"{vendor_domain(resource.name)}/mig-{profile}"
             known = resource_mapping.resource(name)
             if known is not None and known.measure is Measure.SLICES:
                 ways[name] = "a slice"
@@ -359,7 +372,7 @@ class Availability:
     def _slice_count_labels(self) -> frozenset[str]:
         """The node labels that count slices. Empty if the nodes are not known, or an autoscaler may create other nodes."""
         nodes = self._nodes
-        if nodes is None or nodes.pools or self.use.autoscaled_classes:
+        if nodes is None or nodes.pools or self.class_options.autoscaled_classes:
             return frozenset()
         keys = (key for labels in nodes.label_sets for key, _ in labels)
         return frozenset(key for key in keys if key.startswith(MIG_SLICE) and key.endswith(_COUNT_SUFFIX))
@@ -368,16 +381,20 @@ class Availability:
     def _description(self) -> str:
         return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._pinned_by)})"
 
-    def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> tuple[str, tuple[Edits, ...]]:
+    def _pin_alternative(
+        self, others: Sequence[GPUClass], resource: GPUResource
+    ) -> tuple[str, tuple[Edits, ...]]:
         """Return a further remedy, in words and as edits: pin the pod to a class with the resource. Empty without one."""
-        having = (each for each in self._allowed(others) if offers(each, resource, self._gpu_classes))
+        having = (each for each in self._allowed(others) if has_resource(each, resource, self._gpu_classes))
         name = resource.name if resource.measure.is_count else ""
-        first = next((each for each in having if self.use.may_have_nodes(each, self._nodes, name)), None)
+        first = next(
+            (each for each in having if self.class_options.may_have_nodes(each, self._nodes, name)), None
+        )
         if first is None:
             return "", ()
         pin = Edit(annotation_path(GPU_CLASS), first.name)
         words = f", or pin the pod to {first.name}, which has {resource.name}"
-        return words, together(*without_pins(self.pod, self._gpu_classes), pin)
+        return words, one_choice(*without_pins(self.pod, self._gpu_classes), pin)
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""
@@ -392,12 +409,12 @@ class Availability:
 
     def _is_on_nodes(self, profile: str) -> bool:
         """Whether a node has slices of the profile; True if that is not known."""
-        return not self._is_missing(f"{MIG_SLICE}{profile.replace('+', '.')}")
+        return not self._is_on_no_node(f"{MIG_SLICE}{profile.replace('+', '.')}")
 
     def _nearest_slices(self, resource: GPUResource, classes: Sequence[GPUClass]) -> list[str]:
-        if self._compared >= _MAX_COMPARED:
+        if self._searches >= _MAX_COMPARED:
             return []
-        self._compared += 1
+        self._searches += 1
         requested = resource.profile or ""
         listed = {each for gpu_class in classes for each in gpu_class.mig_profiles}
         profiles = frozenset(each.replace("+", ".") for each in listed if self._is_on_nodes(each))
@@ -418,6 +435,6 @@ def _exceeds_node(
     return Complaint(EXCEEDS_NODE, message, remedy, severity, limit)
 
 
-def _says_shared(key: str, values: Collection[str] | None) -> bool:
+def _means_sharing(key: str, values: Collection[str] | None) -> bool:
     """Whether the label of a node, with each of its possible values, says that the node shares its cards."""
-    return bool(values) and all(_SHARING.fullmatch(f"{key}={value}") for value in values or ())
+    return bool(values) and all(_SHARING_LABEL.fullmatch(f"{key}={value}") for value in values or ())

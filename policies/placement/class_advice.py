@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from policies.finding import Change, ContactEdit, Edits, Finding, Reason, Severity
+from policies.finding import ContactChange, ContactEdit, Edits, Finding, Reason, Severity
 from policies.gpus.classes import GPUClasses
-from policies.placement.class_use import admits
+from policies.placement.class_options import matches_new_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Pod
 
 T = TypeVar("T")
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
-MAX_NAMES_LISTED = 3
+MAX_CLASSES_NAMED = 3
 """Names in one message."""
 AUTOSCALED = "gpu-class.autoscaledClasses"
 AUTOSCALED_PATH = "spec.rules.gpu-class.autoscaledClasses[-]"
@@ -25,63 +25,69 @@ class ClassAdvice(NamedTuple):
     choices: tuple[Edits, ...] = ()
     remedy: str = ""
     ask_contact: str = ""
-    contact_choices: tuple[Change, ...] = ()
+    contact_choices: tuple[ContactChange, ...] = ()
 
 
-def or_autoscaled(classes: str) -> str:
+def autoscaler_alternative(classes: str) -> str:
     """Return the alternative to new nodes, in words: an autoscaler may add nodes of the classes, which no object shows."""
     return f", or to name {classes} in {AUTOSCALED} if an autoscaler adds them" if classes else ""
 
 
-def nodes_to_add(classes: Iterable[str]) -> tuple[Change, ...]:
+def nodes_to_add(classes: Iterable[str]) -> tuple[ContactChange, ...]:
     """Return `contact_choices` that add nodes of one of the classes."""
     return tuple((ContactEdit("Node", value=name),) for name in classes)
 
 
-def ask_for_nodes(pod: Pod, classes: Sequence[str], key: str, known: GPUClasses) -> ClassAdvice:
+def ask_for_nodes(pod: Pod, classes: Sequence[str], key: str, gpu_classes: GPUClasses) -> ClassAdvice:
     """Return the advice to ask for nodes of the classes that would match the pod; empty if none would.
 
     `key`: of the label that pins pods to classes. Without `classes`, any node with GPUs is asked for.
     """
     value = pod.node_selector.get(key, "")
-    if value not in classes and known.of_family(value):
+    if value not in classes and gpu_classes.of_family(value):
         return ClassAdvice(ask_contact=f"for nodes with {key}={value}", contact_choices=nodes_to_add([value]))
-    admitted = [each.name for each in known.named(classes) if admits(pod, each)]
-    # A pod that admits no class at all would match no new node either.
-    any_node_helps = not classes and any(admits(pod, each) for each in known)
-    changes = ((ContactEdit("Node"),),) if any_node_helps else nodes_to_add(admitted)
-    words = f"for nodes{or_autoscaled(' or '.join(admitted))}" if changes else ""
-    return ClassAdvice(ask_contact=words, contact_choices=changes)
+    matching = [each.name for each in gpu_classes.named(classes) if matches_new_node(pod, each)]
+    # A pod that matches no class at all would match no new node either.
+    any_node_helps = not classes and any(matches_new_node(pod, each) for each in gpu_classes)
+    changes = ((ContactEdit("Node"),),) if any_node_helps else nodes_to_add(matching)
+    request = f"for nodes{autoscaler_alternative(' or '.join(matching))}" if changes else ""
+    return ClassAdvice(ask_contact=request, contact_choices=changes)
 
 
 def ask_for_classes(
-    edits: Mapping[str, Edits], namespace: str, *, is_allowed: bool, needs_nodes: bool
+    pod_edits_by_class: Mapping[str, Edits], namespace: str, *, is_allowed: bool, needs_nodes: bool
 ) -> ClassAdvice:
-    """Return the advice to ask for one of these classes, and then to edit the pod. `edits`: by class; may be empty."""
-    classes = alternatives_in_words([*edits])
-    words = f"for nodes of {classes}"
+    """Return the advice to ask for one of these classes, and then to edit the pod. pod_edits_by_class: may be empty."""
+    classes = alternatives_in_words([*pod_edits_by_class])
+    request = f"for nodes of {classes}"
     if not is_allowed:
-        words = f"to allow {classes} in namespace {namespace}{', and for nodes of it' if needs_nodes else ''}"
+        request = (
+            f"to allow {classes} in namespace {namespace}{', and for nodes of it' if needs_nodes else ''}"
+        )
     changes = (
         (
             *(() if is_allowed else (ContactEdit("GPUPolicy", ALLOWED_PATH, name),)),
             *((ContactEdit("Node", value=name),) if is_allowed or needs_nodes else ()),
-            *of_pod,
+            *pod_edits,
         )
-        for name, of_pod in listed([*edits.items()])
+        for name, pod_edits in first_few([*pod_edits_by_class.items()])
     )
-    return ClassAdvice(ask_contact=words, contact_choices=tuple(changes)) if edits else ClassAdvice()
+    return (
+        ClassAdvice(ask_contact=request, contact_choices=tuple(changes))
+        if pod_edits_by_class
+        else ClassAdvice()
+    )
 
 
-def listed(names: Sequence[T]) -> Sequence[T]:
+def first_few(names: Sequence[T]) -> Sequence[T]:
     """Return the first MAX_NAMES_LISTED names; one more, if it is the last: "1 more" is not shorter than a name."""
-    return names if len(names) == MAX_NAMES_LISTED + 1 else names[:MAX_NAMES_LISTED]
+    return names if len(names) == MAX_CLASSES_NAMED + 1 else names[:MAX_CLASSES_NAMED]
 
 
 def alternatives_in_words(names: Sequence[str]) -> str:
     """Return `a or b`, `a or b or c or d`, `a or b or c or 2 more`."""
-    words, left = " or ".join(listed(names)), len(names) - len(listed(names))
-    return f"{words} or {left} more" if left else words
+    words, more = " or ".join(first_few(names)), len(names) - len(first_few(names))
+    return f"{words} or {more} more" if more else words
 
 
 def class_finding(

@@ -8,19 +8,19 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import ContactEdit, Edit, Edits
-from policies.gpus.cards import domain
-from policies.gpus.claimed_devices import GPUNumber
+from policies.gpus.cards import vendor_domain
+from policies.gpus.claimed_devices import GPUCount
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.mapping_spec import DEVICE_CLASS_PREFIX
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
     ClassAdvice,
     alternatives_in_words,
     ask_for_classes,
-    listed,
+    first_few,
 )
-from policies.placement.class_use import ClassUse, offers
+from policies.placement.class_options import ClassOptions, has_resource
 from policies.placement.hardware import LabelKeys, chosen_hardware
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import allows_label, pinning
@@ -33,11 +33,11 @@ REQUIRED_AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredD
 class Choice(msgspec.Struct, frozen=True):
     """The classes on which the pod may run, at least one.
 
-    in_words: names them in a sentence: `nvidia-h100`, or `that holds the weights`.
+    text: names them in a sentence: `nvidia-h100`, or `that holds the weights`.
     """
 
     classes: tuple[GPUClass, ...]
-    in_words: str
+    text: str
     because: str
     by_annotation: bool
     family: str | None
@@ -58,7 +58,7 @@ class NamedValues(NamedTuple):
     values: tuple[str, ...]
 
 
-class ClassSelection(ClassUse, frozen=True, kw_only=True):
+class ClassSelection(ClassOptions, frozen=True, kw_only=True):
     """The input of `choose`: the pod, and the policy's options for classes. `label_key` is the label that pins pods."""
 
     pod: Pod
@@ -67,11 +67,11 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     label_key: str
     resources: tuple[GPUResource, ...]
     """The GPU resources that the pod requests, also from a fraction scheduler, each once."""
-    others: tuple[str, ...] = ()
+    other_vendors_resources: tuple[str, ...] = ()
     """Those of other vendors, which it cannot have beside them."""
     claim_classes: Mapping[str, frozenset[str]] = {}
     """By name of a claim of the pod, the classes that its devices may be of; "" for devices of no class."""
-    claimed_gpus: GPUNumber | None = None
+    claimed_gpus: GPUCount | None = None
     """The GPUs of its only claim."""
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
@@ -86,15 +86,17 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
     def allowed_of(self, classes: Iterable[GPUClass]) -> tuple[GPUClass, ...]:
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
 
-    def offers(self, gpu_class: GPUClass) -> bool:
+    def has_resources(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have all requested resources, and devices for the claims."""
         can_be_claimed = all({gpu_class.name, ""} & names for names in self.claim_classes.values())
-        return can_be_claimed and all(offers(gpu_class, each, self.gpu_classes) for each in self.resources)
+        return can_be_claimed and all(
+            has_resource(gpu_class, each, self.gpu_classes) for each in self.resources
+        )
 
-    def may_offer(self, gpu_class: GPUClass) -> bool:
-        """Whether `offers` holds when MIG profiles that no class lists are ignored. Rule gpu-requests warns about those."""
+    def may_have_resources(self, gpu_class: GPUClass) -> bool:
+        """Whether `has_resource` holds when MIG profiles that no class lists are ignored. Rule gpu-requests warns about those."""
         listed = tuple(each for each in self.resources if not self.gpu_classes.is_unlisted(each.profile))
-        return replace(self, resources=listed).offers(gpu_class)
+        return replace(self, resources=listed).has_resources(gpu_class)
 
     def has_own_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes have the label of the class itself, or are created on demand. False if the nodes are not known."""
@@ -104,14 +106,20 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
     def advice_to_name(self, names: Sequence[str]) -> ClassAdvice:
         """Return the advice to name one of these classes or families by annotation."""
-        choices = tuple((*self._without_others, Edit(ANNOTATION_PATH, name)) for name in listed(names))
+        choices = tuple(
+            (*self._edits_without_others, Edit(ANNOTATION_PATH, name)) for name in first_few(names)
+        )
         where = " of gpu-admission classes" if len(names) > len(choices) else ""
-        removed = f"remove {' and '.join(self.others)}, and " if self.others else ""
+        removed = (
+            f"remove {' and '.join(self.other_vendors_resources)}, and "
+            if self.other_vendors_resources
+            else ""
+        )
         return ClassAdvice(choices, f"{removed}set {GPU_CLASS}: {alternatives_in_words(names)}{where}")
 
     @property
-    def _without_others(self) -> Edits:
-        return tuple(map(Edit, self.pod.amount_paths(self.others)))
+    def _edits_without_others(self) -> Edits:
+        return tuple(map(Edit, self.pod.amount_paths(self.other_vendors_resources)))
 
     def certainly_takes(self, name: str) -> bool:
         """Whether the class or family certainly takes the pod: it may use it, and known nodes, if any, can take it."""
@@ -119,16 +127,16 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         values = label_values(classes, None, self.label_key)
         if not values or not allows_label(self.pod, self.label_key, values):
             return False
-        if not all(self.allows(gpu_class) and self.offers(gpu_class) for gpu_class in classes):
+        if not all(self.allows(gpu_class) and self.has_resources(gpu_class) for gpu_class in classes):
             return False
         return self.nodes is None or any(
             self.is_autoscaled(each) or self.takes((each,), node_label_values(each, self.label_key))
             for each in classes
         )
 
-    def usable(self) -> tuple[GPUClass, ...]:
+    def usable_classes(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources, and, if nodes are known, a node that takes the pod."""
-        offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_offer(each)]
+        offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_have_resources(each)]
         placeable = tuple(each for each in offering if self.label_with_nodes(each, offering))
         return placeable if placeable or self._knows_classes_of_nodes else tuple(offering)
 
@@ -139,10 +147,10 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
             nodes is not None
             and bool(values)
             and not nodes.excluding_label(self.pod, self.label_key, values)
-            and nodes.takes(self.put_on(classes), self.amounts, self.label_key, values)
+            and nodes.takes(self.pod_on(classes), self.amounts, self.label_key, values)
         )
 
-    def put_on(self, classes: Sequence[GPUClass]) -> Pod:
+    def pod_on(self, classes: Sequence[GPUClass]) -> Pod:
         """Return the pod without what pins it to other classes, and with the tolerations that it gets there."""
         spec, keys = self.pod.spec, self.gpu_classes.label_keys
         selector = {key: value for key, value in self.pod.node_selector.items() if key not in keys}
@@ -200,13 +208,13 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         resources = {resource.name for resource in self.resources}
         # Nothing says which claims have devices of an allowed class.
         alternatives = {each.resource for each in allowed} - resources if resources else set[str]()
-        having = [gpu_class for gpu_class in self.gpu_classes if self.may_offer(gpu_class)]
+        having = [gpu_class for gpu_class in self.gpu_classes if self.may_have_resources(gpu_class)]
         offering = [each for each in having if node_label_values(each, self.label_key)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
-        choices = tuple(self._edits_to_resource(name) for name in listed(sorted(alternatives)))
+        choices = tuple(self._edits_to_resource(name) for name in first_few(sorted(alternatives)))
         if not offering:
             label = f" and node label {self.label_key}" if having else ""
-            words = f"for a GPUClass with {self.requested_words}{label}"
+            words = f"for a GPUClass with {self.requested_text}{label}"
             return ClassAdvice(choices, remedy, words, ((ContactEdit("GPUClass"),),))
         large_enough = [c for c in offering if self.amounts.get(c.resource, 0) <= (c.gpus_per_node or inf)]
         permitted = self.allowed_of(large_enough)
@@ -224,7 +232,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return the edits by which the pod gets the class instead of what it pins itself to, and other vendors' GPUs."""
         key, values = self.label_key, node_label_values(gpu_class, self.label_key)
         is_free = pinning(self.pod, self.gpu_classes) is None and allows_label(self.pod, key, values)
-        pins = (*self._without_others, *(() if is_free else without_pins(self.pod, self.gpu_classes)))
+        pins = (*self._edits_without_others, *(() if is_free else without_pins(self.pod, self.gpu_classes)))
         if not self.is_placed:
             return (*pins, Edit(ANNOTATION_PATH, gpu_class.name))
         named = (Edit(ANNOTATION_PATH),) if GPU_CLASS in self.pod.annotations else ()
@@ -235,7 +243,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Return the edits that set the number of GPUs. Empty if several containers request some."""
         names = {resource.name for resource in self.resources}
         paths = self.pod.amount_paths(names)
-        is_one = len(_containers(paths)) == 1 and len(names) == 1
+        is_one = len(_container_paths(paths)) == 1 and len(names) == 1
         return tuple(Edit(path, count) for path in paths) if is_one else ()
 
     def _edits_to_resource(self, name: str) -> Edits:
@@ -243,7 +251,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         paths = self.pod.amount_paths({resource.name for resource in self.resources})
         return (
             *map(Edit, paths),
-            *(Edit(f"{container}.resources.limits[{name}]", 1) for container in _containers(paths)),
+            *(Edit(f"{container}.resources.limits[{name}]", 1) for container in _container_paths(paths)),
         )
 
     def intended(self, word: str) -> str:
@@ -251,43 +259,43 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
 
         Where only nodes of its family are known, that is the family.
         """
-        near, usable = self.gpu_classes.nearest(word) or "", self.usable()
+        near, usable = self.gpu_classes.nearest(word) or "", self.usable_classes()
         meant = [each for each in self.gpu_classes.resolve(near) if each in usable]
         named = {value.name for each in meant if (value := self.label_with_nodes(each, usable))}
         if not meant or len(named) != 1:
             return near if meant else ""
         return named.pop()
 
-    def of_list(self, text: str, names: Collection[str]) -> list[str]:
+    def usable_in_list(self, text: str, names: Collection[str]) -> list[str]:
         """Return the classes and families of a list that the pod can use, or else all `names`. Empty for one name."""
-        parts, usable = listed([each.strip() for each in text.split(",")]), set(self.usable())
+        parts, usable = first_few([each.strip() for each in text.split(",")]), set(self.usable_classes())
         own = [each for each in parts if not usable.isdisjoint(self.gpu_classes.resolve(each))]
         return (own or [*names]) if len(parts) > 1 else []
 
-    def why_not(self, name: str) -> str:
+    def why_unusable(self, name: str) -> str:
         """Return in words why the pod cannot use the class or family; "" without one."""
         classes = self.gpu_classes.resolve(name)
         if not classes:
             return ""
         if not self.allowed_of(classes):
             return f"; namespace {self.namespace} may not use {name}"
-        if not any(map(self.may_offer, classes)):
-            return f"; {name} has no {self.requested_words}"
+        if not any(map(self.may_have_resources, classes)):
+            return f"; {name} has no {self.requested_text}"
         return f"; no node of {name} takes the pod now"
 
     @property
-    def requested_words(self) -> str:
+    def requested_text(self) -> str:
         """What nodes of the class must have."""
         claims = (f"devices for claim {name}" for name in self.claim_classes)
         return ", ".join(dict.fromkeys((*(each.name for each in self.resources), *claims))) or "nodes"
 
     @property
     def none_usable_message(self) -> str:
-        offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_offer(each)]
+        offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_have_resources(each)]
         if any(map(self._surely_has_nodes, offering)):
             return f"no class that namespace {self.namespace} may use has a node that takes the pod now"
         nodes = "with nodes " if offering and self.resources else ""
-        return f"no class {nodes}that namespace {self.namespace} may use has {self.requested_words}"
+        return f"no class {nodes}that namespace {self.namespace} may use has {self.requested_text}"
 
     @property
     def has_claims(self) -> bool:
@@ -298,7 +306,7 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         resources = (place.container.resources for place in self.pod.places)
         if any(resource is not None and resource.claims for resource in resources):
             return True
-        return any(resource.name.startswith(IMPLICIT_DEVICE_CLASS) for resource in self.resources)
+        return any(resource.name.startswith(DEVICE_CLASS_PREFIX) for resource in self.resources)
 
     @property
     def chosen_hardware(self) -> str | None:
@@ -315,12 +323,14 @@ class ClassSelection(ClassUse, frozen=True, kw_only=True):
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
         # A MIG profile of the class is of its vendor.
         resources = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
-        return self.offers(gpu_class) and {domain(r.name) for r in resources} <= {domain(gpu_class.resource)}
+        return self.has_resources(gpu_class) and {vendor_domain(r.name) for r in resources} <= {
+            vendor_domain(gpu_class.resource)
+        }
 
-    def offers_whole(self, gpu_class: GPUClass) -> bool:
+    def has_whole_resources(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""
         is_shared = any(resource.name in gpu_class.equivalents for resource in self.resources)
-        return self.offers(gpu_class) and not is_shared
+        return self.has_resources(gpu_class) and not is_shared
 
 
 def node_label_values(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
@@ -345,5 +355,5 @@ def without_pins(pod: Pod, gpu_classes: GPUClasses) -> Edits:
     return (*(Edit(f"spec.nodeSelector[{key}]") for key in keys), *terms)
 
 
-def _containers(paths: Iterable[str]) -> dict[str, None]:
+def _container_paths(paths: Iterable[str]) -> dict[str, None]:
     return dict.fromkeys(path.partition(".resources.")[0] for path in paths)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from policies.gpus.cards import domain
+from policies.gpus.cards import vendor_domain
 from policies.gpus.classes import GPUClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod, Toleration
@@ -12,7 +12,7 @@ GPU_TOLERATION = "gpu-toleration"
 
 
 @runtime_checkable
-class TolerationLists(Protocol):
+class TolerationOptions(Protocol):
     """The tolerations that a policy lists: for all GPU pods, and by vendor, which is the domain of the requested resource."""
 
     @property
@@ -21,7 +21,7 @@ class TolerationLists(Protocol):
     def by_vendor(self) -> Mapping[str, Sequence[Toleration]]: ...
 
 
-def resource_taint(key: str) -> Toleration:
+def toleration_for_resource(key: str) -> Toleration:
     """Return the toleration for the taint that nodes with the resource `key` have by convention.
 
     The admission plugin ExtendedResourceToleration of Kubernetes adds the same one. GKE sets such taints for nvidia.com/gpu and
@@ -32,7 +32,7 @@ def resource_taint(key: str) -> Toleration:
 
 def given_tolerations(
     pod: Pod,
-    lists: TolerationLists,
+    options: TolerationOptions,
     classes: Iterable[GPUClass],
     mapping: ResourceMapping,
     device_classes: Sequence[str] = (),
@@ -45,15 +45,19 @@ def given_tolerations(
     fraction = mapping.pod_fraction(pod)
     if not requested and fraction is None and not device_classes:
         return []
-    taint_keys = [mapping.whole_card(name) for name in requested]
-    taint_keys += [fraction[0].resource] if fraction else []
-    taint_keys += [pattern.resource for name in device_classes if (pattern := mapping.device_class(name))]
+    taint_keys = [mapping.whole_card_resource(name) for name in requested]
+    if fraction is not None:
+        annotation, _ = fraction
+        taint_keys.append(annotation.resource)
+    taint_keys += [
+        pattern.resource for name in device_classes if (pattern := mapping.device_class_pattern(name))
+    ]
     keys = dict.fromkeys(key for key in taint_keys if key is not None)
-    listed = list(lists.tolerations)
-    if lists.by_vendor:
-        for each in dict.fromkeys(map(domain, keys)):
-            listed += lists.by_vendor.get(each, ())
+    tolerations = list(options.tolerations)
+    if options.by_vendor:
+        for each in dict.fromkeys(map(vendor_domain, keys)):
+            tolerations += options.by_vendor.get(each, ())
     for gpu_class in classes:
-        listed += gpu_class.tolerations
-    listed_keys = {each.key for each in listed}
-    return [*(resource_taint(key) for key in keys if key not in listed_keys), *listed]
+        tolerations += gpu_class.tolerations
+    listed_keys = {each.key for each in tolerations}
+    return [*(toleration_for_resource(key) for key in keys if key not in listed_keys), *tolerations]

@@ -1,4 +1,4 @@
-"""Labels and annotations by which a pod chooses its hardware itself, and which labels of nodes the webhook keeps for that.
+"""Labels and annotations by which a pod chooses its hardware itself, and the labels of nodes that the webhook keeps for that.
 
 The webhook must not choose a class for a pod that chooses its hardware, because it could contradict the pod's own choice.
 """
@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import msgspec
 
 from policies.gpus.vendors import from_all_vendors
-from policies.placement.nodes import NODE_NAME
+from policies.placement.nodes import NODE_NAME_FIELD
 from policies.pods.limits import LONGEST_NAME
 from policies.pods.pod import NodeSelectorTerm, Pod
 
@@ -40,7 +40,7 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
         return re.compile("|".join(groups) or "(?!)")
 
 
-HARDWARE = (
+HARDWARE_LABELS = (
     # These labels only say that a node has a device, or one of a vendor: Node Feature Discovery's pci-<vendor> and
     # pci-<class>_<vendor> (its documentation, deviceLabelFields), AKS's and DOKS's, gpu-manufacturer of Karpenter's providers.
     "!feature.node.kubernetes.io/pci-????.present",
@@ -113,7 +113,7 @@ HARDWARE = (
 )
 """Globs over node label keys; see `LabelKeys`."""
 
-_OF_HAMI = {
+_HAMI_ANNOTATIONS = {
     "nvidia.com": ("gputype", "gpuuuid"),
     "amd.com": ("gputype", "gpu-uuid"),
     "aws.amazon.com": ("neuron-uuid",),
@@ -123,8 +123,13 @@ _OF_HAMI = {
 }
 """A pod chooses its card by `<domain>/use-gputype`, `nouse-gputype`, … under HAMi's scheduler (its documentation, userguide)."""
 
-ANNOTATIONS = (
-    *(f"{of}/{way}-{what}" for of, names in _OF_HAMI.items() for what in names for way in ("use", "nouse")),
+HARDWARE_ANNOTATIONS = (
+    *(
+        f"{of}/{way}-{what}"
+        for of, names in _HAMI_ANNOTATIONS.items()
+        for what in names
+        for way in ("use", "nouse")
+    ),
     # Virtual kubelets, of Azure, Alibaba Cloud (ECI), Tencent Cloud and Salad: the kind of card or machine
     "virtual-kubelet.io/gpu-type",
     "k8s.aliyun.com/eci-gpu-type",
@@ -138,7 +143,7 @@ ANNOTATIONS = (
 @lru_cache(maxsize=64)
 def hardware_keys(globs: tuple[str, ...], class_keys: frozenset[str]) -> LabelKeys:
     """Return the keys that choose hardware: keys of classes, then the policy's `globs`, then the built-in globs."""
-    return LabelKeys(class_keys, (*globs, *HARDWARE))
+    return LabelKeys(class_keys, (*globs, *HARDWARE_LABELS))
 
 
 def chosen_hardware(pod: Pod, keys: LabelKeys, label_key: str) -> str | None:
@@ -162,7 +167,7 @@ def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
     for preferred in pod.node_affinity.preferred or ():
         for key, _ in _requirements(preferred.preference, keys) if preferred.preference else ():
             yield f"preferred node affinity on {key}"
-    for key in ANNOTATIONS:
+    for key in HARDWARE_ANNOTATIONS:
         if key in pod.annotations:
             yield f"annotation {key}"
 
@@ -174,7 +179,7 @@ def _requirements(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str
         if expression.key in keys and not (expression.operator == "Exists" and expression.key in keys.names):
             yield expression.key, expression.operator
     if term.match_fields:
-        yield NODE_NAME, "In"
+        yield NODE_NAME_FIELD, "In"
 
 
 ALWAYS_KEPT = (
@@ -188,7 +193,7 @@ ALWAYS_KEPT = (
 """Globs of further keys that are kept: labels of the vendors, and labels by which pods choose a zone or an architecture."""
 
 
-def known_keys(class_keys: frozenset[str], hardware_globs: Iterable[str]) -> LabelKeys:
+def kept_label_keys(class_keys: frozenset[str], hardware_globs: Iterable[str]) -> LabelKeys:
     """Return the keys of the labels that the webhook keeps of each node. Nodes with equal kept labels share one label set.
 
     They are the label keys of GPUClasses, keys that describe hardware, and ALWAYS_KEPT. The hostname is excluded, because with

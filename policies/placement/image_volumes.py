@@ -43,5 +43,5 @@ def all_mount_images(pod: Pod, requested: dict[str, int], nodes: NodeFacts | Non
     if nodes is None or pod.spec.runtime_class_name not in _WITHOUT_VM:
         return False
     states = nodes.states_for(pod, requested) or ()  # None: unknown, or a pool makes the node
-    fitting = [state for state in states if state.has(requested) and not state.untolerated_by(pod)]
+    fitting = [state for state in states if state.has_amounts(requested) and not state.untolerated_by(pod)]
     return bool(fitting) and all(each.mounts_images for each in fitting)

@@ -34,8 +34,8 @@ class NodeState(msgspec.Struct, frozen=True):
     mounts_images: bool = False
     """It is known to mount images as volumes (`policies.placement.image_volumes`)."""
 
-    def has(self, requested: Mapping[str, int]) -> bool:
-        """Whether it has these amounts, used or not."""
+    def has_amounts(self, requested: Mapping[str, int]) -> bool:
+        """Whether its capacity is enough for these amounts."""
         known = dict(self.amounts)
         return all(
             name in self.resources and known.get(name, amount) >= amount for name, amount in requested.items()
@@ -49,7 +49,7 @@ class NodeState(msgspec.Struct, frozen=True):
 Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
 
-NODE_NAME: Final = "metadata.name"
+NODE_NAME_FIELD: Final = "metadata.name"
 """The only field that `matchFields` allows for nodes (`pkg/apis/core/validation`, v1.37)."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 
@@ -77,7 +77,9 @@ class NamedNode(msgspec.Struct, frozen=True):
 
     @property
     def references(self) -> frozenset[NodeReference]:
-        return frozenset({(NODE_NAME, self.name), *(((HOSTNAME, self.hostname),) if self.hostname else ())})
+        return frozenset(
+            {(NODE_NAME_FIELD, self.name), *(((HOSTNAME, self.hostname),) if self.hostname else ())}
+        )
 
 
 class NodeIndex:
@@ -129,12 +131,12 @@ LabelRequirement = tuple[str, str, frozenset[str]]
 """Key, operator and values of a node selector requirement."""
 
 MAX_COMPARISONS = 10_000
-"""Comparisons of one pod's affinity requirements with label sets. They take some 5 ms."""
-ALWAYS_COMPARED = 16
-"""A pod with this many requirements or less is always compared. Real pods have less."""
+"""Comparisons of one pod's affinity requirements with label sets. So many take some 5 ms."""
+CHEAP_REQUIREMENTS = 16
+"""Requirements up to which a pod is compared in any case. Real pods have fewer."""
 
 
-class NodeOffer(msgspec.Struct, frozen=True):
+class NodeGroup(msgspec.Struct, frozen=True):
     """A distinct label set of existing nodes, or a pool: the nodes that an autoscaler creates."""
 
     labels: Mapping[str, frozenset[str] | None]
@@ -167,7 +169,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     keys: Container[str]
     label_sets: frozenset[Labels] = frozenset()
-    pools: tuple[NodeOffer, ...] = ()
+    pools: tuple[NodeGroup, ...] = ()
     states: Mapping[Labels, frozenset[NodeState]] = {}
     """The distinct states of the schedulable nodes with these labels. Empty if only metadata was read."""
     with_other_labels: frozenset[tuple[Labels, tuple[str, ...]]] = frozenset()
@@ -193,30 +195,32 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def states_for(
         self, pod: Pod, names: Iterable[str], key: str = "", values: Sequence[str] = ()
     ) -> list[NodeState] | None:
-        """Return the states of schedulable nodes among `matching_offers`; for each pool, one that has the resources `names`.
+        """Return the states of schedulable nodes among `matching_groups`; for each pool, one that has the resources `names`.
 
         None if they are not known, or a pool can create a node that takes the pod.
         """
         if (self.label_sets and not self.states) or self._has_too_many_requirements(pod):
             return None
         states: list[NodeState] = []
-        for offer in self.matching_offers(pod, key, values):
-            if offer.creates_node_for(pod):
+        for group in self.matching_groups(pod, key, values):
+            if group.creates_node_for(pod):
                 return None
-            created = NodeState(taints=offer.taints, resources=frozenset(names))
-            states += (created,) if offer.pool else offer.states or ()
+            created = NodeState(taints=group.taints, resources=frozenset(names))
+            states += (created,) if group.pool else group.states or ()
         return states
 
     def pool_for(self, pod: Pod) -> str:
         """Return the name of a pool that can create a node for the pod; "" without one."""
-        return next((offer.pool for offer in self.matching_offers(pod) if offer.creates_node_for(pod)), "")
+        return next((group.pool for group in self.matching_groups(pod) if group.creates_node_for(pod)), "")
 
     def takes(self, pod: Pod, requested: Mapping[str, int], key: str, values: Sequence[str]) -> bool:
         """Whether a node takes the pod now, were its GPUs free, or a pool can create one; True if unknown."""
         states = self.states_for(pod, requested, key, values)
         if states is None:
             return self.labels_match(pod, key, values)
-        return any(each.is_usable and each.has(requested) and not each.untolerated_by(pod) for each in states)
+        return any(
+            each.is_usable and each.has_amounts(requested) and not each.untolerated_by(pod) for each in states
+        )
 
     def relabelled(self, labels: Labels, key: str, value: str) -> "NodeFacts":
         """Return the nodes with these labels alone, after they got another one."""
@@ -235,10 +239,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def labels_match(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
         """Whether a node or a pool matches the pod, and its label `key` has one of `values` (empty: any value)."""
         return self._has_too_many_requirements(pod) or any(
-            True for _ in self.matching_offers(pod, key, values)
+            True for _ in self.matching_groups(pod, key, values)
         )
 
-    def matching_offers(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
+    def matching_groups(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeGroup]:
         """Yield the nodes and pools that match the pod, and whose label `key` has one of `values` (empty: any value).
 
         Ignore the pod's affinity if it has too many requirements.
@@ -253,10 +257,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for term in terms
             if not term.is_empty
         ]
-        for offer in self._candidates(requirements):
-            is_selected = _meets_all(offer, requirements)
-            if is_selected and (not terms or any(_meets_all(offer, term) for term in alternatives)):
-                yield offer
+        for group in self._candidates(requirements):
+            is_selected = _meets_all(group, requirements)
+            if is_selected and (not terms or any(_meets_all(group, term) for term in alternatives)):
+                yield group
 
     def excluding_label(self, pod: Pod, key: str, values: Sequence[str]) -> str:
         """Return the label outside `keys`, in words, by which the pod excludes all nodes whose label `key` has one of `values`.
@@ -292,8 +296,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _has_too_many_requirements(self, pod: Pod) -> bool:
         count = sum(1 + len(term.match_expressions or ()) for term in pod.required_terms)
-        offers = len(self.label_sets) + len(self.pools)
-        return count > ALWAYS_COMPARED and count * offers > MAX_COMPARISONS
+        groups = len(self.label_sets) + len(self.pools)
+        return count > CHEAP_REQUIREMENTS and count * groups > MAX_COMPARISONS
 
     def _by_known_labels(
         self, requirements: Iterable[tuple[str, str, Sequence[str]]]
@@ -302,7 +306,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             (key, operator, frozenset(values)) for key, operator, values in requirements if key in self.keys
         ]
 
-    def _candidates(self, requirements: Sequence[LabelRequirement]) -> Iterable[NodeOffer]:
+    def _candidates(self, requirements: Sequence[LabelRequirement]) -> Iterable[NodeGroup]:
         """Return all pools, and the nodes that meet the first requirement, which has operator In."""
         if not requirements:
             return chain(self._nodes, self.pools)
@@ -323,9 +327,9 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(label.partition("=")[0] for label in self._by_other_label)
 
     @cached_property
-    def _nodes(self) -> tuple[NodeOffer, ...]:
+    def _nodes(self) -> tuple[NodeGroup, ...]:
         return tuple(
-            NodeOffer(
+            NodeGroup(
                 {key: frozenset((value,)) for key, value in labels},
                 states=self.states.get(labels),
                 cordoned=self.cordoned.get(labels, frozenset()),
@@ -334,13 +338,13 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
-    def _by_label(self) -> Mapping[tuple[str, str], Sequence[NodeOffer]]:
+    def _by_label(self) -> Mapping[tuple[str, str], Sequence[NodeGroup]]:
         """Existing nodes by label, because most pods require a label that only some nodes have."""
-        offers: dict[tuple[str, str], list[NodeOffer]] = defaultdict(list)
-        for labels, offer in zip(self.label_sets, self._nodes, strict=True):
+        groups: dict[tuple[str, str], list[NodeGroup]] = defaultdict(list)
+        for labels, group in zip(self.label_sets, self._nodes, strict=True):
             for label in labels:
-                offers[label].append(offer)
-        return offers
+                groups[label].append(group)
+        return groups
 
 
 def nodes_with_other_labels(nodes: Iterable[NamedNode]) -> frozenset[tuple[Labels, tuple[str, ...]]]:
@@ -351,7 +355,7 @@ def nodes_with_other_labels(nodes: Iterable[NamedNode]) -> frozenset[tuple[Label
 def node_facts(
     keys: Container[str],
     nodes: Iterable[tuple[Labels, NodeState | None]],
-    pools: tuple[NodeOffer, ...] = (),
+    pools: tuple[NodeGroup, ...] = (),
     with_other_labels: frozenset[tuple[Labels, tuple[str, ...]]] = frozenset(),
 ) -> NodeFacts:
     """Return the facts about nodes with these labels and states. If one state is not known, `states` is empty."""
@@ -394,5 +398,5 @@ def _once_started(state: NodeState, startup: Collection[tuple[str | None, str | 
     return state if lasting == state.taints else replace(state, taints=lasting, is_usable=False)
 
 
-def _meets_all(offer: NodeOffer, requirements: Iterable[LabelRequirement]) -> bool:
-    return all(meets(offer.values(key), operator, values) for key, operator, values in requirements)
+def _meets_all(group: NodeGroup, requirements: Iterable[LabelRequirement]) -> bool:
+    return all(meets(group.values(key), operator, values) for key, operator, values in requirements)

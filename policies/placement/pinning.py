@@ -11,11 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Edit
-from policies.gpus.cards import domain
+from policies.gpus.cards import vendor_domain
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS
+from policies.gpus.mapping_spec import DEVICE_CLASS_PREFIX
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
-from policies.placement.nodes import HOSTNAME, NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.placement.nodes import HOSTNAME, NO_NODES, NODE_NAME_FIELD, NodeIndex, NodeReference
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_PARAMS
 from policies.pods.injected import injected_changes
 from policies.pods.label_selector import meets
@@ -26,7 +26,7 @@ MAX_NODES = 64
 """Maximum number of named nodes of a pod that are looked up. A pod that names more counts as if it could run on every node."""
 VALUES_LISTED = 4
 """Values of a label in one message."""
-TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MAX_NODES})")
+TOO_MANY: NodeReference = (NODE_NAME_FIELD, f"(one of more than {MAX_NODES})")
 """Replaces the nodes of a pod that names more than MAX_NODES. No node has this name."""
 
 
@@ -68,13 +68,13 @@ def _pinning(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> Pinning | N
     injected: list[bool] = []
     changes = injected_changes(pod)
     for key, value in sorted(pod.node_selector.items()):
-        if names := _of_label(key, value, gpu_classes, nodes):
+        if names := _classes_of_requirement(key, value, gpu_classes, nodes):
             allowed.append(names)
             because.append(f"nodeSelector {key}={value}")
             injected.append(because[-1] in changes)
     terms = pod.required_terms
     # Terms are alternatives: if one of them does not pin, every class is possible.
-    alternatives = [_of_term(term, gpu_classes, nodes) for term in terms if not term.is_empty]
+    alternatives = [_classes_of_term(term, gpu_classes, nodes) for term in terms if not term.is_empty]
     if terms and all(words for _, words in alternatives):
         allowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
         because += (word for _, words in alternatives for word in words)
@@ -96,11 +96,11 @@ def named_nodes(pod: Pod) -> frozenset[NodeReference]:
     Return TOO_MANY if these are more than MAX_NODES.
     """
     if pod.spec.node_name:
-        return frozenset({(NODE_NAME, pod.spec.node_name)})
+        return frozenset({(NODE_NAME_FIELD, pod.spec.node_name)})
     selected = pod.node_selector.get(HOSTNAME)
     references = {(HOSTNAME, selected)} if selected else set()
     for term in pod.required_terms:
-        for key, requirements in ((HOSTNAME, term.match_expressions), (NODE_NAME, term.match_fields)):
+        for key, requirements in ((HOSTNAME, term.match_expressions), (NODE_NAME_FIELD, term.match_fields)):
             for requirement in requirements or ():
                 if requirement.key == key and requirement.operator == "In":
                     references.update((key, value) for value in requirement.values or ())
@@ -117,12 +117,14 @@ def classes_of_node(labels: Mapping[str, str], gpu_classes: GPUClasses) -> froze
     return (frozenset.intersection(*by_label) or frozenset.union(*by_label)) if by_label else frozenset()
 
 
-def _of_label(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -> frozenset[str]:
+def _classes_of_requirement(
+    key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex
+) -> frozenset[str]:
     names = classes_of_label(key, value, gpu_classes)
-    return names or (_of_nodes(key, value, gpu_classes, nodes) if key == HOSTNAME else frozenset())
+    return names or (_classes_of_nodes(key, value, gpu_classes, nodes) if key == HOSTNAME else frozenset())
 
 
-def _of_nodes(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -> frozenset[str]:
+def _classes_of_nodes(key: str, value: str, gpu_classes: GPUClasses, nodes: NodeIndex) -> frozenset[str]:
     """Return the classes of the nodes with this name. Empty if one of these nodes may be of any class."""
     by_node = [classes_of_node(dict(labels), gpu_classes) for labels in nodes.find((key, value))]
     return frozenset[str]().union(*by_node) if all(by_node) else frozenset()
@@ -176,13 +178,16 @@ def many_values(key: str, values: Sequence[str], classes: Sequence[GPUClass]) ->
     return f"{len(values)} {'products' if key.endswith('product') else 'values'} of {whose}"
 
 
-def _of_term(
+def _classes_of_term(
     term: NodeSelectorTerm, gpu_classes: GPUClasses, nodes: NodeIndex
 ) -> tuple[frozenset[str], list[str]]:
     """Return the classes that meet the term, and its constraints as text. Without constraints, the term does not pin."""
     allowed: list[frozenset[str]] = []
     because: list[str] = []
-    for classes_of, requirements in ((_of_label, term.match_expressions), (_of_nodes, term.match_fields)):
+    for classes_of, requirements in (
+        (_classes_of_requirement, term.match_expressions),
+        (_classes_of_nodes, term.match_fields),
+    ):
         for requirement in requirements or ():
             key, values = requirement.key, requirement.values or ()
             if requirement.operator == "In":
@@ -216,7 +221,9 @@ def candidate_classes(pod: Pod, gpu_classes: GPUClasses, nodes: NodeIndex) -> Ca
     known = nodes if nodes.keys >= gpu_classes.label_keys and TOO_MANY not in references else NO_NODES
     unknown = sorted(value for key, value in references if not known.find((key, value)))
     if name:
-        of_node = (classes_of_node(dict(labels), gpu_classes) for labels in known.find((NODE_NAME, name)))
+        of_node = (
+            classes_of_node(dict(labels), gpu_classes) for labels in known.find((NODE_NAME_FIELD, name))
+        )
         if names := frozenset[str]().union(*of_node):
             return CandidateClasses(
                 gpu_classes.named(names), True, f"its node is {' or '.join(sorted(names))}"
@@ -246,17 +253,19 @@ def candidates_for_resource(
     """Return the candidates that may have the resource: those of its vendor, and with its MIG profile. All, if there are none."""
     name = resource.name
     card = name
-    if name.startswith(IMPLICIT_DEVICE_CLASS):
-        device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
+    if name.startswith(DEVICE_CLASS_PREFIX):
+        device_class = name.removeprefix(DEVICE_CLASS_PREFIX)
         listing_it = gpu_classes.of_device_class(device_class)
         if classes := tuple(gpu_class for gpu_class in candidates.classes if gpu_class in listing_it):
             because = candidates.because if candidates.is_narrowed else f"device class {device_class}"
             return CandidateClasses(classes, True, because)
-        pattern = resource_mapping.device_class(device_class)
+        pattern = resource_mapping.device_class_pattern(device_class)
         card = (pattern and pattern.resource) or name
-    its_vendor = domain(card)
+    its_vendor = vendor_domain(card)
     of_vendor = tuple(
-        each for each in candidates.classes if name in each.equivalents or domain(each.resource) == its_vendor
+        each
+        for each in candidates.classes
+        if name in each.equivalents or vendor_domain(each.resource) == its_vendor
     )
     with_profile = of_vendor
     if (profile := resource.profile) is not None:

@@ -6,11 +6,11 @@ from math import ceil
 
 import msgspec
 
-from policies.finding import Edit, Edits, Finding, Reason, together
+from policies.finding import Edit, Edits, Finding, Reason, one_choice
 from policies.pods.duration import meant_seconds
 from policies.pods.field_paths import annotation_path
 
-INVALID_ANNOTATION = Reason("InvalidAnnotation", "an annotation has an invalid value", uncovers=True)
+INVALID_ANNOTATION = Reason("InvalidAnnotation", "an annotation has an invalid value", hides_others=True)
 INEFFECTIVE_ANNOTATION = Reason("IneffectiveAnnotation", "an annotation has no effect")
 
 DOMAIN = "gpu-admission.dev/"
@@ -32,7 +32,7 @@ MODEL_CACHE_CLAIM = DOMAIN + "model-cache-claim"
 MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 SPOT = DOMAIN + "spot"
 MAX_RUNTIME = DOMAIN + "max-runtime"
-READ_BY = {
+RULE_BY_ANNOTATION = {
     CUDA: "cuda-version",
     SPOT: "spot",
     MAX_RUNTIME: "max-runtime",
@@ -55,12 +55,15 @@ INJECTED = DOMAIN + "injected"
 """Written by the webhook for people. `policies.pods.injected` reads it on updates. On a creation only words depend on it."""
 
 SECONDS, MIB, BYTES = "seconds", "MiB", "bytes"
-_POWERS = {BYTES: 0, MIB: 2}
+_UNIT_POWERS = {BYTES: 0, MIB: 2}
 """Units of memory, as powers of 1024."""
 _PREFIXES = ("", "k", "m", "g", "t")
 _AMOUNT = re.compile(r"([0-9]{1,13}(?:\.[0-9]{1,3})?)\s*(([kmgt]?)(?:i?b?|bytes?))", re.IGNORECASE)
 
-FLAGS = {**dict.fromkeys(("yes", "y", "on", "1"), "true"), **dict.fromkeys(("no", "n", "off", "0"), "false")}
+BOOLEAN_WORDS = {
+    **dict.fromkeys(("yes", "y", "on", "1"), "true"),
+    **dict.fromkeys(("no", "n", "off", "0"), "false"),
+}
 """What people write for true and false."""
 
 
@@ -86,22 +89,22 @@ class BadAnnotation(msgspec.Struct, frozen=True):
             path=path,
             value=self.value,
             message=self.message,
-            choices=self.choices or (together(Edit(path, written)) if written else ()),
+            choices=self.choices or (one_choice(Edit(path, written)) if written else ()),
             is_example=not self.meant and bool(self.example),
             remedy=f'set {self.key}: "{self.meant}"' if self.meant else self.remedy,
         )
 
 
-_MOST_DIGITS = 13
+_MAX_DIGITS = 13
 """Of a number that is read."""
 
 
-def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAnnotation:
+def parse_whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAnnotation:
     """Return the annotation's value as a whole number from 1 to `maximum`."""
     digits = text.strip()
     # int() accepts unicode digits, `1_0`, and thousands of digits.
-    is_short_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
-    if is_short_number and 1 <= int(digits) <= maximum:
+    is_bounded_number = digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
+    if is_bounded_number and 1 <= int(digits) <= maximum:
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"
     meant = _meant_number(digits, unit)
@@ -116,7 +119,7 @@ def _meant_number(text: str, unit: str) -> str:
     if unit == SECONDS:
         return str(meant_seconds(text) or "")
     match = _AMOUNT.fullmatch(text)
-    if match is None or (match[2] and unit not in _POWERS):
+    if match is None or (match[2] and unit not in _UNIT_POWERS):
         return ""
-    power = _PREFIXES.index(match[3].lower()) - _POWERS[unit] if match[2] else 0
+    power = _PREFIXES.index(match[3].lower()) - _UNIT_POWERS[unit] if match[2] else 0
     return str(ceil(Fraction(match[1]) * Fraction(1024) ** power) or "")

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 
 _DURATION = re.compile(r"(?:([0-9]{1,5})h)?(?:([0-9]{1,5})m)?(?:([0-9]{1,5})s)?")
-_WRITTEN = re.compile(
+_INFORMAL = re.compile(
     r"([0-9]{1,5})\s*(?:(d|days?)|(h|hrs?|hours?)|(m|mins?|minutes?)|(s|secs?|seconds?))", re.IGNORECASE
 )
 _SECONDS = (86_400, 3600, 60, 1)
@@ -32,7 +32,7 @@ def duration_text(seconds: int) -> str:
 
 def meant_seconds(text: str) -> int | None:
     """Return the seconds of a duration as people write it: `8hours`, `5 min`, `2d`. None if it is another text."""
-    match = _WRITTEN.fullmatch(text)
+    match = _INFORMAL.fullmatch(text)
     if match is None:
         return duration_seconds(text)
     factor = next(factor for unit, factor in zip(match.groups()[1:], _SECONDS, strict=True) if unit)

@@ -69,10 +69,12 @@ class Fingerprints:
         metadata = pod.metadata
         if metadata is None:
             return pod
-        own = Metadata(labels=self.read(metadata.labels), annotations=self.read(metadata.annotations))
+        own = Metadata(
+            labels=self.read_metadata(metadata.labels), annotations=self.read_metadata(metadata.annotations)
+        )
         return replace(pod, metadata=own)
 
-    def read(self, values: dict[str, str] | None) -> dict[str, str] | None:
+    def read_metadata(self, values: dict[str, str] | None) -> dict[str, str] | None:
         """Return the annotations or labels that rules read.
 
         A missing map, an empty one and one without such keys remain different: they need different patches, and rules ask whether

@@ -1,6 +1,6 @@
 """The injected fields of a pod: the pod as its author submitted it, and updates that lack them.
 
-The annotation `injected` lists changes as text (`policies.pods.patch.words`). A field that such a text describes counts as
+The annotation `injected` lists changes as text (`policies.pods.patch.change_text`). A field that such a text describes counts as
 injected. Fields that plugins of the API server added before the webhook are not in it (tolerations of unreachable nodes, the
 token volume). Anyone can write the annotation, so it alone must never admit or inject anything.
 
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from policies.finding import Finding, Reason, warning
 from policies.pods.annotations import DISRUPTION_ANNOTATIONS, INJECTED
 from policies.pods.field_paths import Parts, field_path, json_pointer, value_at
-from policies.pods.patch import Added, Change, Operation, words
+from policies.pods.patch import Added, Change, Operation, change_text
 from policies.pods.pod import Container, Pod, View
 
 INJECTION_MISSING = Reason("InjectionMissing", "an injected field is missing from the final pod")
@@ -60,7 +60,7 @@ def as_submitted(pod: Pod, *, author_set_node: bool = False, injected: ChangeTex
         spec = replace(spec, node_name=None)
     submitted = Pod(metadata=metadata, given_spec=spec)
     for path, _ in reversed(find_injected(pod, injected_changes(pod) if injected is None else injected)):
-        submitted = _without(submitted, path) or Pod()
+        submitted = _without_path(submitted, path) or Pod()
     return submitted
 
 
@@ -87,64 +87,64 @@ def find_injected(pod: Pod, changes: ChangeTexts) -> list[tuple[Parts, str]]:
     """
     if not changes:
         return []
-    paths = {(what, path[:-1]): path for path, what in _described(pod) if what in changes}
+    paths = {(what, path[:-1]): path for path, what in _injectable_fields(pod) if what in changes}
     return sorted((path, what) for (what, _), path in paths.items())
 
 
-def _described(pod: Pod) -> DescribedFields:
+def _injectable_fields(pod: Pod) -> DescribedFields:
     """Yield every field of the pod that a rule could have injected."""
-    for path, what in _described_spec(pod):
+    for path, what in _injectable_spec_fields(pod):
         yield ("spec", *path), what
     for key in DISRUPTION_ANNOTATIONS:
         if key in pod.annotations:
             yield ("metadata", "annotations", key), f"annotation {key}"
 
 
-def _described_spec(pod: Pod) -> DescribedFields:
+def _injectable_spec_fields(pod: Pod) -> DescribedFields:
     spec = pod.spec
     yield from _items(
         {"tolerations": spec.tolerations, "volumes": spec.volumes, "initContainers": spec.init_containers}
     )
     for key, value in pod.node_selector.items():
-        yield ("nodeSelector", key), words(value, f"nodeSelector {key}")
+        yield ("nodeSelector", key), change_text(value, f"nodeSelector {key}")
     for at, term in enumerate(pod.required_terms):
         for index, requirement in enumerate(term.match_expressions or ()):
-            yield (*_TERMS, at, "matchExpressions", index), words(requirement)
+            yield (*_TERMS, at, "matchExpressions", index), change_text(requirement)
     if (seconds := spec.termination_grace_period_seconds) is not None:
-        yield ("terminationGracePeriodSeconds",), words(seconds, "terminationGracePeriodSeconds")
+        yield ("terminationGracePeriodSeconds",), change_text(seconds, "terminationGracePeriodSeconds")
     if (deadline := spec.active_deadline_seconds) is not None:
         yield ("activeDeadlineSeconds",), f"activeDeadlineSeconds={deadline}"
     for place in pod.places:
-        for path, what in _described_container(place.container):
+        for path, what in _injectable_container_fields(place.container):
             yield (place.list_name, place.index, *path), f"{place.container.name}: {what}"
 
 
-def _described_container(container: Container) -> DescribedFields:
+def _injectable_container_fields(container: Container) -> DescribedFields:
     yield from _items({"env": container.env, "volumeMounts": container.volume_mounts})
     for kind, amounts in (("limits", container.limits), ("requests", container.requests)):
         for name, amount in amounts.items():
-            yield ("resources", kind, name), words(amount, f"{kind} {name}")
+            yield ("resources", kind, name), change_text(amount, f"{kind} {name}")
     if container.startup_probe is not None:
-        yield ("startupProbe",), words(container.startup_probe)
+        yield ("startupProbe",), change_text(container.startup_probe)
     if (readiness := container.readiness_probe) is not None and readiness.initial_delay_seconds:
         path = "readinessProbe", "initialDelaySeconds"
-        yield path, words(readiness.initial_delay_seconds, ".".join(path))
+        yield path, change_text(readiness.initial_delay_seconds, ".".join(path))
 
 
 def _items(lists: Mapping[str, Iterable[Added] | None]) -> DescribedFields:
     for name, items in lists.items():
         for at, item in enumerate(items or ()):
-            yield (name, at), words(item)
+            yield (name, at), change_text(item)
 
 
-def _without(node: Any, path: Parts) -> Any:
+def _without_path(node: Any, path: Parts) -> Any:
     """Return the node without the value at the path, and without parents that become empty. None if the node is empty."""
     part, rest = path[0], path[1:]
     if isinstance(node, View):
         field = node.__struct_fields__[node.__struct_encode_fields__.index(str(part))]
-        left = replace(node, **{field: _without(getattr(node, field), rest) if rest else None})
+        left = replace(node, **{field: _without_path(getattr(node, field), rest) if rest else None})
         return None if left == type(node)() else left
-    child = _without(node[part], rest) if rest else None
+    child = _without_path(node[part], rest) if rest else None
     if isinstance(node, dict):
         without_part = {key: value for key, value in node.items() if key != part}
         return (without_part if child is None else {**node, part: child}) or None
@@ -196,7 +196,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
         value, sent = value_at(old, path), value_at(new, sent_path)
         if _is_present(sent_path, value, new):
             continue
-        changes.append(Change(what, (_put(new, sent_path, value),), wanted[what]))
+        changes.append(Change(what, (_insert(new, sent_path, value),), wanted[what]))
         if sent_path[-1] in _RAISED and sent is not None:
             # The author may have set it before, and not lowered it in this update.
             message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
@@ -205,7 +205,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
     note = stored.annotations.get(INJECTED)
     at = ("metadata", "annotations", INJECTED)
     is_lost = bool(changes) and note is not None and value_at(new, at) is None
-    restored_note = Change(f"annotation {INJECTED}", (_put(new, at, note),)) if is_lost else None
+    restored_note = Change(f"annotation {INJECTED}", (_insert(new, at, note),)) if is_lost else None
     return Restored(tuple(changes), restored_note, tuple(warnings))
 
 
@@ -231,7 +231,7 @@ def _is_present(path: Parts, value: JSON, new: JSON) -> bool:
     return sent is not None and (path[-1] not in _RAISED or sent >= value)
 
 
-def _put(node: JSON, path: Parts, value: JSON) -> Operation:
+def _insert(node: JSON, path: Parts, value: JSON) -> Operation:
     """Put the value at the path below the node, with missing parents. Return the JSON Patch operation."""
     depth = 0
     while depth < len(path) - 1 and (child := value_at(node, (path[depth],))) is not None:

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from policies.pods.names import is_label_value, is_qualified_name
-from policies.pods.pod import Strict
+from policies.pods.pod import StrictView
 
 ABSENT: frozenset[str] = frozenset()
 """The values of a label that an object does not have."""
@@ -51,7 +51,7 @@ def label_problems(labels: Mapping[str, str], path: str) -> Iterator[tuple[str, 
             yield f"{path}[{key}]", f'must be a label value, not "{value}"'
 
 
-class Requirement(Strict, frozen=True):
+class Requirement(StrictView, frozen=True):
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     values: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Requirement(Strict, frozen=True):
                 yield f"values[{index}]", f'must be a label value, not "{value}"'
 
 
-class LabelSelector(Strict, frozen=True):
+class LabelSelector(StrictView, frozen=True):
     """A label selector of Kubernetes. An empty selector matches everything."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)

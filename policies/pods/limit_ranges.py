@@ -17,14 +17,14 @@ from policies.pods.injected import injected_changes
 from policies.pods.limits import MAX_AMOUNTS
 from policies.pods.patch import PodPatch, ResourceMap
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, StoredObject, View
-from policies.pods.quantity import NANO, Quantity, QuantityText, parse_quantity, readable
+from policies.pods.quantity import NANO, Quantity, QuantityText, parse_or_none, parse_quantity
 from policies.pods.requests import at_one_time
 
 DEFAULTS_ANNOTATION = "kubernetes.io/limit-ranger"
 LONGEST_DEFAULTS = 16 * 1024
 """Characters of the annotation that is read: 200 containers with CPU and memory."""
 PREFIX = "LimitRanger plugin set: "
-CONTAINER = "Container"
+CONTAINER_TYPE = "Container"
 RATIO = "maxLimitRequestRatio"
 MAX_RESOURCES = 128
 """Resources of one map of a LimitRange that are read: twice what one map of a container may have."""
@@ -40,11 +40,11 @@ class LimitRangeItem(View, frozen=True):
 
     def defaulted(self) -> "LimitRangeItem":
         """Return it as the API server stores it (`SetDefaults_LimitRangeItem`): `max` is the default that nobody wrote."""
-        if self.type != CONTAINER:
+        if self.type != CONTAINER_TYPE:
             return self
         default = {**(self.max or {}), **(self.default or {})}
         request = {**(self.min or {}), **default, **(self.default_request or {})}
-        return replace(self, default=first_of(default), default_request=first_of(request))
+        return replace(self, default=first_amounts(default), default_request=first_amounts(request))
 
     @property
     def fields(self) -> dict[str, ResourceList]:
@@ -70,12 +70,12 @@ class LimitRange(StoredObject, frozen=True):
         return tuple(item.defaulted() for item in (self.spec and self.spec.limits) or ())
 
 
-def first_of(amounts: ResourceList | None) -> ResourceList:
+def first_amounts(amounts: ResourceList | None) -> ResourceList:
     """Return the first MAX_RESOURCES amounts, which bounds the work on a pod."""
     return dict(islice((amounts or {}).items(), MAX_RESOURCES))
 
 
-Given = Mapping[str, tuple[QuantityText, str]]
+Defaults = Mapping[str, tuple[QuantityText, str]]
 """By resource, the amount that a container gets, and the name of the LimitRange that gives it."""
 
 
@@ -91,7 +91,7 @@ class ResourceBounds(msgspec.Struct, frozen=True):
     has_ratio: bool = False
     """Whether requests and limits of the pod bound each other."""
 
-    def at_most(self, nano: int, beside: int) -> int:
+    def capped(self, nano: int, beside: int) -> int:
         """Return the amount of a container, or the most that is allowed beside the limits of the pod's other containers."""
         ceilings = [nano]
         if self.container_max is not None:
@@ -100,7 +100,7 @@ class ResourceBounds(msgspec.Struct, frozen=True):
             ceilings.append(self.pod_max.nano - beside)
         return min(ceilings)
 
-    def allows_least(self, nano: int, beside: int) -> bool:
+    def meets_minimum(self, nano: int, beside: int) -> bool:
         """Whether the amount of a container is enough, beside the requests of the pod's other containers."""
         return nano >= (self.container_min.nano if self.container_min else 0) and nano + beside >= (
             self.pod_min.nano if self.pod_min else 0
@@ -117,10 +117,10 @@ class NamespaceLimits(msgspec.Struct, frozen=True):
     cpu: ResourceBounds | None = ResourceBounds()
     memory: ResourceBounds | None = ResourceBounds()
     limit_ranges: tuple[LimitRange, ...] = ()
-    limits: Given = MappingProxyType({})
-    requests: Given = MappingProxyType({})
+    limits: Defaults = MappingProxyType({})
+    requests: Defaults = MappingProxyType({})
 
-    def given(self, kind: str) -> Given:
+    def defaults_for(self, kind: str) -> Defaults:
         return self.limits if kind == "limits" else self.requests
 
     def __hash__(self) -> int:
@@ -147,17 +147,17 @@ def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
     named = [(each.name, item) for each in ordered for item in each.items]
     for name, item in named:
         for defaults, amounts in ((limits, item.default), (requests, item.default_request)):
-            for resource, amount in (amounts or {}).items() if item.type == CONTAINER else ():
+            for resource, amount in (amounts or {}).items() if item.type == CONTAINER_TYPE else ():
                 defaults.setdefault(resource, (amount, name))
     cpu, memory = (_bounds(resource, [item for _, item in named]) for resource in ("cpu", "memory"))
     return NamespaceLimits(cpu, memory, tuple(ordered), limits, requests)
 
 
-def by_namespace(limit_ranges: Iterable[LimitRange]) -> dict[str, NamespaceLimits]:
+def limits_by_namespace(limit_ranges: Iterable[LimitRange]) -> dict[str, NamespaceLimits]:
     ranges: dict[str, list[LimitRange]] = {}
     for each in limit_ranges:
         ranges.setdefault(each.namespace, []).append(each)
-    return {namespace: namespace_limits(of_it) for namespace, of_it in ranges.items()}
+    return {namespace: namespace_limits(members) for namespace, members in ranges.items()}
 
 
 def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | None:
@@ -167,7 +167,7 @@ def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | 
         for kind, amounts in (*written, ("default", item.default_request)):
             if resource not in (amounts or {}):
                 continue
-            quantity = readable((amounts or {})[resource])
+            quantity = parse_or_none((amounts or {})[resource])
             if quantity is None:
                 return None
             bounds.setdefault((item.type, kind), set()).add(quantity)
@@ -186,7 +186,7 @@ def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | 
 NO_LIMITS = namespace_limits(())
 
 
-def stated_defaults(pod: Pod) -> frozenset[str]:
+def annotated_defaults(pod: Pod) -> frozenset[str]:
     """Return what the annotation lists, one by one: `cpu request for container main`. Empty if it is too long."""
     text = pod.annotations.get(DEFAULTS_ANNOTATION, "")
     if not text.startswith(PREFIX) or len(text) > LONGEST_DEFAULTS:
@@ -201,16 +201,16 @@ def _each_default(text: str) -> Iterator[str]:
         yield from (f"{resource} {kind} for {container}" for resource in resources.split(", "))
 
 
-def default_of(place: ContainerPlace, kind: str, resource: str) -> str:
+def default_text(place: ContainerPlace, kind: str, resource: str) -> str:
     """Return how the annotation lists a default; `kind` is `request` or `limit`."""
     prefix = "init container" if place.list_name == "initContainers" else "container"
     return f"{resource} {kind} for {prefix} {place.container.name}"
 
 
-POD = "Pod"
+POD_TYPE = "Pod"
 POD_LEVEL = ("cpu", "memory")
 """The resources whose amounts in `spec.resources` replace the sum of the containers."""
-KINDS: tuple[ResourceMap, ResourceMap] = ("requests", "limits")
+REQUESTS_AND_LIMITS: tuple[ResourceMap, ResourceMap] = ("requests", "limits")
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -227,16 +227,16 @@ class Default(msgspec.Struct, frozen=True):
         return f"{self.place.path}.resources.{self.kind}[{self.resource}]"
 
     @property
-    def stated(self) -> str:
+    def annotation_text(self) -> str:
         """How the annotation lists it."""
-        return default_of(self.place, self.kind.removesuffix("s"), self.resource)
+        return default_text(self.place, self.kind.removesuffix("s"), self.resource)
 
 
 class Refusal(msgspec.Struct, frozen=True):
     """Why a LimitRange refuses a pod, in the words of the API server.
 
     place: the container; None for the pod as a whole. item, bound: the index in `spec.limits`, and its field. allowed: the amount
-    there. seen: the amount of the pod, None where it has none.
+    there. actual: the amount of the pod, None where it has none.
     """
 
     message: str
@@ -246,7 +246,7 @@ class Refusal(msgspec.Struct, frozen=True):
     resource: str
     allowed: QuantityText
     place: ContainerPlace | None
-    seen: Quantity | None
+    actual: Quantity | None
 
     @property
     def path(self) -> str:
@@ -255,25 +255,25 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
     """Return a new pod, as its author wrote it, as webhooks see it: with defaults and the annotation that lists them."""
-    patch, added = PodPatch(pod), list(islice(_missing(pod, limits), MAX_AMOUNTS))
+    patch, added = PodPatch(pod), list(islice(_missing_defaults(pod, limits), MAX_AMOUNTS))
     for each in added:
         patch.set_resource(each.place, each.kind, each.resource, each.amount)
     if added:
         last, listed = max(each.limit_range for each in added), dict[str, list[str]]()
         for each in added:
             if each.limit_range == last:  # it overwrites what those before it have listed
-                listed.setdefault(each.stated.removeprefix(each.resource), []).append(each.resource)
+                listed.setdefault(each.annotation_text.removeprefix(each.resource), []).append(each.resource)
         parts = (", ".join(sorted(names)) + what for what, names in listed.items())
         patch.set_annotation(DEFAULTS_ANNOTATION, PREFIX + "; ".join(parts))
     return patch.pod
 
 
-def _missing(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
+def _missing_defaults(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
     """Yield what the containers get. The API server has copied what their author wrote from limits to requests before."""
     for place in pod.places if limits.requests or limits.limits else ():
-        for kind in KINDS:
-            written = effective(place.container, kind)
-            for resource, default in limits.given(kind).items():
+        for kind in REQUESTS_AND_LIMITS:
+            written = effective_amounts(place.container, kind)
+            for resource, default in limits.defaults_for(kind).items():
                 if resource not in written:
                     yield Default(place, kind, resource, *default)
 
@@ -285,39 +285,41 @@ def given_amounts(pod: Pod, limits: NamespaceLimits) -> list[Default]:
     of a LimitRange of which it lists nothing else, an amount that equals a default counts as one. An author who wrote the request
     has chosen the limit, too.
     """
-    listed = stated_defaults(pod)
+    listed = annotated_defaults(pod)
     if not listed:
         return []
-    equal, injected = list(_equal(pod, limits)), injected_changes(pod)
+    equal, injected = list(_equal_to_defaults(pod, limits)), injected_changes(pod)
     complete = {
         each.limit_range
         for each in equal
-        if each.stated in listed and f"initContainer {each.place.container.name}" not in injected
+        if each.annotation_text in listed and f"initContainer {each.place.container.name}" not in injected
     }
     chosen = {
         (each.place.path, each.resource)
         for each in equal
-        if each.stated not in listed and each.limit_range in complete
+        if each.annotation_text not in listed and each.limit_range in complete
     }
     return [each for each in equal if (each.place.path, each.resource) not in chosen]
 
 
-def _equal(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
+def _equal_to_defaults(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
     """Yield amounts that equal defaults, request and limit of a resource alike: an author who writes one has chosen both."""
     names = limits.requests.keys() | limits.limits.keys()
     for place in pod.places:
-        has = {kind: effective(place.container, kind) for kind in KINDS}
-        for name in names & has["requests"].keys():
-            kinds = [kind for kind in KINDS if name in has[kind]]
-            known = [(kind, limits.given(kind)[name]) for kind in kinds if name in limits.given(kind)]
-            defaults = [Default(place, kind, name, *default) for kind, default in known]
+        amounts = {kind: effective_amounts(place.container, kind) for kind in REQUESTS_AND_LIMITS}
+        for name in names & amounts["requests"].keys():
+            kinds = [kind for kind in REQUESTS_AND_LIMITS if name in amounts[kind]]
+            defaults_of = [
+                (kind, limits.defaults_for(kind)[name]) for kind in kinds if name in limits.defaults_for(kind)
+            ]
+            defaults = [Default(place, kind, name, *default) for kind, default in defaults_of]
             if len(defaults) == len(kinds) and all(
-                readable(each.amount) == readable(has[each.kind][name]) for each in defaults
+                parse_or_none(each.amount) == parse_or_none(amounts[each.kind][name]) for each in defaults
             ):
                 yield from defaults
 
 
-def effective(container: Container, kind: ResourceMap) -> ResourceList:
+def effective_amounts(container: Container, kind: ResourceMap) -> ResourceList:
     """Return limits, or requests as the API server completes them."""
     return container.limits if kind == "limits" else {**container.limits, **container.requests}
 
@@ -325,7 +327,8 @@ def effective(container: Container, kind: ResourceMap) -> ResourceList:
 def requested_amounts(pod: Pod, resource: str) -> list[tuple[ContainerPlace, int]]:
     """Return the containers that request the resource, and how much, rounded up."""
     written = (
-        (place, readable(effective(place.container, "requests").get(resource))) for place in pod.places
+        (place, parse_or_none(effective_amounts(place.container, "requests").get(resource)))
+        for place in pod.places
     )
     return [(place, quantity.value) for place, quantity in written if quantity and quantity.nano]
 
@@ -335,52 +338,67 @@ def requested_amounts(pod: Pod, resource: str) -> list[tuple[ContainerPlace, int
 
 def refusals(pod: Pod, limits: NamespaceLimits) -> list[Refusal]:
     """Return what each LimitRange says: the API server stops at the first. Raises QuantityError if an amount cannot be read."""
-    of_pod, refused = [amounts_of_pod(pod, kind) for kind in KINDS], list[Refusal]()
+    of_pod, refused = [amounts_of_pod(pod, kind) for kind in REQUESTS_AND_LIMITS], list[Refusal]()
     for limit_range in limits.limit_ranges:
         for at, item in enumerate(limit_range.items):
-            compared = partial(_compared, limit_range.name, at, item)
-            if item.type == CONTAINER:
+            compared = partial(_refusals_of_item, limit_range.name, at, item)
+            if item.type == CONTAINER_TYPE:
                 for place in pod.places:
-                    refused += compared(place, *(_read(effective(place.container, kind)) for kind in KINDS))
-            elif item.type == POD:
+                    refused += compared(
+                        place,
+                        *(
+                            _parsed_amounts(effective_amounts(place.container, kind))
+                            for kind in REQUESTS_AND_LIMITS
+                        ),
+                    )
+            elif item.type == POD_TYPE:
                 refused += compared(None, *of_pod)
     return refused
 
 
-Amounts = Mapping[str, Quantity]
+Quantities = Mapping[str, Quantity]
 Problem = tuple[str, Quantity | None] | None
 """Why an amount is refused, and that amount, None if there is none. None: it is not refused."""
 
 
-def _compared(
-    name: str, at: int, item: LimitRangeItem, place: ContainerPlace | None, requests: Amounts, limits: Amounts
+def _refusals_of_item(
+    name: str,
+    at: int,
+    item: LimitRangeItem,
+    place: ContainerPlace | None,
+    requests: Quantities,
+    limits: Quantities,
 ) -> Iterator[Refusal]:
     bounds = (("min", item.min), ("max", item.max), (RATIO, item.max_limit_request_ratio))
     for bound, amounts in bounds:
-        for resource, allowed in first_of(amounts).items():
+        for resource, allowed in first_amounts(amounts).items():
             amount, request, limit = parse_quantity(allowed), requests.get(resource), limits.get(resource)
             problem = (
-                _ratio(amount, request, limit) if bound == RATIO else _bounded(bound, amount, request, limit)
+                _ratio_problem(amount, request, limit)
+                if bound == RATIO
+                else _bound_problem(bound, amount, request, limit)
             )
             if problem is not None:
                 why, seen = problem
-                shown = "" if seen is None else text(resource, seen)
-                message = why.format(resource=resource, type=item.type, allowed=allowed, seen=shown)
+                shown = "" if seen is None else amount_text(resource, seen)
+                message = why.format(resource=resource, type=item.type, allowed=allowed, actual=shown)
                 yield Refusal(message, name, at, bound, resource, allowed, place, seen)
 
 
-def _bounded(bound: str, allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Problem:
+def _bound_problem(
+    bound: str, allowed: Quantity, request: Quantity | None, limit: Quantity | None
+) -> Problem:
     is_min, start = bound == "min", bound + "imum {resource} usage per {type} is {allowed}"
     amounts = (("request", request), ("limit", limit))
     for number, (kind, amount) in enumerate(amounts if is_min else reversed(amounts)):
         if amount is None and number == 0:
             return f"{start}.  No {kind} is specified", None
         if amount is not None and (amount < allowed if is_min else amount > allowed):
-            return f"{start}, but {kind} is {{seen}}", amount
+            return f"{start}, but {kind} is {{actual}}", amount
     return None
 
 
-def _ratio(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Problem:
+def _ratio_problem(allowed: Quantity, request: Quantity | None, limit: Quantity | None) -> Problem:
     start = "{resource} max limit to request ratio per {type} is {allowed}, but"
     if request is None or not request.nano:
         return f"{start} no request is specified or request is 0", None
@@ -390,19 +408,22 @@ def _ratio(allowed: Quantity, request: Quantity | None, limit: Quantity | None) 
     return (f"{start} provided ratio is {ratio:f}", limit) if ratio * 1000 > allowed.milli_value else None
 
 
-def _read(amounts: ResourceList) -> dict[str, Quantity]:
+def _parsed_amounts(amounts: ResourceList) -> dict[str, Quantity]:
     """Return the amounts, rounded up to thousandths as the API server does (`SetDefaults_ResourceList`)."""
     return {name: Quantity(parse_quantity(raw).milli_value * 10**6) for name, raw in amounts.items()}
 
 
 def _at_one_time(pod: Pod, kind: ResourceMap) -> dict[str, Quantity]:
     def needs(container: Container) -> dict[str, Fraction]:
-        return {name: Fraction(each.nano) for name, each in _read(effective(container, kind)).items()}
+        return {
+            name: Fraction(each.nano)
+            for name, each in _parsed_amounts(effective_amounts(container, kind)).items()
+        }
 
     return {name: Quantity(int(nano)) for name, nano in at_one_time(pod, needs, {}).items()}
 
 
-def amounts_of_pod(pod: Pod, kind: ResourceMap) -> Amounts:
+def amounts_of_pod(pod: Pod, kind: ResourceMap) -> Quantities:
     """Return what the pod has at one time, without overhead (`podRequests` and `podLimits` of the plugin).
 
     Before, the API server completes what `spec.resources` has (`DefaultPodLevelResources` in pkg/api/pod): a request by those of
@@ -411,19 +432,19 @@ def amounts_of_pod(pod: Pod, kind: ResourceMap) -> Amounts:
     own = Container(resources=pod.spec.resources)
     of_containers = _at_one_time(pod, kind)
     if kind == "requests":
-        return _of_whole(own.limits) | of_containers | _of_whole(own.requests)
+        return _pod_level_amounts(own.limits) | of_containers | _pod_level_amounts(own.requests)
     if own.requests or own.limits:
         for name, request in amounts_of_pod(pod, "requests").items():
             if name in POD_LEVEL and all(name in place.container.limits for place in pod.places):
                 of_containers[name] = max(of_containers[name], request)
-    return of_containers | _of_whole(own.limits)
+    return of_containers | _pod_level_amounts(own.limits)
 
 
-def _of_whole(amounts: ResourceList) -> dict[str, Quantity]:
-    return _read({name: amounts[name] for name in POD_LEVEL if name in amounts})
+def _pod_level_amounts(amounts: ResourceList) -> dict[str, Quantity]:
+    return _parsed_amounts({name: amounts[name] for name in POD_LEVEL if name in amounts})
 
 
-def text(resource: str, quantity: Quantity) -> str:
+def amount_text(resource: str, quantity: Quantity) -> str:
     """Return an amount as one writes it: bytes in binary units."""
     is_bytes = "/" not in resource and resource != "cpu" and quantity.nano % NANO == 0
     size, units = quantity.value, iter(("", "Ki", "Mi", "Gi", "Ti"))

@@ -33,7 +33,7 @@ from policies.pods.pod import (
     VolumeMount,
 )
 from policies.pods.quantity import QuantityText
-from policies.pods.tolerations import covers, describe_toleration
+from policies.pods.tolerations import covers, toleration_text
 
 ResourceMap = Literal["limits", "requests"]
 PlainValue = QuantityText
@@ -42,7 +42,7 @@ Added = Toleration | NodeSelectorRequirement | Volume | Container | EnvVar | Vol
 
 _LISTS = {"containers": "containers", "initContainers": "init_containers"}
 _NODE_AFFINITY = ("spec", "affinity", "node_affinity")
-_EMPTY = {
+_EMPTY_PARENTS = {
     "spec": EMPTY_SPEC,
     "metadata": Metadata(),
     "resources": Resources(),
@@ -86,17 +86,17 @@ class PodPatch:
         """Add the toleration, unless one that is there covers it."""
         if any(covers(each, toleration) for each in self.pod.spec.tolerations or ()):
             return
-        self._add(words(toleration), toleration, ("spec", "tolerations", APPENDED))
+        self._add(change_text(toleration), toleration, ("spec", "tolerations", APPENDED))
 
     def set_node_selector(self, key: str, value: str) -> None:
-        self._add(words(value, f"nodeSelector {key}"), value, ("spec", "node_selector", key))
+        self._add(change_text(value, f"nodeSelector {key}"), value, ("spec", "node_selector", key))
 
     def require_node_affinity(self, requirement: NodeSelectorRequirement, values: str = "") -> None:
         """Add `requirement` to the pod's required node affinity. `values` stands for its values in `short`, if these are many.
 
         Terms are alternatives, so the requirement is added to each of them. An empty term matches no node and stays empty.
         """
-        what, terms = words(requirement), self.pod.required_terms
+        what, terms = change_text(requirement), self.pod.required_terms
         short = f"node affinity {requirement.key} {requirement.operator} {values}" if values else ""
         if terms:
             base = (*_NODE_AFFINITY, "required", "node_selector_terms")
@@ -111,12 +111,12 @@ class PodPatch:
             self._add(what, only, (*_NODE_AFFINITY, "required"), short=short)
 
     def add_volume(self, volume: Volume) -> None:
-        self._add(words(volume), volume, ("spec", "volumes", APPENDED))
+        self._add(change_text(volume), volume, ("spec", "volumes", APPENDED))
 
     def add_init_container(self, container: Container, index: int) -> None:
         """Insert `container` before the init container at `index`, or at the end if there is none."""
         at = index if index < len(self.pod.spec.init_containers or ()) else APPENDED
-        self._add(words(container), container, ("spec", "init_containers", at))
+        self._add(change_text(container), container, ("spec", "init_containers", at))
 
     def set_annotation(self, key: str, value: str) -> None:
         self._add(f"annotation {key}", value, ("metadata", "annotations", key))
@@ -125,11 +125,11 @@ class PodPatch:
         self._add(f"schedulingGate {name}", Named(name=name), ("spec", "scheduling_gates", APPENDED))
 
     def set_termination_grace_period(self, seconds: int) -> None:
-        what = words(seconds, "terminationGracePeriodSeconds")
+        what = change_text(seconds, "terminationGracePeriodSeconds")
         self._add(what, seconds, ("spec", "termination_grace_period_seconds"))
 
     def set_active_deadline(self, seconds: int) -> None:
-        what = words(seconds, "activeDeadlineSeconds")
+        what = change_text(seconds, "activeDeadlineSeconds")
         self._add(what, seconds, ("spec", "active_deadline_seconds"))
 
     # ---- container level
@@ -137,23 +137,23 @@ class PodPatch:
     def set_resource(
         self, place: ContainerPlace, kind: ResourceMap, name: str, quantity: QuantityText
     ) -> None:
-        self._add_to(place, words(quantity, f"{kind} {name}"), quantity, "resources", kind, name)
+        self._add_to(place, change_text(quantity, f"{kind} {name}"), quantity, "resources", kind, name)
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
         variable = EnvVar(name=name, value=value)
-        self._add_to(place, words(variable), variable, "env", APPENDED)
+        self._add_to(place, change_text(variable), variable, "env", APPENDED)
 
     def add_volume_mount(self, place: ContainerPlace, mount: VolumeMount) -> None:
-        self._add_to(place, words(mount), mount, "volume_mounts", APPENDED)
+        self._add_to(place, change_text(mount), mount, "volume_mounts", APPENDED)
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
         if place.container.readiness_probe is None:
             raise ValueError(f"{place.path} has no readinessProbe")
-        what = words(seconds, "readinessProbe.initialDelaySeconds")
+        what = change_text(seconds, "readinessProbe.initialDelaySeconds")
         self._add_to(place, what, seconds, "readiness_probe", "initial_delay_seconds")
 
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
-        self._add_to(place, words(probe), probe, "startup_probe")
+        self._add_to(place, change_text(probe), probe, "startup_probe")
 
     # ---- bookkeeping
 
@@ -164,12 +164,12 @@ class PodPatch:
     def _add(self, what: str, value: Any, *paths: Parts, short: str = "") -> None:
         operations = []
         for path in paths:
-            self.pod, operation = _added(self.pod, path, value)
+            self.pod, operation = _with_value(self.pod, path, value)
             operations.append(operation)
         self.changes.append(Change(what, tuple(operations), short=short))
 
 
-def words(added: Added, name: str = "") -> str:
+def change_text(added: Added, name: str = "") -> str:
     """Return a change in words, by which `policies.pods.injected` finds it again.
 
     `name`: of the field or the member of a map, if `added` is a plain value.
@@ -180,7 +180,7 @@ def words(added: Added, name: str = "") -> str:
         case VolumeMount():
             text = f"volumeMount {added.mount_path}"
         case Toleration():
-            text = f"toleration {describe_toleration(added)}"
+            text = f"toleration {toleration_text(added)}"
         case NodeSelectorRequirement():
             text = f"node affinity {added.key} {added.operator} {','.join(added.values or ())}".rstrip()
         case Volume():
@@ -195,13 +195,13 @@ def words(added: Added, name: str = "") -> str:
 
 
 @cache
-def _names(view: type[View], part: str) -> tuple[str, str]:
+def _field_names(view: type[View], part: str) -> tuple[str, str]:
     """Return the attribute of a part of a path, and its member in JSON."""
     field = "given_spec" if part == "spec" else part  # Pod.spec is a property, which is never None
     return field, view.__struct_encode_fields__[view.__struct_fields__.index(field)]
 
 
-def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Operation]:
+def _with_value(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Operation]:
     """Return the node with the value at the path below it, and the operation that adds the value.
 
     RFC 6902 `add` inserts into a list, and replaces an existing member. It fails if a parent is missing or null, so the operation
@@ -211,19 +211,21 @@ def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Ope
         return value, Operation("add", json_pointer(*at), value)
     part, rest = path[0], path[1:]
     if isinstance(node, View):
-        field, member = _names(type(node), str(part))
+        field, member = _field_names(type(node), str(part))
         child = getattr(node, field)
         at = (*at, member)
         if child is None and rest:
-            child, _ = _added(_EMPTY.get(str(part), () if rest[0] == APPENDED else {}), rest, value)
+            child, _ = _with_value(
+                _EMPTY_PARENTS.get(str(part), () if rest[0] == APPENDED else {}), rest, value
+            )
             operation = Operation("add", json_pointer(*at), child)
         else:
-            child, operation = _added(child, rest, value, at)
+            child, operation = _with_value(child, rest, value, at)
         return replace(node, **{field: child}), operation
-    child, operation = _added(node[part] if rest else None, rest, value, (*at, part))
+    child, operation = _with_value(node[part] if rest else None, rest, value, (*at, part))
     if isinstance(node, dict):
         return {**node, part: child}, operation
     index = len(node) if part == APPENDED else int(part)
     # A changed item is replaced; a new one goes before the item at the index.
-    behind = index + 1 if rest else index
-    return (*node[:index], child, *node[behind:]), operation
+    next_index = index + 1 if rest else index
+    return (*node[:index], child, *node[next_index:]), operation

@@ -25,7 +25,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """Base of all views: camelCase in JSON. A view in a patch omits its defaults."""
 
 
-class Strict(View, frozen=True, forbid_unknown_fields=True):
+class StrictView(View, frozen=True, forbid_unknown_fields=True):
     """Base of the parts of our documents, which must have no other fields."""
 
 

@@ -64,14 +64,15 @@ def stated_processes(group: str, kind: str, data: Any, pods: Parts) -> Iterator[
             break
     else:
         length = 0
-    whole, below = pods[:length], pods[length:]
+    object_path, below = pods[:length], pods[length:]
     for field in PROCESS_FIELDS.get((group, kind), ()):
-        path, times, unless, about = (
-            (*whole, *_bound(each, below)) for each in (field.path, field.times, field.unless, field.pods)
+        path, times, unless, pods_path = (
+            (*object_path, *_with_items_of_pods(each, below))
+            for each in (field.path, field.times, field.unless, field.pods)
         )
         written = value_at(data, path)
         count = _number(written)
-        if count and pods[: len(about)] == about:
+        if count and pods[: len(pods_path)] == pods_path:
             factor = _number(value_at(data, times)) if field.times else 1
             multiplied = ((field_path(times), factor),) if factor > 1 else ()
             setting = str(value_at(data, unless) or "") if field.unless else ""
@@ -79,7 +80,7 @@ def stated_processes(group: str, kind: str, data: Any, pods: Parts) -> Iterator[
             yield StatedProcesses(field, field_path(path), count, is_text, multiplied, setting)
 
 
-def _bound(path: str, pods: Parts) -> Parts:
+def _with_items_of_pods(path: str, pods: Parts) -> Parts:
     """Return the path with the items and keys on the way to the pods."""
     parts = path_parts(path)
     return tuple(pods[i] if part in {"", "*"} and i < len(pods) else part for i, part in enumerate(parts))
@@ -178,7 +179,7 @@ PROCESS_FIELDS: Mapping[tuple[str, str], tuple[ProcessField, ...]] = {
 """By API group and kind. Comments: repository, version and file."""
 
 
-_MOST = 10_000
+_MAX_NUMBER = 10_000
 """Maximum of a number that is read, of replicas or GPUs."""
 _OWN_BUNDLES = {"resources_per_bundle", "placement_group_config"}
 """Fields of `llm_configs` that say what the replicas need instead, such as parts of GPUs."""
@@ -215,7 +216,7 @@ def _replicas(deployment: Any) -> Fraction:
 def _gpus(value: Any) -> Fraction:
     """Return a plain number; 0 for anything else: `auto`, a parameter."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return Fraction(str(value)) if is_number and 0 <= value <= _MOST else Fraction(0)
+    return Fraction(str(value)) if is_number and 0 <= value <= _MAX_NUMBER else Fraction(0)
 
 
 def _maps(data: Any, name: str) -> Iterator[Mapping[str, Any]]:

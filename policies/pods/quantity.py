@@ -98,7 +98,7 @@ def in_mebibytes(size: int) -> str:
     return f"{mebibytes // 1024}Gi" if mebibytes % 1024 == 0 else f"{mebibytes}Mi"
 
 
-def readable(raw: QuantityText) -> Quantity | None:
+def parse_or_none(raw: QuantityText) -> Quantity | None:
     """Return the quantity, or None if it cannot be read."""
     try:
         return parse_quantity(raw)

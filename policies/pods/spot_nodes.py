@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.finding import Edit, Edits, Finding, Json, Reason, together, warning
+from policies.finding import Edit, Edits, Finding, Json, Reason, one_choice, warning
 from policies.pods.pod import ContainerPlace, Pod, Toleration, Volume
 from policies.pods.tolerations import tolerated
 
@@ -64,7 +64,7 @@ LONGEST_TEXT = 20_000
 """Characters of a command line that are read."""
 
 
-def selected_spot(pod: Pod) -> Notice | None:
+def spot_notice(pod: Pod) -> Notice | None:
     """Return the notice of the spot nodes that the pod requires; None if it may run on other nodes, too."""
     required: list[set[tuple[str, tuple[str, ...] | None]]]
     required = [{(key, (value,)) for key, value in pod.node_selector.items()}]
@@ -81,7 +81,7 @@ def selected_spot(pod: Pod) -> Notice | None:
 
 def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
     """Warn of what a GPU pod on spot nodes lacks: a toleration, time to end, a volume that outlives the node."""
-    notice = selected_spot(pod)
+    notice = spot_notice(pod)
     if notice is None:
         return
     if notice is AKS and not tolerated(AKS_TAINT, pod.spec.tolerations):
@@ -89,7 +89,7 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
             reason=UNTOLERATED_SPOT,
             path="spec.tolerations",
             message="each spot node of AKS has this taint, so the pod stays pending",
-            choices=together(Edit("spec.tolerations[-]", AKS_TAINT)),
+            choices=one_choice(Edit("spec.tolerations[-]", AKS_TAINT)),
         )
     grace = pod.spec.termination_grace_period_seconds
     if grace is not None and grace > notice.seconds:
@@ -103,7 +103,7 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
     volumes = {each.name: (at, each) for at, each in enumerate(pod.spec.volumes or ())}
     for place in pod.apps if is_training else ():
         for path in _saved_to(pod, place)[:MAX_PATHS]:
-            yield from _lost(place, path, volumes)
+            yield from _lost_path_finding(place, path, volumes)
 
 
 def _saved_to(pod: Pod, place: ContainerPlace) -> list[str]:
@@ -123,7 +123,9 @@ def _saved_to(pod: Pod, place: ContainerPlace) -> list[str]:
     return paths or ([CHECKPOINTS] if is_mounted or not is_unknown else [])
 
 
-def _lost(place: ContainerPlace, path: str, volumes: Mapping[str, tuple[int, Volume]]) -> Iterator[Finding]:
+def _lost_path_finding(
+    place: ContainerPlace, path: str, volumes: Mapping[str, tuple[int, Volume]]
+) -> Iterator[Finding]:
     """Warn of a path that an emptyDir or the container itself has. Other volumes may outlive the node."""
     mounts = [
         each
@@ -146,7 +148,7 @@ def _lost(place: ContainerPlace, path: str, volumes: Mapping[str, tuple[int, Vol
         container=place.container.name,
         value=path,
         message=f"what is saved there is lost with the spot node: {why}",
-        choices=together(Edit(f"spec.volumes[{at}]", volume), *edits),
+        choices=one_choice(Edit(f"spec.volumes[{at}]", volume), *edits),
         is_example=True,
         remedy="mount a PersistentVolumeClaim there",
     )

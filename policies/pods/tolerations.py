@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from policies.finding import flow, plain
+from policies.finding import as_plain_data, inline_yaml
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.pod import Toleration
 
@@ -105,7 +105,7 @@ def toleration_problems(
         yield f"{path}.tolerationSeconds", "is allowed only with effect NoExecute"
 
 
-def describe_toleration(toleration: Toleration) -> str:
+def toleration_text(toleration: Toleration) -> str:
     """Return a toleration or a taint as kubectl prints it: `dedicated=ml-workloads:NoSchedule`, `nvidia.com/gpu:NoSchedule`."""
     text = toleration.key or "*"
     sign = {"Gt": ">", "Lt": "<"}.get(toleration.operator or "", "=")
@@ -114,11 +114,11 @@ def describe_toleration(toleration: Toleration) -> str:
     return f"{text}:{toleration.effect}" if toleration.effect else text
 
 
-def toleration_of(taint: Toleration) -> str:
+def toleration_yaml(taint: Toleration) -> str:
     """Return the toleration of a taint as people write it in YAML."""
-    return flow(plain(tolerating(taint)))
+    return inline_yaml(as_plain_data(toleration_for(taint)))
 
 
-def tolerating(taint: Toleration) -> Toleration:
+def toleration_for(taint: Toleration) -> Toleration:
     """Return the toleration of a taint. Exists would tolerate every value of the key: the pools of others."""
     return replace(taint, operator="Equal" if taint.value else "Exists", value=taint.value or None)

@@ -67,7 +67,7 @@ class PodCount(msgspec.Struct, frozen=True):
     resumed: "PodCount | None" = None
     """Of a suspended workload, the number once it is resumed."""
 
-    def whole(self, value: int) -> int:
+    def largest_valid(self, value: int) -> int:
         """Return the largest value of `number`, up to this one, that has an effect and makes whole gangs; 0 without one."""
         number, gang = self.number, self.gang or 1
         if number is None:

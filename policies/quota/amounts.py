@@ -16,7 +16,7 @@ import msgspec
 from policies.gpus.classes import GPUClasses
 from policies.pods.requests import combined
 
-Vector = dict[str, Fraction]
+Amounts = dict[str, Fraction]
 
 GPUS = "gpus"
 CLASSES = "classes/"
@@ -43,16 +43,16 @@ DIMENSIONS: tuple[str, ...] = Hard.__struct_fields__
 _BY_NAME = frozenset(each for each in DIMENSIONS if getattr(Hard(), each) is not None)
 """Dimensions with an amount for each name."""
 
-NOTHING = Fraction(0)
+ZERO = Fraction(0)
 _WHOLE_HOURS_FROM = 10
-_LEAST_SHOWN = Fraction(1, 100)
+_MIN_SHOWN = Fraction(1, 100)
 
 _MAX_DIGITS = 400
 """Maximum of digits of a number. Sums of shares have long denominators: for 40 odd weights, 360 digits."""
 
-_MOST = 10**_MAX_DIGITS
+_TOO_LARGE = 10**_MAX_DIGITS
 _AMOUNT = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}([./][0-9]{{1,{_MAX_DIGITS}}})?")
-_LONGEST_QUOTED = 40
+_MAX_QUOTED = 40
 
 
 class Excess(msgspec.Struct, frozen=True):
@@ -67,14 +67,14 @@ class Excess(msgspec.Struct, frozen=True):
         return self.amount - self.hard
 
 
-def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
+def total(vectors: Iterable[Mapping[str, Fraction]]) -> Amounts:
     return {key: amount for key, amount in combined(vectors, operator.add).items() if amount}
 
 
-def total_of_shared(vectors: Iterable[Vector]) -> Vector:
+def total_of_shared(vectors: Iterable[Amounts]) -> Amounts:
     """Return the sum of many vectors. Most are the same object: a thousand pods of one Job share their vector."""
     counts: Counter[int] = Counter()
-    by_identity: dict[int, Vector] = {}
+    by_identity: dict[int, Amounts] = {}
     for vector in vectors:
         by_identity[id(vector)] = vector
         counts[id(vector)] += 1
@@ -84,35 +84,35 @@ def total_of_shared(vectors: Iterable[Vector]) -> Vector:
     )
 
 
-def maximum(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
+def maximum(vectors: Iterable[Mapping[str, Fraction]]) -> Amounts:
     """Return the largest amount of each key."""
     return {key: amount for key, amount in combined(vectors, max).items() if amount}
 
 
-def positive_difference(after: Mapping[str, Fraction], before: Mapping[str, Fraction]) -> Vector:
+def positive_difference(after: Mapping[str, Fraction], before: Mapping[str, Fraction]) -> Amounts:
     """Return the growth of each key from `before` to `after`, without keys that did not grow."""
     growth = {key: amount - before[key] if key in before else amount for key, amount in after.items()}
     return {key: amount for key, amount in growth.items() if amount > 0}
 
 
-def exceeds(amounts: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> tuple[Excess, ...]:
+def exceeded_limits(amounts: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> tuple[Excess, ...]:
     """Return every key of `hard` whose amount exceeds it, sorted. Keys that `hard` lacks are unlimited."""
     return tuple(
-        Excess(key, amounts.get(key, NOTHING), limit)
+        Excess(key, amounts.get(key, ZERO), limit)
         for key, limit in sorted(hard.items())
-        if amounts.get(key, NOTHING) > limit
+        if amounts.get(key, ZERO) > limit
     )
 
 
-def texts(vector: Mapping[str, Fraction]) -> dict[str, str]:
+def amount_texts(vector: Mapping[str, Fraction]) -> dict[str, str]:
     """Return the vector for JSON, sorted by key."""
     return {key: str(amount) for key, amount in sorted(vector.items())}
 
 
 def format_amount(amount: Fraction) -> str:
     """Return the amount for people, with at most two decimals: `3`, `0.5`, `3.29`; `<0.01` for a smaller one."""
-    if amount and amount < _LEAST_SHOWN:
-        return f"<{float(_LEAST_SHOWN)}"
+    if amount and amount < _MIN_SHOWN:
+        return f"<{float(_MIN_SHOWN)}"
     whole, hundredths = divmod(int(amount * 100 + Fraction(1, 2)), 100)
     return f"{whole}.{hundredths:02}".rstrip("0") if hundredths else str(whole)
 
@@ -129,7 +129,7 @@ def key_order(key: str) -> tuple[int, str]:
     return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
 
-def unit(key: str, amount: Fraction = NOTHING) -> str:
+def unit_name(key: str, amount: Fraction = ZERO) -> str:
     """Return what a key counts, for people: `GPUs`, the class, or the resource."""
     if key == GPUS:
         return "GPU" if amount == 1 else "GPUs"
@@ -138,7 +138,7 @@ def unit(key: str, amount: Fraction = NOTHING) -> str:
 
 def parse_amount(raw: Any) -> Fraction:
     """Read an amount such as 3, "0.5" or "2/7": no sign, no exponent, no suffix. Raises ValueError with a sentence."""
-    if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < _MOST:
+    if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < _TOO_LARGE:
         return Fraction(raw)
     if isinstance(raw, float):
         raise ValueError(f'must be a whole number or text, such as 16, "0.5" or "2/7": quote {raw}')  # noqa: TRY004  one error for all
@@ -152,11 +152,11 @@ def parse_amount(raw: Any) -> Fraction:
     return Fraction(int(numerator), int(denominator or "1"))
 
 
-def parse_vector(raw: Any) -> Vector:
-    """Read a vector that `texts` wrote. Keep zeros, because a limit of zero forbids. Raises ValueError."""
+def parse_amounts(raw: Any) -> Amounts:
+    """Read a vector that `amount_texts` wrote. Keep zeros, because a limit of zero forbids. Raises ValueError."""
     if not isinstance(raw, Mapping):
         raise ValueError("must be a map of amounts")  # noqa: TRY004  one error for all
-    vector: Vector = {}
+    vector: Amounts = {}
     for key, amount in raw.items():
         if not isinstance(key, str) or not _is_key(key):
             *names, last = (f"{each}/<name>" if each in _BY_NAME else each for each in DIMENSIONS)
@@ -175,12 +175,12 @@ def raw_limits(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
             yield dimension, dimension, value
 
 
-def limits_of(hard: Hard) -> Vector:
-    """Return the amounts by key, zeros too. Raises ValueError if one is `unreadable`."""
+def limits_of(hard: Hard) -> Amounts:
+    """Return the amounts by key, zeros too. Raises ValueError if one is `amount_problems`."""
     return {key: parse_amount(raw) for key, _, raw in raw_limits(hard)}
 
 
-def unreadable(hard: Hard, at: str) -> Iterator[tuple[str, str]]:
+def amount_problems(hard: Hard, at: str) -> Iterator[tuple[str, str]]:
     """Yield (path, message) for each invalid amount. `at` is the path of `hard`."""
     for _, path, raw in raw_limits(hard):
         try:
@@ -189,23 +189,23 @@ def unreadable(hard: Hard, at: str) -> Iterator[tuple[str, str]]:
             yield f"{at}.{path}", str(error)
 
 
-def granted_together(limits_of_quotas: Collection[Vector], classes: GPUClasses) -> Vector:
+def total_granted(limits_of_quotas: Collection[Amounts], classes: GPUClasses) -> Amounts:
     """Return the sum of the limits of these quotas, for all GPUs and for each class and family that one of them limits.
 
     If a quota has no limit for `gpus` or a family, its limits of the classes in it are added up instead.
     """
     limited = {key for hard in limits_of_quotas for key in hard if not key.startswith(RESOURCES)}
-    return {key: sum((_granted(key, hard, classes) for hard in limits_of_quotas), NOTHING) for key in limited}
+    return {key: sum((_granted_by(key, hard, classes) for hard in limits_of_quotas), ZERO) for key in limited}
 
 
-def _granted(key: str, hard: Vector, classes: GPUClasses) -> Fraction:
+def _granted_by(key: str, hard: Amounts, classes: GPUClasses) -> Fraction:
     if key in hard:
         return hard[key]
     families = {each: _family(each, classes) for each in hard if each.startswith(CLASSES)}
     parts = set(families.values())
     if key != GPUS:
         parts = {each for each, family in families.items() if family == key}
-    return sum((_granted(part, hard, classes) for part in parts), NOTHING)
+    return sum((_granted_by(part, hard, classes) for part in parts), ZERO)
 
 
 def _family(key: str, classes: GPUClasses) -> str:
@@ -221,6 +221,6 @@ def _is_key(key: str) -> bool:
 
 def _quoted(raw: Any) -> str:
     if isinstance(raw, int):
-        return "this number" if abs(raw) >= _MOST else str(raw)
+        return "this number" if abs(raw) >= _TOO_LARGE else str(raw)
     text = str(raw)
-    return f'"{text}"' if len(text) <= _LONGEST_QUOTED else f'"{text[:_LONGEST_QUOTED]}…"'
+    return f'"{text}"' if len(text) <= _MAX_QUOTED else f'"{text[:_MAX_QUOTED]}…"'

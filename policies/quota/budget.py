@@ -14,14 +14,14 @@ from math import ceil
 
 import msgspec
 
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, parse_amount
+from policies.quota.amounts import CLASSES, GPUS, ZERO, Amounts, parse_amount
 
 GPU_HOUR = 3_600_000_000
 """GPU-us."""
 GPU_SECOND = 1_000_000
 MAX_GPU_HOURS = 10**9
 """A million GPUs for a month are less. What is spent beyond that is cut: msgspec writes no whole number of more than 64 bits."""
-_MOST = 2 * MAX_GPU_HOURS * GPU_HOUR
+_MAX_SPENT = 2 * MAX_GPU_HOURS * GPU_HOUR
 PER_MS = 1000
 """GPU-us of one GPU in a millisecond."""
 
@@ -104,14 +104,16 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unknown: Mapping[str, int] = {}
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldOverTime(msgspec.Struct, frozen=True):
     """What was held in an interval, and what may have been held in addition (`unknown`), in GPU-us."""
 
     known: Mapping[str, int] = {}
     unknown: Mapping[str, int] = {}
 
 
-def advance(budget: Budget, spending: Spending | None, at: int, held: Callable[[int, int], Held]) -> Spending:
+def advance(
+    budget: Budget, spending: Spending | None, at: int, held: Callable[[int, int], HeldOverTime]
+) -> Spending:
     """Return the spending at the moment `at`. `held` returns what was held between two moments.
 
     The first spending begins at zero, and so does every period, also after its length was changed. A moment that was already
@@ -128,41 +130,53 @@ def advance(budget: Budget, spending: Spending | None, at: int, held: Callable[[
         since, spent, unknown = max(spending.until, start), {}, {}
     added = held(since, at)
     return Spending(
-        start=start, end=end, until=at, spent=_sum(spent, added.known), unknown=_sum(unknown, added.unknown)
+        start=start,
+        end=end,
+        until=at,
+        spent=_capped_sum(spent, added.known),
+        unknown=_capped_sum(unknown, added.unknown),
     )
 
 
-def with_held(budget: Budget, spending: Spending, held: Vector, ms: int) -> Spending:
+def with_held(budget: Budget, spending: Spending, held: Amounts, ms: int) -> Spending:
     """Return the spending with what was held for this time in addition."""
     added = {key: round(held[key] * ms * PER_MS) for key in budget.granted if key in held}
-    return msgspec.structs.replace(spending, spent=_sum(spending.spent, added)) if added and ms else spending
-
-
-def reached(budget: Budget, spending: Spending, share: float = 1.0) -> frozenset[str]:
-    """Return the keys whose budget is spent to at least this share."""
-    return frozenset(
-        key for key, granted in budget.granted.items() if spending.spent.get(key, 0) >= _share(granted, share)
+    return (
+        msgspec.structs.replace(spending, spent=_capped_sum(spending.spent, added))
+        if added and ms
+        else spending
     )
 
 
-def next_change(budget: Budget, spending: Spending, used: Vector) -> int:
+def keys_reached(budget: Budget, spending: Spending, share: float = 1.0) -> frozenset[str]:
+    """Return the keys whose budget is spent to at least this share."""
+    return frozenset(
+        key
+        for key, granted in budget.granted.items()
+        if spending.spent.get(key, 0) >= _used_share(granted, share)
+    )
+
+
+def next_change(budget: Budget, spending: Spending, used: Amounts) -> int:
     """Return when usage as of now will reach a warning or the budget of a key; at the latest, the end of the period."""
     moments = (
-        _reaches(spending, key, _share(granted, share), used)
+        _moment_of_reaching(spending, key, _used_share(granted, share), used)
         for key, granted in budget.granted.items()
         for share in (budget.warn_at, 1.0)
     )
     return min([spending.end, *(each for each in moments if each is not None)])
 
 
-def will_be_spent(budget: Budget, spending: Spending, used: Vector, keys: Collection[str]) -> int | None:
+def will_be_spent(budget: Budget, spending: Spending, used: Amounts, keys: Collection[str]) -> int | None:
     """Return when usage as of now will spend the budget of the first of these keys. None if not in this period."""
-    moments = (_reaches(spending, key, budget.granted[key], used) for key in keys)
+    moments = (_moment_of_reaching(spending, key, budget.granted[key], used) for key in keys)
     soonest = min((each for each in moments if each is not None), default=spending.end)
     return soonest if soonest < spending.end else None
 
 
-def is_news(budget: Budget, before: Spending | None, after: Spending, every: int, used: Vector) -> bool:
+def must_be_written(
+    budget: Budget, before: Spending | None, after: Spending, every: int, used: Amounts
+) -> bool:
     """Whether a count must be written: for a decision, a warning, or because the last one is older than `every` ms.
 
     Also if more or less was held since then than the written `used` says, because objects came and went: a process that starts
@@ -171,12 +185,11 @@ def is_news(budget: Budget, before: Spending | None, after: Spending, every: int
     if before is None or before.start != after.start or before.end != after.end:
         return True
     changed = any(
-        reached(budget, before, each) != reached(budget, after, each) for each in (budget.warn_at, 1.0)
+        keys_reached(budget, before, each) != keys_reached(budget, after, each)
+        for each in (budget.warn_at, 1.0)
     )
     elapsed = after.until - before.until
-    held = {
-        key: used.get(key, NOTHING) * elapsed * PER_MS + before.spent.get(key, 0) for key in budget.granted
-    }
+    held = {key: used.get(key, ZERO) * elapsed * PER_MS + before.spent.get(key, 0) for key in budget.granted}
     differs = any(abs(after.spent.get(key, 0) - amount) > GPU_SECOND for key, amount in held.items())
     return changed or elapsed >= every or differs
 
@@ -194,15 +207,15 @@ def gpu_hours(amount: int) -> Fraction:
     return Fraction(amount, GPU_HOUR)
 
 
-def _reaches(spending: Spending, key: str, amount: int, used: Vector) -> int | None:
+def _moment_of_reaching(spending: Spending, key: str, amount: int, used: Amounts) -> int | None:
     """Return when this amount will be spent. None if it is spent already, or nothing is used."""
-    left, rate = amount - spending.spent.get(key, 0), used.get(key, NOTHING) * PER_MS
+    left, rate = amount - spending.spent.get(key, 0), used.get(key, ZERO) * PER_MS
     return spending.until + ceil(left / rate) if left > 0 and rate else None
 
 
-def _share(granted: int, share: float) -> int:
+def _used_share(granted: int, share: float) -> int:
     return ceil(granted * Fraction(share).limit_denominator(10**6))
 
 
-def _sum(before: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
-    return {key: min(_MOST, before.get(key, 0) + added.get(key, 0)) for key in sorted({*before, *added})}
+def _capped_sum(before: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
+    return {key: min(_MAX_SPENT, before.get(key, 0) + added.get(key, 0)) for key in sorted({*before, *added})}

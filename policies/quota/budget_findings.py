@@ -6,15 +6,15 @@ from functools import partial
 
 from policies.finding import ContactEdit, Finding, Reason, Severity, Wait, warning
 from policies.pods.workload import Workload
-from policies.quota.amounts import GPUS, Vector, format_amount, key_order, total, unit
+from policies.quota.amounts import GPUS, Amounts, format_amount, key_order, total, unit_name
 from policies.quota.budget import (
     Budget,
     Period,
     Spending,
     gpu_hours,
+    keys_reached,
     milliseconds,
     moment,
-    reached,
     will_be_spent,
 )
 from policies.quota.demand import Catalogue
@@ -27,7 +27,7 @@ from policies.times import utc
 BUDGET_SPENT = Reason("BudgetSpent", "the GPU-hours that the namespace may use in this period are spent")
 BUDGET_LOW = Reason("BudgetLow", "few of the GPU-hours that the namespace may use in this period are left")
 
-KEYS_SHOWN = 2
+MAX_KEYS = 2
 """Keys in one message; the line is short."""
 
 THIS_PERIOD = {Period.DAY: "today (UTC)", Period.WEEK: "this week", Period.MONTH: "this month"}
@@ -40,10 +40,10 @@ def reservation_findings(namespace: str, outcome: ReservationOutcome, now: datet
         return
     needed = {*request.demand, *request.will_need}
     if not verdict.allowed:
-        yield _spent(namespace, ledger.budget, ledger.spending, needed)
+        yield _spent_finding(namespace, ledger.budget, ledger.spending, needed)
     elif milliseconds(now) < ledger.spending.end:
         used = total((ledger.used or {}, verdict.reserved))
-        yield from _low(namespace, ledger.budget, ledger.spending, needed, used)
+        yield from _low_finding(namespace, ledger.budget, ledger.spending, needed, used)
 
 
 def workload_findings(
@@ -51,31 +51,31 @@ def workload_findings(
 ) -> Iterator[Finding]:
     """Yield the warning that the budget of the workload's pods is spent, or will be soon."""
     budget, spending = ledger.budget, ledger.spending
-    if budget is None or spending is None or not reached(budget, spending, budget.warn_at):
+    if budget is None or spending is None or not keys_reached(budget, spending, budget.warn_at):
         return
     requested = demands(workload.target or workload, catalogue, ledger.unclassified_pods)
     needed = {key for each in requested for key in each.per_pod}
     path = requested[0].path if requested and workload.target is None else "spec"
-    if reached(budget, spending).intersection(needed):
-        yield _spent(namespace, budget, spending, needed, path)
+    if keys_reached(budget, spending).intersection(needed):
+        yield _spent_finding(namespace, budget, spending, needed, path)
     else:
-        yield from _low(namespace, budget, spending, needed, ledger.held, path)
+        yield from _low_finding(namespace, budget, spending, needed, ledger.held, path)
 
 
-def how_much(budget: Budget, spending: Spending, keys: Collection[str]) -> str:
+def spending_text(budget: Budget, spending: Spending, keys: Collection[str]) -> str:
     """Return `4100 of 5000 GPU-hours used this month`, for a class `16 of 20 GPU-hours of nvidia-t4`."""
     facts = [
-        f"{_hours(spending.spent.get(key, 0))} of {_hours(budget.granted[key])} GPU-hours"
-        f"{'' if key == GPUS else f' of {unit(key)}'}"
+        f"{_hours_text(spending.spent.get(key, 0))} of {_hours_text(budget.granted[key])} GPU-hours"
+        f"{'' if key == GPUS else f' of {unit_name(key)}'}"
         for key in sorted(keys, key=key_order)
     ]
-    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
-    return f"{' and '.join(facts[:KEYS_SHOWN])}{more} used {THIS_PERIOD[budget.period]}"
+    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    return f"{' and '.join(facts[:MAX_KEYS])}{more} used {THIS_PERIOD[budget.period]}"
 
 
-def how_long(budget: Budget, spending: Spending, keys: Collection[str], used: Vector) -> str:
+def outlook_text(budget: Budget, spending: Spending, keys: Collection[str], used: Amounts) -> str:
     """Return in words when usage as of now spends the budget of one of the keys, and what happens then."""
-    if reached(budget, spending).intersection(keys):
+    if keys_reached(budget, spending).intersection(keys):
         return f"nothing is left until {time_of(spending.end)}"
     at = will_be_spent(budget, spending, used, keys)
     if at is None:
@@ -88,13 +88,13 @@ def time_of(at: int) -> str:
     return utc(moment(at).replace(second=0))
 
 
-def _spent(
+def _spent_finding(
     namespace: str, budget: Budget, spending: Spending, needed: Collection[str], path: str = ""
 ) -> Finding:
     """Return the denial of a request that needs spent keys of the budget; with the path of a pod template, a warning."""
-    spent = sorted(reached(budget, spending).intersection(needed), key=key_order)
+    spent = sorted(keys_reached(budget, spending).intersection(needed), key=key_order)
     begins = f"the next {budget.period.value} begins at {time_of(spending.end)}"
-    facts = f"{namespace}/{NAME}, {how_much(budget, spending, spent)}; {begins}"
+    facts = f"{namespace}/{NAME}, {spending_text(budget, spending, spent)}; {begins}"
     other = ", or request a class that is not spent" if GPUS not in spent else ""
     field = budget_field(spent[0]) if len(spent) == 1 else "spec.budget"
     raised = (tuple(ContactEdit("GPUQuota", budget_field(key)) for key in spent),)
@@ -109,17 +109,17 @@ def _spent(
     )
 
 
-def _low(
-    namespace: str, budget: Budget, spending: Spending, needed: Collection[str], used: Vector, path: str = ""
+def _low_finding(
+    namespace: str, budget: Budget, spending: Spending, needed: Collection[str], used: Amounts, path: str = ""
 ) -> Iterator[Finding]:
     """Yield the warning that a budget is spent soon, if `used` stays as it is."""
-    low = sorted(reached(budget, spending, budget.warn_at).intersection(needed), key=key_order)
+    low = sorted(keys_reached(budget, spending, budget.warn_at).intersection(needed), key=key_order)
     if not low:
         return
-    facts = f"{how_much(budget, spending, low)}, {how_long(budget, spending, low, used)}"
+    facts = f"{spending_text(budget, spending, low)}, {outlook_text(budget, spending, low, used)}"
     message = f"budget {namespace}/{NAME}: {facts}"
     yield warning(reason=BUDGET_LOW, path=path, message=message)
 
 
-def _hours(amount: int) -> str:
+def _hours_text(amount: int) -> str:
     return format_amount(gpu_hours(amount))

@@ -2,11 +2,11 @@
 
 The API server's own quota counts the same way (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
 1.37.2), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may request the same devices.
-Three differences are intended: a request of an unknown kind or mode is denied; administrative access is free, because it takes no
+Three differences are intended: a request of an unknown type or mode is denied; administrative access is free, because it takes no
 device away; and only devices count that are GPUs or may be GPUs.
 
-A request counts as the largest kind of device that its DeviceClass, its own selectors and its amounts of capacity allow. Neither
-taints nor present allocations reduce it, because they go. If no present kind matches, devices may come later (an autoscaler has
+A request counts as the largest type of device that its DeviceClass, its own selectors and its amounts of capacity allow. Neither
+taints nor present allocations reduce it, because they go. If no present type matches, devices may come later (an autoscaler has
 the pool at zero), so each counts as a card of any class that the DeviceClass may have.
 """
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from policies.finding import Finding, Reason, truncate, warning
-from policies.gpus.cards import NO_AMOUNTS, can_serve, cards, classified_weights, device_weight
+from policies.gpus.cards import NO_AMOUNTS, amounts_in_cards, device_weight, satisfies, weights_and_classes
 from policies.gpus.claimed_devices import (
     CapacityRequirements,
     ClaimSpec,
@@ -30,13 +30,13 @@ from policies.gpus.claimed_devices import (
     ResourceClaim,
 )
 from policies.gpus.classes import GPUClass
-from policies.gpus.device_selectors import SelectorBounds, not_evaluated, possible_kinds
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.device_selectors import SelectorBounds, possible_types, unevaluated
+from policies.gpus.mapping_spec import DEVICE_CLASS_PREFIX, Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.pinning import CandidateClasses, all_classes, candidates_for_resource
 from policies.pods.quantity import QuantityText
 from policies.quota import amounts as vector
-from policies.quota.amounts import GPUS, RESOURCES, Vector, total
+from policies.quota.amounts import GPUS, RESOURCES, Amounts, total
 from policies.quota.demand import (
     UNCOUNTABLE_DEVICES,
     Catalogue,
@@ -57,51 +57,51 @@ MAX_RESULTS = 32
 """Devices that one claim can get (`AllocationResultsMaxSize` of the API server), also by `allocationMode: All`."""
 
 
-class ClaimedKinds:
-    """Counts the requests of one claim, which the catalogue's kinds of devices may serve."""
+class ClaimedDeviceTypes:
+    """Counts the requests of one claim, which the catalogue's types of devices may serve."""
 
     def __init__(
         self, requests: Collection[DeviceRequest], catalogue: Catalogue, unclassified_pods: UnclassifiedPods
     ) -> None:
         self.mapping, self._classes = catalogue.resource_mapping, catalogue.classes
         self._catalogue, self._unclassified_pods = catalogue, unclassified_pods
-        self._requests, self._kinds = requests, self.mapping.device_kinds
+        self._requests, self._types = requests, self.mapping.device_types
         self._cards: dict[str, Demand] = {}
         self._possible: dict[int, tuple[DeviceRequest, frozenset[int]]] = {}
         self._alternatives = [each for request in requests for each in request.alternatives]
         expressions = (text for each in self._alternatives for text in each.expressions)
-        self._reads_selectors = SelectorBounds(self._kinds).include(expressions)
+        self._reads_selectors = SelectorBounds(self._types).reserve(expressions)
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
-        """Return the indexes of the present kinds whose devices may serve the request."""
+        """Return the indexes of the present types whose devices may serve the request."""
         if id(request) in self._possible:
             return self._possible[id(request)][1]
-        possible = frozenset(self.mapping.kinds_by_class.get(request.device_class_name, ()))
+        possible = frozenset(self.mapping.types_by_class.get(request.device_class_name, ()))
         if possible and self._reads_selectors:
-            possible &= possible_kinds(request.expressions, self._kinds)
+            possible &= possible_types(request.expressions, self._types)
         if amounts := _amounts(request):
-            possible = frozenset(each for each in possible if can_serve(self._kinds.kinds[each], amounts))
+            possible = frozenset(each for each in possible if satisfies(self._types.types[each], amounts))
         self._possible[id(request)] = request, possible  # an object that is kept keeps its id
         return possible
 
     def ignored_selectors(self) -> Iterator[tuple[str, str]]:
-        """Yield (DeviceClass, selector) for each selector that is not evaluated, and so allows every kind of its DeviceClass."""
+        """Yield (DeviceClass, selector) for each selector that is not evaluated, and so allows every type of its DeviceClass."""
         for each in self._alternatives:
-            if self.mapping.kinds_by_class.get(each.device_class_name):
-                texts = not_evaluated(each.expressions) if self._reads_selectors else each.expressions
+            if self.mapping.types_by_class.get(each.device_class_name):
+                texts = unevaluated(each.expressions) if self._reads_selectors else each.expressions
                 yield from ((each.device_class_name, text) for text in texts)
 
-    def is_served(self, request: DeviceRequest) -> bool | None:
-        """Whether present devices may serve the request. None if kinds of devices cannot tell, or it takes no GPU."""
+    def has_devices(self, request: DeviceRequest) -> bool | None:
+        """Whether present devices may serve the request. None if types of devices cannot tell, or it takes no GPU."""
         name = request.device_class_name
-        is_known = name in self.mapping.kinds_by_class and self.mapping.device_class(name) is not None
+        is_known = name in self.mapping.types_by_class and self.mapping.device_class_pattern(name) is not None
         return bool(self.possible(request)) if is_known and not request.admin_access else None
 
     def demand(self, request: DeviceRequest, count: int | None) -> Demand:
         """Return the demand of `count` devices; None: of all devices of a node."""
-        resource = RESOURCES + IMPLICIT_DEVICE_CLASS + request.device_class_name
+        resource = RESOURCES + DEVICE_CLASS_PREFIX + request.device_class_name
         if possible := self.possible(request):
-            return self._of_kinds(request, possible, count, resource)
+            return self._demand_of_types(request, possible, count, resource)
         number = Fraction(MAX_RESULTS if count is None else count)
         card = self._card(request.device_class_name)
         amounts = {key: amount * number for key, amount in card.vector.items()}
@@ -109,46 +109,50 @@ class ClaimedKinds:
 
     def allocated(
         self, request: DeviceRequest, kind: int | None, consumed: Iterable[tuple[str, QuantityText]]
-    ) -> Vector:
-        """Return the demand of one device of the kind, or of a share with these amounts of its capacity. Empty if it is None."""
+    ) -> Amounts:
+        """Return the demand of one device of the type, or of a share with these amounts of its capacity. Empty if it is None."""
         if kind is None:
             return {}
-        resource = RESOURCES + IMPLICIT_DEVICE_CLASS + request.device_class_name
+        resource = RESOURCES + DEVICE_CLASS_PREFIX + request.device_class_name
         share = replace(request, capacity=CapacityRequirements(requests=dict(consumed)))
-        return self._of_kinds(share, frozenset({kind}), 1, resource).vector
+        return self._demand_of_types(share, frozenset({kind}), 1, resource).vector
 
-    def _of_kinds(
+    def _demand_of_types(
         self, request: DeviceRequest, possible: frozenset[int], count: int | None, resource: str
     ) -> Demand:
         stated = self._classes.of_device_class(request.device_class_name)
-        known, amounts = classified_weights(self._kinds, self._classes), _amounts(request)
+        known, amounts = weights_and_classes(self._types, self._classes), _amounts(request)
         weights: dict[int, Fraction] = {}
         classes: list[tuple[GPUClass, ...]] = []
         by_class: dict[str, set[int]] = defaultdict(set)
         of_any_class: set[int] = set()
         for index in possible:
-            kind, (weight, of_kind) = self._kinds.kinds[index], known[index]
-            weights[index] = device_weight(kind, self._classes, amounts) if kind.is_shared else weight
-            classes.append(tuple(each for each in of_kind if each in stated) or stated or of_kind)
+            device_type, (weight, of_type) = self._types.types[index], known[index]
+            weights[index] = (
+                device_weight(device_type, self._classes, amounts) if device_type.is_shared else weight
+            )
+            classes.append(tuple(each for each in of_type if each in stated) or stated or of_type)
             for gpu_class in classes[-1]:
                 by_class[gpu_class.name].add(index)
             if not classes[-1]:
                 of_any_class.add(index)
-        nodes = [node for node in self._kinds.nodes if count is None and not possible.isdisjoint(node)]
+        nodes = [
+            node for node in self._types.per_node_counts if count is None and not possible.isdisjoint(node)
+        ]
 
         # Whole numbers add up ten times as fast as fractions.
         scale = lcm(*(each.denominator for each in weights.values()))
         scaled = {index: int(weight * scale) for index, weight in weights.items()}
 
         def largest_sum(amounts: Mapping[int, int]) -> int:
-            """Return the largest sum for the devices that the request may get, each of a kind with an amount."""
+            """Return the largest sum for the devices that the request may get, each of a type with an amount."""
             if nodes:
                 return max(_sum_of_largest(amounts, node) for node in nodes)
             return max(amounts.values(), default=0) * (MAX_RESULTS if count is None else count)
 
-        @cache  # most keys are of the same kinds
-        def largest_weight(kinds: frozenset[int]) -> Fraction:
-            return Fraction(largest_sum({index: scaled[index] for index in kinds}), scale)
+        @cache  # most keys are of the same types
+        def largest_weight(types: frozenset[int]) -> Fraction:
+            return Fraction(largest_sum({index: scaled[index] for index in types}), scale)
 
         candidates = self._candidates(request.device_class_name, classes)
         vector = {GPUS: largest_weight(possible), resource: Fraction(largest_sum(dict.fromkeys(possible, 1)))}
@@ -160,10 +164,10 @@ class ClaimedKinds:
     def _candidates(self, device_class: str, classes: Collection[tuple[GPUClass, ...]]) -> CandidateClasses:
         """Return the classes of the devices: any of the vendor's if a device may be of no known class."""
         if all(classes):
-            names = {each.name for of_kind in classes for each in of_kind}
+            names = {each.name for of_type in classes for each in of_type}
             return CandidateClasses(self._classes.named(names), True, f"device class {device_class}")
         because = f"no GPU class lists the attributes of a device that device class {device_class} may give"
-        resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
+        resource = GPUResource(DEVICE_CLASS_PREFIX + device_class, Measure.DEVICES)
         return candidates_for_resource(
             resource, all_classes(self._classes, because), self._classes, self.mapping
         )
@@ -171,19 +175,23 @@ class ClaimedKinds:
     def _card(self, device_class: str) -> Demand:
         """Return the demand of one card, without the plain count. DeviceClasses that no GPUClass mentions share results."""
         because = f"device class {device_class} is of no GPU class in particular"
-        resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
+        resource = GPUResource(DEVICE_CLASS_PREFIX + device_class, Measure.DEVICES)
         # A denial names the DeviceClass, so it cannot share a result. It has no demand by class and takes little time.
         is_mentioned = resource.name in self._classes.equivalents or self._classes.of_device_class(
             device_class
         )
         is_own = bool(is_mentioned) or self._unclassified_pods is UnclassifiedPods.DENY
-        pattern = self.mapping.device_class(device_class)
+        pattern = self.mapping.device_class_pattern(device_class)
         key = resource.name if is_own else (pattern and pattern.resource) or ""
         if key not in self._cards:
             one = {resource: Fraction(1)}
             candidates = all_classes(self._classes, because)
             self._cards[key] = resources_demand(
-                one, lambda card: cards(one, card), candidates, self._catalogue, self._unclassified_pods
+                one,
+                lambda card: amounts_in_cards(one, card),
+                candidates,
+                self._catalogue,
+                self._unclassified_pods,
             )
         demand = self._cards[key]
         return replace(demand, because=demand.because if is_own else because)
@@ -194,7 +202,7 @@ def _amounts(request: DeviceRequest) -> Mapping[str, QuantityText]:
 
 
 def _sum_of_largest(amounts: Mapping[int, int], devices: Mapping[int, int]) -> int:
-    """Return the sum of the MAX_RESULTS largest amounts of a node's devices, which are numbers by kind."""
+    """Return the sum of the MAX_RESULTS largest amounts of a node's devices, which are numbers by type."""
     left, result = MAX_RESULTS, 0
     of_node = [(amounts[index], number) for index, number in devices.items() if index in amounts]
     for amount, number in sorted(of_node, reverse=True):
@@ -213,18 +221,18 @@ def claim_demand(
     devices = claim.spec and claim.spec.devices
     requests, path = (devices and devices.requests) or (), f"{path}.devices.requests"
     if len(requests) > MAX_REQUESTS:
-        return _denied(path, f"must have at most {MAX_REQUESTS} items", remedy="split the claim")
-    counted = ClaimedKinds(requests, catalogue, unclassified_pods)
+        return _denied_demand(path, f"must have at most {MAX_REQUESTS} items", remedy="split the claim")
+    counted = ClaimedDeviceTypes(requests, catalogue, unclassified_pods)
     demands = [
         _request_demand(request, f"{path}[{index}]", counted) for index, request in enumerate(requests)
     ]
-    return _joined(demands, vector.total)
+    return _combined_demand(demands, vector.total)
 
 
 def ignored_selectors(claim: ResourceClaim, catalogue: Catalogue, path: str) -> Iterator[Finding]:
     """Warn of selectors that are not evaluated: the claim may count more than it gets. path: of the spec in the object."""
     devices = claim.spec and claim.spec.devices
-    counted = ClaimedKinds((devices and devices.requests) or (), catalogue, UnclassifiedPods.TOTAL_ONLY)
+    counted = ClaimedDeviceTypes((devices and devices.requests) or (), catalogue, UnclassifiedPods.TOTAL_ONLY)
     for device_class, text in dict.fromkeys(counted.ignored_selectors()):
         yield warning(
             reason=SELECTOR_IGNORED,
@@ -240,7 +248,7 @@ class AllocatedDevice(NamedTuple):
     """A device, or a share of one, that a claim has.
 
     request: the name of the request, or of the request and its alternative (`gpus/small`).
-    kind: the index of its kind in the catalogue; None if it is not known. consumed: amounts of its capacity by name.
+    type: the index of its type in the catalogue; None if it is not known. consumed: amounts of its capacity by name.
     """
 
     request: str
@@ -253,24 +261,27 @@ def allocated_demand(
     devices: Collection[AllocatedDevice],
     catalogue: Catalogue,
     unclassified_pods: UnclassifiedPods,
-) -> Vector | None:
-    """Return the demand of the devices that the scheduler chose for the claim. None if one is missing, or of no known kind.
+) -> Amounts | None:
+    """Return the demand of the devices that the scheduler chose for the claim. None if one is missing, or of no known type.
 
     devices: without those of administrative access. If a request asks for fewer (`beyond_pod`), the most expensive ones count.
     """
     requests = (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ()
-    counted = ClaimedKinds(requests, catalogue, unclassified_pods)
+    counted = ClaimedDeviceTypes(requests, catalogue, unclassified_pods)
     of_request = defaultdict[str, list[AllocatedDevice]](list)
     for device in devices:
         of_request[device.request].append(device)
-    demands: list[Vector] = []
+    demands: list[Amounts] = []
     for request in requests:
         named = [(f"{request.name}/{each.name}", each) for each in request.first_available or ()]
         named = [each for each in named if each[0] in of_request] or [
             (request.name, request.exactly or request)
         ]
         for name, each in named:
-            if not each.admin_access and counted.mapping.device_class(each.device_class_name) is not None:
+            if (
+                not each.admin_access
+                and counted.mapping.device_class_pattern(each.device_class_name) is not None
+            ):
                 vectors = [
                     counted.allocated(each, device.kind, device.consumed) for device in of_request[name]
                 ]
@@ -291,16 +302,16 @@ def beyond_pod(claim: ResourceClaim, own: Mapping[str, Fraction], mapping: Resou
 
     def counted(device_class: str, count: int) -> int:
         taken = 0
-        for name in (IMPLICIT_DEVICE_CLASS + device_class, mapping.extended_names.get(device_class) or ""):
+        for name in (DEVICE_CLASS_PREFIX + device_class, mapping.extended_names.get(device_class) or ""):
             part = min(count - taken, int(left.get(name, 0)))
             left[name] = left.get(name, Fraction(0)) - part
             taken += part
         return taken
 
-    return _without(claim, counted)
+    return _reduced_claim(claim, counted)
 
 
-def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
+def beyond_unknown_pod(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
     """Return the claim less the devices that count with its pod, for an unknown pod.
 
     Keep devices of an unknown DeviceClass, and of one whose extended name has no demand: they may not count with the pod.
@@ -311,10 +322,10 @@ def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
         is_covered = extended is not None and (not extended or mapping.resource(extended) is not None)
         return count if is_covered else 0
 
-    return _without(claim, counted)
+    return _reduced_claim(claim, counted)
 
 
-def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> ResourceClaim:
+def _reduced_claim(claim: ResourceClaim, counted: Callable[[str, int], int]) -> ResourceClaim:
     """Return the claim with each request reduced by `counted(device class, count)`. The scheduler requests only exact counts."""
     left: list[DeviceRequest] = []
     for request in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
@@ -328,55 +339,57 @@ def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> Resour
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 
-def _request_demand(request: DeviceRequest, path: str, counted: ClaimedKinds) -> Demand:
+def _request_demand(request: DeviceRequest, path: str, counted: ClaimedDeviceTypes) -> Demand:
     if request.first_available:
         path = f"{path}.firstAvailable"
         if len(request.first_available) > MAX_ALTERNATIVES:
-            return _denied(path, f"must have at most {MAX_ALTERNATIVES} items", remedy="remove some")
+            return _denied_demand(path, f"must have at most {MAX_ALTERNATIVES} items", remedy="remove some")
         demands = [
             _device_demand(each, f"{path}[{index}]", counted)
             for index, each in enumerate(request.first_available)
         ]
-        served = [counted.is_served(each) for each in request.first_available]
+        have_devices = [counted.has_devices(each) for each in request.first_available]
         # The scheduler takes an alternative that devices serve. If there is none, devices may come for each.
-        if True in served:
+        if True in have_devices:
             demands = [
-                _invalid_only(each) if is_served is False else each
-                for each, is_served in zip(demands, served, strict=True)
+                _only_invalid(each) if has_devices is False else each
+                for each, has_devices in zip(demands, have_devices, strict=True)
             ]
-        return _joined(demands, vector.maximum)
+        return _combined_demand(demands, vector.maximum)
     if request.exactly is not None:
         return _device_demand(request.exactly, f"{path}.exactly", counted)
     return _device_demand(request, path, counted)
 
 
-def _device_demand(request: DeviceRequest, path: str, counted: ClaimedKinds) -> Demand:
+def _device_demand(request: DeviceRequest, path: str, counted: ClaimedDeviceTypes) -> Demand:
     name, mapping = request.device_class_name, counted.mapping
     if not name:
-        return _denied(path, "must be a kind of request that a quota can count")
-    if request.admin_access or mapping.device_class(name) is None:
+        return _denied_demand(path, "must be a kind of request that a quota can count")
+    if request.admin_access or mapping.device_class_pattern(name) is None:
         return Demand({})
     count = 1 if request.count is None else request.count
     is_all = request.allocation_mode == "All"
     if request.allocation_mode not in {"", "ExactCount", "All"}:
-        return _denied(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
+        return _denied_demand(f"{path}.allocationMode", "must be ExactCount or All", request.allocation_mode)
     if count < 1 and not is_all:
-        return _denied(f"{path}.count", "must be at least 1", str(count))
+        return _denied_demand(f"{path}.count", "must be at least 1", str(count))
     for capacity, raw in ((request.capacity and request.capacity.requests) or {}).items():
         if not is_countable(raw):  # the API server does not check it
             where = f"{path}.capacity.requests[{capacity}]"
-            return _denied(where, "must not be negative", str(raw), remedy="set an amount such as 10Gi")
+            return _denied_demand(
+                where, "must not be negative", str(raw), remedy="set an amount such as 10Gi"
+            )
     demand = counted.demand(request, None if is_all else count)
     field = {"path": f"{path}.deviceClassName", "value": name}
-    unknown = unknown_device_class(IMPLICIT_DEVICE_CLASS + name, mapping)
+    unknown = unknown_device_class(DEVICE_CLASS_PREFIX + name, mapping)
     return replace(demand, denials=tuple(replace(each, **field) for each in (*demand.denials, *unknown)))
 
 
-def _invalid_only(demand: Demand) -> Demand:
+def _only_invalid(demand: Demand) -> Demand:
     return Demand({}, denials=tuple(each for each in demand.denials if each.reason is UNCOUNTABLE_DEVICES))
 
 
-def _joined(demands: list[Demand], combine: Callable[..., Vector]) -> Demand:
+def _combined_demand(demands: list[Demand], combine: Callable[..., Amounts]) -> Demand:
     return Demand(
         combine(demand.vector for demand in demands),
         classes=tuple(sorted({name for demand in demands for name in demand.classes})),
@@ -385,7 +398,7 @@ def _joined(demands: list[Demand], combine: Callable[..., Vector]) -> Demand:
     )
 
 
-def _denied(
+def _denied_demand(
     path: str,
     message: str,
     value: str | None = None,

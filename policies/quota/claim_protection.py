@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Reason, together
-from policies.gpus.claimed_devices import CLAIM, ClaimName, ResourceClaim, owner_pod
+from policies.finding import Edit, Finding, Reason, one_choice
+from policies.gpus.claimed_devices import CLAIM, ClaimName, ResourceClaim, owner_pod_uid
 from policies.pods.pod import Metadata, Pod
 
 PROTECTED_CLAIM = Reason(
@@ -38,7 +38,7 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
         path=f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]",
         value=mark,
         message=f"must be omitted: only {SCHEDULER} marks the claims that it makes for pods",
-        choices=together(Edit(f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]")),
+        choices=one_choice(Edit(f"metadata.annotations[{EXTENDED_RESOURCE_CLAIM}]")),
         remedy="remove the annotation",
     )
 
@@ -67,7 +67,7 @@ def changed_owner(before: ResourceClaim | None, after: ResourceClaim) -> Finding
     The claim of a pod counts the devices that this pod got. With one that outlives its pod, or that others name, too, another pod
     could get larger ones. `before` is None at a creation, by a user who makes no claims for pods.
     """
-    was, now = (owner_pod((each and each.metadata) or Metadata()) for each in (before, after))
+    was, now = (owner_pod_uid((each and each.metadata) or Metadata()) for each in (before, after))
     if was == now:
         return None
     finding = Finding(
@@ -109,7 +109,7 @@ def borrowed_claims(
         yield finding
 
 
-def marked_for(metadata: Metadata) -> str:
+def marked_pod_uid(metadata: Metadata) -> str:
     """Return the uid of the pod that the scheduler made the claim for, or ""."""
     is_marked = (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true"
-    return owner_pod(metadata) if is_marked else ""
+    return owner_pod_uid(metadata) if is_marked else ""

@@ -20,18 +20,18 @@ from typing import Protocol
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, together
+from policies.finding import Edit, Finding, Reason, one_choice
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.cards import (
     MAX_RESOURCES,
     UNKNOWN_CARD,
     Card,
-    amounts,
-    annotated_cards,
+    amounts_in_cards,
     card_of,
-    cards,
     container_amounts,
+    fractions_in_cards,
     is_limit,
+    positive_amounts,
     weight_by_name,
 )
 from policies.gpus.classes import GPUClass, GPUClasses
@@ -42,8 +42,8 @@ from policies.placement.pinning import CandidateClasses, candidate_classes, cand
 from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
-from policies.quota.waiting import waits
+from policies.quota.amounts import CLASSES, GPUS, RESOURCES, ZERO, Amounts, total
+from policies.quota.waiting import has_quota_gate
 
 UNCOUNTABLE_DEVICES = Reason("UncountableDevices", "the devices of a pod or claim cannot be counted")
 UNCLASSIFIED_POD = Reason("UnclassifiedPod", "the quota counts by class, and the pod or claim names none")
@@ -72,11 +72,11 @@ class Demand(msgspec.Struct, frozen=True):
     `classes`: the classes and families that it counts for. `because`: why, in words.
     """
 
-    vector: Vector
+    vector: Amounts
     classes: tuple[str, ...] = ()
     because: str = ""
     denials: tuple[Finding, ...] = ()
-    will_need: Vector = {}
+    will_need: Amounts = {}
     """The demand of a pod under our scheduling gate once it starts."""
 
 
@@ -101,15 +101,15 @@ def pod_demand(
     amount is a denial; if the pod is already stored, its other amounts count, and an unreadable fraction annotation counts as a
     whole card.
     """
-    if pod.is_terminal or waits(pod):
+    if pod.is_terminal or has_quota_gate(pod):
         return Demand({})
     classes, resource_mapping = catalogue.classes, catalogue.resource_mapping
-    denials = tuple(unreadable(pod, resource_mapping))
-    overhead = amounts(pod.spec.overhead, resource_mapping)
+    denials = tuple(amount_denials(pod, resource_mapping))
+    overhead = positive_amounts(pod.spec.overhead, resource_mapping)
     # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
     read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
     plain = at_one_time(pod, lambda each: read[id(each)], overhead)
-    requested = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
+    requested = (*plain, *fractions_in_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not requested:
         return Demand({}, denials=denials)
     candidates = candidate_classes(pod, classes, nodes)
@@ -119,15 +119,17 @@ def pod_demand(
 
     def cards_on(card: Card) -> Mapping[GPUResource, Fraction]:
         in_containers = (
-            at_one_time(pod, lambda each: cards(read[id(each)], card), cards(overhead, card))
+            at_one_time(
+                pod, lambda each: amounts_in_cards(read[id(each)], card), amounts_in_cards(overhead, card)
+            )
             if has_limits
-            else cards(plain, card)
+            else amounts_in_cards(plain, card)
         )
         weighed = {each: amount * weights.get(each, 1) for each, amount in in_containers.items()}
-        return {**weighed, **annotated_cards(pod, card, resource_mapping)}
+        return {**weighed, **fractions_in_cards(pod, card, resource_mapping)}
 
     if len(requested) > MAX_RESOURCES:  # only a pod that was not reviewed
-        demand = _upper_bound(cards_on, candidates, unclassified_pods)
+        demand = _upper_bound_demand(cards_on, candidates, unclassified_pods)
     else:
         by_memory = sum(map(len, read.values())) <= MAX_BY_MEMORY
         demand = resources_demand(
@@ -164,9 +166,7 @@ def resources_demand(
         A memory limit counts with the resource that it limits, not as cards of its own.
         """
         amounts_on = [cards_on(each) for each in on or (UNKNOWN_CARD,)]
-        return sum(
-            (max(each.get(resource, NOTHING) for each in amounts_on) for resource in resources), NOTHING
-        )
+        return sum((max(each.get(resource, ZERO) for each in amounts_on) for resource in resources), ZERO)
 
     by_candidates: dict[CandidateClasses, list[GPUResource]] = defaultdict(list)
     for resource in requested:
@@ -174,7 +174,7 @@ def resources_demand(
             resource, candidates, catalogue.classes, catalogue.resource_mapping
         )
         by_candidates[narrowed].append(resource)
-    parts: list[Vector] = []
+    parts: list[Amounts] = []
     for narrowed, resources in by_candidates.items():
         most_on = partial(largest_sum, tuple(resources))
         possible = frozenset(kinds[gpu_class.name] for gpu_class in narrowed.classes)
@@ -191,24 +191,24 @@ def resources_demand(
     return classified_demand(total(parts), by_candidates, unclassified_pods)
 
 
-def _upper_bound(
+def _upper_bound_demand(
     cards_on: CardsOn, candidates: CandidateClasses, unclassified_pods: UnclassifiedPods
 ) -> Demand:
     """Return an upper bound of `resources_demand`, cheaply: every unit is a whole card of each possible class."""
-    amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
+    amount = sum(cards_on(UNKNOWN_CARD).values(), ZERO)
     keys = (GPUS, *counted_classes(candidates, unclassified_pods))
     return classified_demand(total([dict.fromkeys(keys, amount)]), [candidates], unclassified_pods)
 
 
 def classified_demand(
-    vector: Vector, narrowed: Collection[CandidateClasses], unclassified_pods: UnclassifiedPods
+    vector: Amounts, narrowed: Collection[CandidateClasses], unclassified_pods: UnclassifiedPods
 ) -> Demand:
     """Return the demand with the classes that its vector counts, and with a denial where a class has to be named."""
     return Demand(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
         because=" and ".join(dict.fromkeys(each.because for each in narrowed)),
-        denials=tuple(_refusals(narrowed, unclassified_pods)),
+        denials=tuple(_class_denials(narrowed, unclassified_pods)),
     )
 
 
@@ -229,7 +229,9 @@ def counted_classes(
     return counted
 
 
-def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: UnclassifiedPods) -> Iterator[Finding]:
+def _class_denials(
+    narrowed: Iterable[CandidateClasses], unclassified_pods: UnclassifiedPods
+) -> Iterator[Finding]:
     if unclassified_pods is not UnclassifiedPods.DENY:
         return
     for because in dict.fromkeys(each.because for each in narrowed if not each.is_narrowed):
@@ -241,7 +243,7 @@ def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: Unclassif
         )
 
 
-def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+def amount_denials(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a denial for every unreadable or negative amount of a GPU resource, and for every invalid fraction annotation."""
     lists: list[tuple[str, ResourceList, str | None]] = []
     for place in pod.places:
@@ -257,7 +259,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
                     container=container,
                     value=str(raw),
                     message="must be a quantity that a quota can count",
-                    choices=together(Edit(f"{path}[{name}]", 1)),
+                    choices=one_choice(Edit(f"{path}[{name}]", 1)),
                     remedy="set a whole number such as 1",
                 )
             for unknown in unknown_device_class(name, resource_mapping):
@@ -268,7 +270,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
 
 def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a denial if the resource name means a DeviceClass that `unknownDeviceClasses: deny` denies."""
-    device_class = resource_mapping.refused_device_class(name)
+    device_class = resource_mapping.denied_device_class(name)
     if device_class is not None:
         yield Finding(
             reason=UNCOUNTABLE_DEVICES,

@@ -20,9 +20,9 @@ from policies.pods.workload import PodCount, PodNumber, Workload
 from policies.quota.amounts import (
     CLASSES,
     GPUS,
-    NOTHING,
-    Vector,
-    exceeds,
+    ZERO,
+    Amounts,
+    exceeded_limits,
     maximum,
     positive_difference,
     total,
@@ -35,10 +35,10 @@ MAX_TEMPLATES = 16
 """Maximum of pod templates with GPUs in one object. A pod with the maximum of resources takes some 1.5 ms."""
 
 _PERCENT = re.compile(r"([0-9]{1,9})%")
-_DEFAULT = "25%"
+_DEFAULT_LIMIT = "25%"
 """Default of `maxSurge` and `maxUnavailable` (`SetDefaults_Deployment` in `pkg/apis/apps/v1`, v1.37)."""
 
-_EXISTING = {
+_FIELDS_OF_EXISTING = {
     ("", "ReplicationController"): "replicas",
     ("apps", "Deployment"): "replicas",
     ("apps", "ReplicaSet"): "replicas",
@@ -57,7 +57,7 @@ class TemplateDemand(msgspec.Struct, frozen=True):
     """The demand of one pod of a template, and the number of its pods. `path` is the path of the template."""
 
     path: str
-    per_pod: Vector
+    per_pod: Amounts
     count: PodCount
 
     @property
@@ -65,7 +65,7 @@ class TemplateDemand(msgspec.Struct, frozen=True):
         """Pods at one time; 0 if the object does not say."""
         return self.count.running or 0
 
-    def times(self, pods: int) -> Vector:
+    def times(self, pods: int) -> Amounts:
         return {key: amount * pods for key, amount in self.per_pod.items()}
 
 
@@ -92,7 +92,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
 
     path: of the pods' template; empty if there are several. key: the dimension. needed: what all `pods` need of it. hard: what is
     granted; of a team, the most that the namespace can have. held: what is used or reserved, maybe more than `hard`. left:
-    the rest. starting: the number of pods that start now. fewer: by path of the field that states a number of pods, the
+    the rest. starting_demand: the number of pods that start now. fewer: by path of the field that states a number of pods, the
     number by which all fit, 0 if none does: now, and in an empty quota. missing: what must be released for all pods to start.
     free_part: how much of what all pods need is free in both quotas. team_state: set if the quota of the team is the limit.
     """
@@ -106,9 +106,9 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     starting: int = 0
     fewer: Mapping[str, tuple[int, int]] = {}
     pods: int = 1
-    held: Fraction = NOTHING
-    missing: Vector = {}
-    free_part: Fraction = NOTHING
+    held: Fraction = ZERO
+    missing: Amounts = {}
+    free_part: Fraction = ZERO
     team_state: TeamState | None = None
 
 
@@ -120,14 +120,14 @@ def fit_result(
     is_stored: pods of the workload may already count in the quota: as many as its status says, or else as the holders suggest.
     """
     maker = workload.target or workload
-    if is_stored and has_ended(_map(value_at(maker.data, ("status",)))):
+    if is_stored and has_ended(_as_map(value_at(maker.data, ("status",)))):
         return None
     requested = demands(maker, catalogue, ledger.unclassified_pods)
-    own = _held_by(maker, requested, ledger) if is_stored or workload.target else {}
+    own = _held_by_workload(maker, requested, ledger) if is_stored or workload.target else {}
     failures = [
         replace(failed, team_state=state)
         for state, hard, held in _levels(ledger)
-        if (failed := _failure(workload, requested, hard, None if ledger.uncounted else held, own))
+        if (failed := _worst_failure(workload, requested, hard, None if ledger.uncounted else held, own))
     ]
     worst = min(
         failures,
@@ -137,18 +137,23 @@ def fit_result(
     if worst is None:
         return None
     alike = [each for each in failures if each.failure is worst.failure]
-    starting, missing = min(each.starting for each in alike), maximum(each.missing for each in failures)
+    pods_now, missing = (
+        min(each.starting for each in alike),
+        maximum(each.missing for each in failures),
+    )
     written = {
         each.count.number.path: each.running // each.count.number.each
         for each in requested
         if each.count.number
     }
-    fewer = {field: _least((each.fewer[field] for each in alike), written[field]) for field in worst.fewer}
+    fewer = {
+        field: _least_numbers((each.fewer[field] for each in alike), written[field]) for field in worst.fewer
+    }
     free_part = min(each.left / each.needed for each in alike)
-    return replace(worst, missing=missing, starting=starting, fewer=fewer, free_part=free_part)
+    return replace(worst, missing=missing, starting=pods_now, fewer=fewer, free_part=free_part)
 
 
-def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vector]]:
+def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Amounts, Amounts]]:
     """Yield (state, hard, held) for the GPUQuota, then for the team. `hard` is the most that the namespace can have."""
     yield None, ledger.hard, ledger.held
     if (state := ledger.team_state) is not None:
@@ -156,8 +161,8 @@ def _levels(ledger: QuotaLedger) -> Iterator[tuple[TeamState | None, Vector, Vec
         yield state, state.reachable, total((ledger.held, of_others))
 
 
-def _failure(
-    workload: Workload, requested: Sequence[TemplateDemand], hard: Vector, held: Vector | None, own: Vector
+def _worst_failure(
+    workload: Workload, requested: Sequence[TemplateDemand], hard: Amounts, held: Amounts | None, own: Amounts
 ) -> FitResult | None:
     """Return the worst failure under a quota of `hard`.
 
@@ -168,14 +173,14 @@ def _failure(
         return failure
     held = positive_difference(held, own)
     if failure is not None:
-        return replace(failure, held=held.get(failure.key, NOTHING))
+        return replace(failure, held=held.get(failure.key, ZERO))
     as_written = [(each, each.running) for each in requested]
     largest = [(each, each.count.maximum or pods) for each, pods in as_written]
     now = FitFailure.TOO_LITTLE_TO_GROW if workload.target else FitFailure.TOO_LITTLE
     failure = _shortage(now, as_written, hard, held)
     failure = failure or _shortage(FitFailure.TOO_LITTLE_TO_GROW, largest, hard, held)
     if failure is None and (workload.group, workload.kind) == ("apps", "Deployment"):
-        failure = _surge(value_at(workload.data, ("spec",)), as_written, hard, held)
+        failure = _surge_shortage(value_at(workload.data, ("spec",)), as_written, hard, held)
     return failure
 
 
@@ -210,104 +215,111 @@ def demands(
     return tuple(demanded)
 
 
-def running(requested: Iterable[TemplateDemand]) -> Vector:
+def running_demand(requested: Iterable[TemplateDemand]) -> Amounts:
     """Return the demand of all pods that run at one time, without templates of unknown count."""
     return total(each.times(each.running) for each in requested)
 
 
-def able_to_start(requested: Sequence[TemplateDemand], hard: Vector) -> tuple[TemplateDemand, ...]:
+def demands_that_can_start(requested: Sequence[TemplateDemand], hard: Amounts) -> tuple[TemplateDemand, ...]:
     """Return the demands that can start in an empty quota: a single pod fits it, or all pods that must run together."""
     gang = total(each.times(each.count.gang) for each in requested if each.count.gang)
-    return tuple(each for each in requested if not exceeds(gang if each.count.gang else each.per_pod, hard))
+    return tuple(
+        each for each in requested if not exceeded_limits(gang if each.count.gang else each.per_pod, hard)
+    )
 
 
-def starting(requested: Iterable[TemplateDemand], free: Vector) -> Vector:
+def starting_demand(requested: Iterable[TemplateDemand], free: Amounts) -> Amounts:
     """Return the demand of the pods that start if `free` is free. All pods of a gang start, or none."""
     fitting = _fitting(((each, each.running) for each in requested), free)
     return total(each.times(number - number % (each.count.gang or 1)) for each, number in fitting)
 
 
-def existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector | None:
+def existing_demand(workload: Workload, requested: Sequence[TemplateDemand]) -> Amounts | None:
     """Return the demand of the existing pods of a stored workload, as if they had the present template.
 
     None if the status of its kind does not count pods.
     """
-    field = _EXISTING.get((workload.group, workload.kind))
+    field = _FIELDS_OF_EXISTING.get((workload.group, workload.kind))
     if field is None:
         return None
-    existing_pods = _map(value_at(workload.data, ("status",))).get(field, 0)
+    existing_pods = _as_map(value_at(workload.data, ("status",))).get(field, 0)
     if isinstance(existing_pods, list):
-        return {key: amount * len(existing_pods) for key, amount in running(requested).items()}
-    replicas = _map(value_at(workload.data, ("spec",))).get("replicas", 1) if field == "replicas" else None
+        return {key: amount * len(existing_pods) for key, amount in running_demand(requested).items()}
+    replicas = _as_map(value_at(workload.data, ("spec",))).get("replicas", 1) if field == "replicas" else None
     wanted_pods = replicas if isinstance(replicas, int) else sum(each.running for each in requested)
     if not isinstance(existing_pods, int) or not wanted_pods:
         return None
-    return {key: amount * Fraction(existing_pods, wanted_pods) for key, amount in running(requested).items()}
+    return {
+        key: amount * Fraction(existing_pods, wanted_pods)
+        for key, amount in running_demand(requested).items()
+    }
 
 
-def _held_by(workload: Workload, requested: Sequence[TemplateDemand], ledger: QuotaLedger) -> Vector:
+def _held_by_workload(
+    workload: Workload, requested: Sequence[TemplateDemand], ledger: QuotaLedger
+) -> Amounts:
     """Return what existing pods of a stored workload hold, by its status, or else at most, by the holders of the quota.
 
     Controllers name what they make after the object. What no known holder holds may belong to the workload, too.
     """
-    known = existing(workload, requested)
+    known = existing_demand(workload, requested)
     if known is not None:
         return known
     name, held = workload.metadata.name or "", ledger.held
-    most: Vector = {}
-    for key, amount in running(requested).items():
+    most: Amounts = {}
+    for key, amount in running_demand(requested).items():
         holders = ((each.name.partition("/")[2], each.amount) for each in ledger.holders.get(key, ()))
         others = (
             Fraction(held_by_it)
             for holder, held_by_it in holders
             if holder != name and not holder.startswith(f"{name}-")
         )
-        most[key] = min(amount, max(held.get(key, NOTHING) - sum(others, NOTHING), NOTHING))
+        most[key] = min(amount, max(held.get(key, ZERO) - sum(others, ZERO), ZERO))
     return most
 
 
-def _too_large(requested: Sequence[TemplateDemand], hard: Vector) -> FitResult | None:
+def _too_large(requested: Sequence[TemplateDemand], hard: Amounts) -> FitResult | None:
     gangs = [(each, each.count.gang) for each in requested if each.count.gang]
     single_pods = [(FitFailure.POD_TOO_LARGE, [(each, 1)]) for each in requested]
     for failure, pods in (*single_pods, (FitFailure.GANG_TOO_LARGE, gangs)):
-        if over := exceeds(total(each.times(count) for each, count in pods), hard):
+        if over := exceeded_limits(total(each.times(count) for each, count in pods), hard):
             scarcest = min(over, key=lambda each: _scarcity(each.hard / each.amount, each.key))
             return FitResult(
                 failure=failure,
-                path=_path(each for each, _ in pods),
+                path=_common_path(each for each, _ in pods),
                 key=scarcest.key,
                 needed=scarcest.amount,
                 left=scarcest.hard,
                 hard=scarcest.hard,
                 pods=sum(count for _, count in pods),
-                fewer=_fewer(pods, hard, hard),
+                fewer=_fewer_by_field(pods, hard, hard),
             )
     return None
 
 
 def _shortage(
-    failure: FitFailure, wanted: Iterable[tuple[TemplateDemand, int]], hard: Vector, held: Vector
+    failure: FitFailure, wanted: Iterable[tuple[TemplateDemand, int]], hard: Amounts, held: Amounts
 ) -> FitResult | None:
     """Return the shortage for these numbers of pods of each template. None if all of them fit."""
     wanted = [(each, pods) for each, pods in wanted if pods]
     needed = total(each.times(pods) for each, pods in wanted)
-    left = _without(hard, held)
-    over = [key for key in left if needed.get(key, NOTHING) > left[key]]
+    left = _remaining(hard, held)
+    over = [key for key in left if needed.get(key, ZERO) > left[key]]
     if not over:
         return None
     key = min(over, key=lambda key: _scarcity(left[key] / needed[key], key))
     return FitResult(
         failure=failure,
-        path=_path(each for each, _ in wanted),
+        path=_common_path(each for each, _ in wanted),
         key=key,
         needed=needed[key],
         left=left[key],
         hard=hard[key],
         starting=sum(number for _, number in _fitting(wanted, left)),
-        fewer=_fewer(wanted, left, hard),
+        fewer=_fewer_by_field(wanted, left, hard),
         pods=sum(pods for _, pods in wanted),
-        held=held.get(key, NOTHING),
-        missing={key: held.get(key, NOTHING) + needed[key] - hard[key] for key in over},
+        held=held.get(key, ZERO),
+        missing={key: held.get(key, ZERO) + needed[key] - hard[key] for key in over},
     )
 
 
@@ -317,44 +329,44 @@ def _scarcity(part: Fraction, key: str) -> tuple[Fraction, bool, str]:
 
 
 def _fitting(
-    wanted: Iterable[tuple[TemplateDemand, int]], left: Vector
+    wanted: Iterable[tuple[TemplateDemand, int]], left: Amounts
 ) -> Iterator[tuple[TemplateDemand, int]]:
     """Yield each template with the number of its pods that fit, in order. Earlier templates take first. Groups fit whole."""
     left, wanted = dict(left), list(wanted)
-    groups = {_groups(each.count.gang or pods, pods) for each, pods in wanted}
+    groups = {_gang_count(each.count.gang or pods, pods) for each, pods in wanted}
     if len(groups) == 1 and (most := groups.pop()) > 1:
         group = total(each.times(each.count.gang or 0) for each, _ in wanted)
         whole = floor(min([Fraction(most), *(left[key] / group[key] for key in left.keys() & group.keys())]))
         wanted = [(each, (each.count.gang or 0) * whole) for each, _ in wanted]
     for each, pods in wanted:
         limited = left.keys() & each.per_pod.keys()
-        number = min(pods, _times(each.per_pod, left)) if limited else pods
+        number = min(pods, _times_that_fit(each.per_pod, left)) if limited else pods
         yield each, number
         left |= {key: left[key] - each.per_pod[key] * number for key in limited}
 
 
-def _groups(gang: int, pods: int) -> int:
+def _gang_count(gang: int, pods: int) -> int:
     """Return how many gangs the pods are; 1 if the gang is only a minimum."""
     return 1 if not pods or pods % gang else pods // gang
 
 
-def _times(amounts: Vector, left: Vector) -> int:
+def _times_that_fit(amounts: Amounts, left: Amounts) -> int:
     """Return how many times the amounts fit; 0 if none of them is limited."""
     return min((floor(left[key] / amounts[key]) for key in left.keys() & amounts.keys()), default=0)
 
 
-def _without(hard: Vector, held: Vector) -> Vector:
-    return {key: max(limit - held.get(key, NOTHING), NOTHING) for key, limit in hard.items()}
+def _remaining(hard: Amounts, held: Amounts) -> Amounts:
+    return {key: max(limit - held.get(key, ZERO), ZERO) for key, limit in hard.items()}
 
 
-def _least(numbers: Iterable[tuple[int, int]], written: int) -> tuple[int, int]:
+def _least_numbers(numbers: Iterable[tuple[int, int]], written: int) -> tuple[int, int]:
     """Return the least of each; 0 for one that is not less than what is written."""
     now, unused = (min(each) for each in zip(*numbers, strict=True))
     return now, unused if unused < written else 0
 
 
-def _fewer(
-    wanted: Sequence[tuple[TemplateDemand, int]], left: Vector, hard: Vector
+def _fewer_by_field(
+    wanted: Sequence[tuple[TemplateDemand, int]], left: Amounts, hard: Amounts
 ) -> dict[str, tuple[int, int]]:
     """Return `FitResult.fewer` for these numbers of pods, first the field with the most of them."""
     by_field: dict[str, list[tuple[TemplateDemand, PodNumber, int]]] = {}
@@ -366,14 +378,16 @@ def _fewer(
     for field, made in sorted(by_field.items(), key=lambda item: -sum(pods for *_, pods in item[1])):
         unit = total(each.times(number.each) for each, number, _ in made)
         others = positive_difference(needed, total(each.times(pods) for each, _, pods in made))
-        rests = (_without(limit, others) for limit in (left, hard))
-        now, unused = (min(each.count.whole(_times(unit, rest)) for each, *_ in made) for rest in rests)
+        rests = (_remaining(limit, others) for limit in (left, hard))
+        now, unused = (
+            min(each.count.largest_valid(_times_that_fit(unit, rest)) for each, *_ in made) for rest in rests
+        )
         found[field] = now, unused
     return found
 
 
-def _surge(
-    spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], hard: Vector, held: Vector
+def _surge_shortage(
+    spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], hard: Amounts, held: Amounts
 ) -> FitResult | None:
     """Return the shortage if a rolling update of a fully running Deployment could not begin."""
     for demand, replicas in wanted:
@@ -391,15 +405,17 @@ def starts_beside_all(spec: Any, replicas: int) -> bool:
     The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.37) rounds a percentage up for
     `maxSurge` and down for `maxUnavailable`. If both are 0, one pod may be unavailable.
     """
-    strategy = _map(_map(spec).get("strategy"))
-    limits = _map(strategy.get("rollingUpdate"))
+    strategy = _as_map(_as_map(spec).get("strategy"))
+    limits = _as_map(strategy.get("rollingUpdate"))
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return False
-    surge = _part(limits.get("maxSurge", _DEFAULT), replicas, up=True)
-    return bool(surge) and _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False) == 0
+    surge = _pods_of_limit(limits.get("maxSurge", _DEFAULT_LIMIT), replicas, up=True)
+    return (
+        bool(surge) and _pods_of_limit(limits.get("maxUnavailable", _DEFAULT_LIMIT), replicas, up=False) == 0
+    )
 
 
-def _part(value: Any, replicas: int, *, up: bool) -> int | None:
+def _pods_of_limit(value: Any, replicas: int, *, up: bool) -> int | None:
     """Return a limit as a number of pods. None for a value that the API server rejects."""
     if isinstance(value, int):
         return value
@@ -410,10 +426,10 @@ def _part(value: Any, replicas: int, *, up: bool) -> int | None:
     return ceil(exact) if up else floor(exact)
 
 
-def _path(requested: Iterable[TemplateDemand]) -> str:
+def _common_path(requested: Iterable[TemplateDemand]) -> str:
     paths = {each.path for each in requested}
     return paths.pop() if len(paths) == 1 else ""
 
 
-def _map(value: Any) -> Mapping[str, Any]:
+def _as_map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}

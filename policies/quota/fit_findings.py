@@ -5,28 +5,38 @@ from functools import partial
 from math import floor
 from typing import NamedTuple
 
-from policies.finding import ContactEdit, Edit, Edits, Finding, Wait, either, in_words, together, warning
+from policies.finding import (
+    ContactEdit,
+    Edit,
+    Edits,
+    Finding,
+    Wait,
+    choices_text,
+    one_choice,
+    separate_choices,
+    warning,
+)
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
 from policies.pods.workload import Workload, WorkloadPods
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, texts, unit
+from policies.quota.amounts import CLASSES, GPUS, ZERO, amount_texts, format_amount, unit_name
 from policies.quota.demand import Catalogue
 from policies.quota.fit import FitFailure, FitResult
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import team_title
-from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, how_many
+from policies.quota.line_findings import QUOTA_QUEUED, deadline_note, pod_count_text
 from policies.quota.shortage import (
     QUOTA_CAN_NEVER_FIT,
     QUOTA_EXCEEDED,
     ROOM_FOR_UPDATE,
     WAIT_UNTIL_FREE,
-    edits_to_request_part,
+    edits_to_request_share,
     room_for_update,
 )
 from policies.quota.shortage_facts import (
     amounts_in_words,
     escalation,
-    grants,
+    granted_text,
     largest_namespaces,
     missing_in_words,
 )
@@ -61,8 +71,8 @@ def fit_warning(
     is_one_gang = (workload.target or workload).is_one_gang
     if queueing_enabled and is_impossible and is_one_gang and failure is FitFailure.TOO_LITTLE:
         failure = FitFailure.GANG_TOO_LARGE
-    _, granted, _ = _limits_in_words(fit, namespace)
-    never_fits = f"{_amount(fit)}, which can never fit: {granted}"
+    _, granted, _ = _limit_texts(fit, namespace)
+    never_fits = f"{_needed_text(fit)}, which can never fit: {granted}"
     keys, team = [fit.key], fit.team_state.team if fit.team_state else None
     to_raise, contact = escalation([] if team else keys, keys if team else [], team)
     kind = "ClusterGPUQuota" if fit.team_state else "GPUQuota"
@@ -85,32 +95,32 @@ def fit_warning(
                 choices=choices,
                 awaits=Wait(beside_choice=True, amounts=((fit.key, str(fit.held)),)) if is_beside else None,
                 is_example=bool(spread),
-                remedy=f"{spread or in_words(choices)}, {WAIT_UNTIL_FREE}" if is_beside else spread,
+                remedy=f"{spread or choices_text(choices)}, {WAIT_UNTIL_FREE}" if is_beside else spread,
                 ask_contact=to_raise,
                 contact_choices=raised,
             )
         case FitFailure.NO_SURGE:
-            facts, remedy = _no_surge(fit, namespace, will_queue=will_queue)
+            facts, remedy = _no_surge_texts(fit, namespace, will_queue=will_queue)
             choices = ROOM_FOR_UPDATE
             if fit.starting:
-                choices += either(Edit("spec.replicas", fit.starting))
+                choices += separate_choices(Edit("spec.replicas", fit.starting))
             no_surge = misfit(path="spec.strategy", message=facts, choices=choices, remedy=remedy)
             return no_surge if is_enforced else None
         case _:
             advice = Advice(fit.path) if will_queue else fewer_pods(fit, workload)
             path, choices, remedy = advice
             choices = choices or (() if will_queue else smaller_now(fit, workload, catalogue))
-            message = _too_little(fit, namespace)
+            message = _too_little_text(fit, namespace)
             if is_enforced:
-                before = ledger.pods_before if queueing_enabled else None
-                message += f"{';' if is_impossible else ':'} {_starting(fit, workload, before)}"
+                before = ledger.pods_ahead if queueing_enabled else None
+                message += f"{';' if is_impossible else ':'} {_starting_text(fit, workload, before)}"
             awaits, wait = _awaited(fit, workload, advice, will_queue=will_queue)
             return misfit(
                 path=path,
                 message=message,
                 choices=choices,
                 awaits=awaits,
-                remedy=remedy or ", or ".join(filter(None, (in_words(choices), wait))),
+                remedy=remedy or ", or ".join(filter(None, (choices_text(choices), wait))),
                 ask_contact=to_raise if is_impossible else "",
                 contact_choices=raised if is_impossible else (),
                 details=_largest_namespaces(fit),
@@ -127,35 +137,37 @@ def _awaited(
     never_fits = fit.needed > fit.hard or fit.pods == 1 or fit.failure is not FitFailure.TOO_LITTLE
     if will_queue or starts_some or never_fits:
         return None, ""
-    missing = tuple(texts(fit.missing).items())
+    missing = tuple(amount_texts(fit.missing).items())
     return Wait(amounts=missing), f"wait until others release {missing_in_words(fit.missing)}"
 
 
-def _amount(fit: FitResult) -> str:
-    return f"{format_amount(fit.needed)} {unit(fit.key, fit.needed)}"
+def _needed_text(fit: FitResult) -> str:
+    return f"{format_amount(fit.needed)} {unit_name(fit.key, fit.needed)}"
 
 
-def _no_surge(fit: FitResult, namespace: str, *, will_queue: bool) -> tuple[str, str]:
+def _no_surge_texts(fit: FitResult, namespace: str, *, will_queue: bool) -> tuple[str, str]:
     """Return that a pod of an update does not fit beside the others, and the remedy."""
-    whose, _, free = _limits_in_words(fit, namespace)
+    whose, _, free = _limit_texts(fit, namespace)
     effect = "which will wait in line" if will_queue else "and will not finish"
-    facts = f"an update needs {_amount(fit)} for a pod beside the others, {effect}: {whose} will have {free}"
+    facts = (
+        f"an update needs {_needed_text(fit)} for a pod beside the others, {effect}: {whose} will have {free}"
+    )
     return facts, f"set {room_for_update(fit.starting)}"
 
 
-def _too_little(fit: FitResult, namespace: str) -> str:
+def _too_little_text(fit: FitResult, namespace: str) -> str:
     """Return what the pods need, and how much of it is granted or free."""
-    whose, granted, free = _limits_in_words(fit, namespace)
+    whose, granted, free = _limit_texts(fit, namespace)
     if fit.needed > fit.hard:
-        facts = f"needs {_amount(fit)}, which can never fit: {granted}"
+        facts = f"needs {_needed_text(fit)}, which can never fit: {granted}"
     else:
-        facts = f"needs {_amount(fit)}; {whose} has {free}"
+        facts = f"needs {_needed_text(fit)}; {whose} has {free}"
     if fit.failure is FitFailure.TOO_LITTLE_TO_GROW:
         return f"may grow to {fit.pods} pods and then {facts}"
     return facts
 
 
-def _limits_in_words(fit: FitResult, namespace: str) -> tuple[str, str, str]:
+def _limit_texts(fit: FitResult, namespace: str) -> tuple[str, str, str]:
     """Return in words: the quota that is too small, what it grants, and how much is free."""
     state = fit.team_state
     if state is None:
@@ -163,7 +175,7 @@ def _limits_in_words(fit: FitResult, namespace: str) -> tuple[str, str, str]:
         granted = f"the GPUQuota of {namespace} grants {format_amount(hard)} in all"
     else:
         whose, hard = team_title(state.team.name), state.team.hard[fit.key]
-        granted = f"{whose} {grants(hard, state.guaranteed_to_others.get(fit.key, NOTHING))}"
+        granted = f"{whose} {granted_text(hard, state.guaranteed_to_others.get(fit.key, ZERO))}"
     return whose, granted, f"{format_amount(fit.left)} of {format_amount(hard)} free"
 
 
@@ -175,7 +187,7 @@ def _largest_namespaces(fit: FitResult) -> tuple[str, ...]:
     return (f"largest namespaces of {team_title(fit.team_state.team.name)}: {largest}",) if largest else ()
 
 
-def _starting(fit: FitResult, workload: Workload, before: int | None) -> str:
+def _starting_text(fit: FitResult, workload: Workload, before: int | None) -> str:
     """Return which pods will start, and which wait in line. `before`: the pods before them in line, None without a line."""
     starting = f"{fit.starting} of {fit.pods} pods will start"
     if before is None:
@@ -186,7 +198,7 @@ def _starting(fit: FitResult, workload: Workload, before: int | None) -> str:
         starting = f"{starting}, and the others will wait in line"
     else:
         starting = "its pods will wait in line"
-    return starting + (f", {how_many(before)} before them" if before else "") + deadline_note(workload)
+    return starting + (f", {pod_count_text(before)} before them" if before else "") + deadline_note(workload)
 
 
 def smaller_pod(fit: FitResult, workload: Workload, ledger: QuotaLedger, catalogue: Catalogue) -> Advice:
@@ -198,26 +210,29 @@ def smaller_pod(fit: FitResult, workload: Workload, ledger: QuotaLedger, catalog
     pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
     fewer = _fewer_edit(fit, workload, now=False)
     if pod is None:
-        return Advice(fewer.path, together(fewer)) if fewer else Advice(fit.path)
+        return Advice(fewer.path, one_choice(fewer)) if fewer else Advice(fit.path)
     is_unpinned = fit.key.startswith(CLASSES) and pinning(pod.admitted, catalogue.classes) is None
     limits = [
         limit
         for key, limit in ledger.maximum_hard.items()
         if key == GPUS or (is_unpinned and key.startswith(CLASSES))
     ]
-    of_one = fit.needed / fit.pods
-    part, pods = min([fit.hard, *limits]) / of_one, max(pod.count.gang or pod.count.running or 1, 1)
-    request_part = partial(_request_part, pod, catalogue.resource_mapping)
-    fix, number = request_part(part / pods), pod.count.number
+    needed_by_one = fit.needed / fit.pods
+    share, pods = min([fit.hard, *limits]) / needed_by_one, max(pod.count.gang or pod.count.running or 1, 1)
+    edits_of_share = partial(_edits_to_request_share, pod, catalogue.resource_mapping)
+    fix, number = edits_of_share(share / pods), pod.count.number
     if not fix and fewer:
-        return Advice(fewer.path, together(fewer))
-    if not fix and number and not pod.count.gang and (fix := request_part(part / number.each)):
-        fix, pods = (*fix, Edit(_MAXIMUM.get((workload.group, workload.kind), number.path), 1)), number.each
+        return Advice(fewer.path, one_choice(fewer))
+    if not fix and number and not pod.count.gang and (fix := edits_of_share(share / number.each)):
+        fix, pods = (
+            (*fix, Edit(_MAXIMUM_FIELD.get((workload.group, workload.kind), number.path), 1)),
+            number.each,
+        )
     containers = {edit.path.partition(".resources.")[0] for edit in fix if ".resources." in edit.path}
-    at_most = {fit.key: Fraction(floor(part / pods * of_one))}
+    at_most = {fit.key: Fraction(floor(share / pods * needed_by_one))}
     spread = f"request {amounts_in_words(at_most)} or fewer" if len(containers) > 1 else ""
     one_pod = f" and {fix[-1].words}" if spread and ".resources." not in fix[-1].path else ""
-    return Advice(fit.path, together(*fix), spread + one_pod)
+    return Advice(fit.path, one_choice(*fix), spread + one_pod)
 
 
 def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
@@ -225,13 +240,13 @@ def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
 
     If none can, the remedy is the number that fits an unused quota.
     """
-    path = _MAXIMUM.get((workload.group, workload.kind), "") if workload.target else fit.path
+    path = _MAXIMUM_FIELD.get((workload.group, workload.kind), "") if workload.target else fit.path
     if fit.failure is FitFailure.TOO_LITTLE_TO_GROW and not workload.target:
         return Advice(path)
     if edit := _fewer_edit(fit, workload, now=True):
-        return Advice(edit.path, together(edit))
+        return Advice(edit.path, one_choice(edit))
     if edit := _fewer_edit(fit, workload, now=False):
-        return Advice(edit.path, together(edit), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
+        return Advice(edit.path, one_choice(edit), f"{edit.words} or less, {WAIT_UNTIL_FREE}")
     return Advice(path)
 
 
@@ -241,12 +256,12 @@ def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tup
     is_known = fit.failure is FitFailure.TOO_LITTLE and fit.pods > 1 and len(fit.missing) == 1
     if pod is None or not is_known:
         return ()
-    return together(*_request_part(pod, catalogue.resource_mapping, fit.free_part))
+    return one_choice(*_edits_to_request_share(pod, catalogue.resource_mapping, fit.free_part))
 
 
-def _request_part(pods: WorkloadPods, mapping: ResourceMapping, part: Fraction) -> Edits:
+def _edits_to_request_share(pods: WorkloadPods, mapping: ResourceMapping, part: Fraction) -> Edits:
     """Return the edits of the object; empty where a part is requested in no field of it."""
-    edits = edits_to_request_part(pods.pod, mapping, part)
+    edits = edits_to_request_share(pods.pod, mapping, part)
     located = tuple(Edit(pods.located(each.path), each.value) for each in edits)
     return located if all(each.path for each in located) else ()
 
@@ -255,10 +270,10 @@ def _fewer_edit(fit: FitResult, workload: Workload, *, now: bool) -> Edit | None
     """Return the number of pods by which all fit, `now` or in an unused quota; an autoscaler has a field of its own for it."""
     fewer = ((field, numbers[not now]) for field, numbers in fit.fewer.items() if numbers[not now])
     field, number = next(fewer, ("", 0))
-    return Edit(_MAXIMUM.get((workload.group, workload.kind), field), number) if number else None
+    return Edit(_MAXIMUM_FIELD.get((workload.group, workload.kind), field), number) if number else None
 
 
-_MAXIMUM = {
+_MAXIMUM_FIELD = {
     ("autoscaling", "HorizontalPodAutoscaler"): "spec.maxReplicas",
     ("keda.sh", "ScaledObject"): "spec.maxReplicaCount",
 }

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import GPUS, NOTHING, RESOURCES, Vector, format_amount, unit
+from policies.quota.amounts import GPUS, RESOURCES, ZERO, Amounts, format_amount, unit_name
 from policies.quota.ledger.quota_ledger import Holder
 
 _HOUR, _DAY = 3600, 86400
@@ -25,9 +25,9 @@ class Activity(Enum):
     UNKNOWN = "unknown"
 
 
-def measured_devices(demand: Vector, resource_mapping: ResourceMapping) -> int | None:
+def measured_devices(demand: Amounts, resource_mapping: ResourceMapping) -> int | None:
     """Return how many cards or MIG slices of a pod with this demand exporters measure. None if it may share them."""
-    by_measure = dict.fromkeys((Measure.DEVICES, Measure.SLICES), NOTHING)
+    by_measure = dict.fromkeys((Measure.DEVICES, Measure.SLICES), ZERO)
     for key, amount in demand.items():
         if not key.startswith(RESOURCES):
             continue
@@ -77,6 +77,6 @@ def idle_holders(holders: Sequence[Holder], key: str, now: datetime) -> str:
     """Return who is idle: `Notebook/ana holds 2 GPUs, idle for 6 h; Job/old holds 1 GPU, …`; "" if nobody is known to be."""
     idle = ((holder, Fraction(holder.amount)) for holder in idle_first(holders) if holder.idle_since)
     return "; ".join(
-        f"{holder.name} holds {format_amount(amount)} {unit(key, amount)}, idle for {idle_for(holder.idle_since, now)}"
+        f"{holder.name} holds {format_amount(amount)} {unit_name(key, amount)}, idle for {idle_for(holder.idle_since, now)}"
         for holder, amount in idle
     )

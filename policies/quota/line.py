@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING, Excess, Vector, exceeds, maximum, positive_difference, total
+from policies.quota.amounts import ZERO, Amounts, Excess, exceeded_limits, maximum, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, lift_id
 from policies.quota.queue_entries import InLine, QueueEntry, entries_in_line
@@ -42,12 +42,12 @@ class Place(msgspec.Struct, frozen=True):
 
     standing: Standing
     number: int = 0
-    needed: Vector = {}
+    needed: Amounts = {}
     gang: str = ""
     missing: int = 0
     can_start: int = 0
     for_team: bool = False
-    granted: Vector = {}
+    granted: Amounts = {}
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> Quot
     still_held = ledger.held
     gone: list[str] = []
     for entry in reversed(entries):
-        gone += [lifts[each.uid].id for each in entry.beyond_size if each.uid in lifts]
+        gone += [lifts[each.uid].id for each in entry.surplus if each.uid in lifts]
         held = [lifts[each.uid] for each in entry.waiters if each.uid in lifts and lifts[each.uid].is_lift]
         if not held or entry.continues_gang:
             continue
@@ -110,7 +110,7 @@ def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> Quot
 def _limits(ledger: QuotaLedger, entry: QueueEntry) -> QuotaLedger:
     """Return the ledger as it limits the entry."""
     beyond = entry.beyond
-    hard = {key: amount + beyond.get(key, NOTHING) for key, amount in ledger.hard.items()}
+    hard = {key: amount + beyond.get(key, ZERO) for key, amount in ledger.hard.items()}
     return replace(ledger, hard=hard) if beyond else ledger
 
 
@@ -119,9 +119,9 @@ class _Unheld:
 
     def __init__(self, ledger: QuotaLedger) -> None:
         self._lifts = ledger.reservations.lifts
-        self._known: dict[tuple[int, int], Vector] = {}
+        self._known: dict[tuple[int, int], Amounts] = {}
 
-    def of(self, waiter: Waiter) -> Vector:
+    def of(self, waiter: Waiter) -> Amounts:
         """Return what is to be held for the pod beyond what is kept for it: nothing if its lift has begun."""
         held = self._lifts.get(waiter.uid)
         if held is None:
@@ -138,7 +138,7 @@ class Head(msgspec.Struct, frozen=True):
     """The head of a line: what it still needs, and the reservations that will hold it, some of them instead of `keeps`."""
 
     entry: QueueEntry
-    needed: Vector
+    needed: Amounts
     held: Reservations
     keeps: tuple[str, ...] = ()
 
@@ -239,10 +239,10 @@ class NamespaceLine:
         granted = {each.key: each.hard for each in too_large}
         place = Place(standing, number, entry.demand, entry.gang, entry.missing, can_start, for_team, granted)
         self._places.update((each.uid, place) for each in entry.waiters)
-        if entry.beyond_size and standing is Standing.STARTING:
+        if entry.surplus and standing is Standing.STARTING:
             self._number += 1
-            place = Place(Standing.BEHIND, self._number, entry.beyond_size[0].demand)
-        self._places.update((each.uid, place) for each in entry.beyond_size)
+            place = Place(Standing.BEHIND, self._number, entry.surplus[0].demand)
+        self._places.update((each.uid, place) for each in entry.surplus)
         return blocks
 
     def _may_block(self, entry: QueueEntry) -> bool:
@@ -265,10 +265,10 @@ class NamespaceLine:
             result = Standing.ON_HOLD
         elif self._spent and not self._spent.isdisjoint(entry.demand):
             result = Standing.BUDGET_SPENT
-        elif self._blocked and not entry.passes_others:
+        elif self._blocked and not entry.may_pass_others:
             result = Standing.BEHIND
         elif (
-            not entry.passes_others
+            not entry.may_pass_others
             and (waits := self._waits.get(id(entry.demand)))
             and not self._may_block(entry)
         ):
@@ -289,13 +289,13 @@ class NamespaceLine:
         return self._never[identity]
 
     def _too_large(self, entry: QueueEntry) -> Sequence[Excess]:
-        return exceeds(entry.demand, _limits(self.ledger, entry).maximum_hard)
+        return exceeded_limits(entry.demand, _limits(self.ledger, entry).maximum_hard)
 
     def _head(self, entry: QueueEntry, lacking: Sequence[Waiter]) -> Head | None:
         """Return the entry as the head, if `lacking` fits."""
         needed, held = total(map(self._unheld.of, lacking)), self._reservations(lacking)
         with_head = total((self.held_by_namespace, needed))
-        over = exceeds({key: with_head[key] for key in needed}, _limits(self.ledger, entry).hard)
+        over = exceeded_limits({key: with_head[key] for key in needed}, _limits(self.ledger, entry).hard)
         self._lacking = dict.fromkeys((each.key for each in over), False)
         keeps = tuple(each.keep for each in lacking if each.keep)
         return None if over or held.size > self._space else Head(entry, needed, held, keeps)

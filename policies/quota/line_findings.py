@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import partial
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Wait, together, warning
+from policies.finding import ContactEdit, Edit, Finding, Reason, Wait, one_choice, warning
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import value_at
 from policies.pods.workload import Workload
@@ -14,7 +14,7 @@ from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome
 from policies.quota.shortage_facts import RELEASE_SECONDS, quota_title, shortage_facts
 from policies.quota.spec import NAME
-from policies.quota.waiting import POD_GROUP, never_waits
+from policies.quota.waiting import POD_GROUP, why_never_waits
 
 QUOTA_QUEUED = Reason("QuotaQueued", "the pod waits in line for quota")
 OTHERS_WAIT = Reason("OthersWait", "other pods wait in line for the quota")
@@ -33,28 +33,28 @@ LEDGER_UNREADABLE = Reason("LedgerUnreadable", "the ledger of the quota has rese
 LEDGER_FULL = Reason("LedgerFull", "the ledger of the quota cannot hold more reservations")
 
 
-def queued(namespace: str, outcome: ReservationOutcome, now: datetime) -> Finding:
+def queued_warning(namespace: str, outcome: ReservationOutcome, now: datetime) -> Finding:
     """Return the warning that a pod waits in line, and for what."""
     ledger, verdict = outcome.ledger, outcome.verdict
     quota, waiting = (quota_title(namespace, ledger), ledger.all_waiting) if ledger else (NAME, 0)
-    facts = f"{how_many(waiting)} before it" if waiting else "next in line"
+    facts = f"{pod_count_text(waiting)} before it" if waiting else "next in line"
     state = ledger.team_state if ledger else None
     if state and not waiting and verdict and verdict.reason is VerdictReason.OTHERS_WAIT:
         team = team_title(state.team.name)
-        facts = f"{how_many(state.waiting)} of other namespaces of {team} in line, too"
+        facts = f"{pod_count_text(state.waiting)} of other namespaces of {team} in line, too"
     if verdict and verdict.shortfalls:
         facts = f"{facts}, {shortage_facts(verdict.shortfalls, now).removeprefix(f'{quota}, ')}"
     return warning(reason=QUOTA_QUEUED, message=f"waits in line for {quota}: {facts}")
 
 
-def why_not_queued(request: QuotaRequest, *, queues: bool) -> Iterator[str]:
+def why_not_queued(request: QuotaRequest, *, queues_pods: bool) -> Iterator[str]:
     """Yield why the object does not wait in line, although others do."""
-    if queues and request.line is Line.NEVER_WAITS:
-        kind = request.pod and (never_waits(request.pod, by_daemonset=False) or "a pod of a DaemonSet")
+    if queues_pods and request.line is Line.NEVER_WAITS:
+        kind = request.pod and (why_never_waits(request.pod, by_daemonset=False) or "a pod of a DaemonSet")
         yield f"{kind or 'a ResourceClaim'} does not wait in line for quota"
 
 
-def of_group(request: QuotaRequest) -> Iterator[str]:
+def group_notes(request: QuotaRequest) -> Iterator[str]:
     """Yield what happens to the group of a new pod that is denied: its other pods wait for this one."""
     labels = (request.pod and request.pod.metadata and request.pod.metadata.labels) or {}
     if request.before is None and POD_GROUP in labels:
@@ -64,7 +64,7 @@ def of_group(request: QuotaRequest) -> Iterator[str]:
         )
 
 
-def in_line(
+def others_wait_denial(
     namespace: str, reason: VerdictReason, ledger: QuotaLedger, request: ReservationRequest, *, joins: bool
 ) -> Finding:
     """Return the denial of a request because of the pods that wait in line. `joins`: it may become one of them."""
@@ -75,7 +75,7 @@ def in_line(
         to_raise = "to raise spec.queue.maxWaiting of the GPUQuota" if ledger.has_quota else new
         return Finding(
             reason=QUEUE_FULL,
-            message=f"the line for {quota} is full: {how_many(waiting)} in it",
+            message=f"the line for {quota} is full: {pod_count_text(waiting)} in it",
             remedy="create it again when some of them have started",
             awaits=TURN,
             ask_contact=to_raise,
@@ -90,7 +90,7 @@ def in_line(
     if is_passed and ledger.team_state is not None:
         quota, waiting = team_title(ledger.team_state.team.name), ledger.team_state.waiting
         of_whom = " of other namespaces"
-    message = f"{how_many(waiting)}{of_whom} in line for {quota} must start first"
+    message = f"{pod_count_text(waiting)}{of_whom} in line for {quota} must start first"
     remedy = "create the pod again: it then waits, too" if joins else "try again when they have started"
     if has_no_gate:
         remedy = "try again within a minute, and again until its turn comes: it has a place in line"
@@ -98,7 +98,7 @@ def in_line(
     return blocked(remedy=remedy, ask_contact="if it persists")
 
 
-def how_many(number: int) -> str:
+def pod_count_text(number: int) -> str:
     return "1 pod" if number == 1 else f"{number} pods"
 
 
@@ -108,7 +108,7 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
     pods = [each for each in workload.pods if each.count.running]
     is_denied = (any if workload.is_one_gang else all)(each.denied for each in pods)
     if pods and before and not is_denied:
-        message = f"its pods will wait in line, {how_many(before)} before them{deadline_note(workload)}"
+        message = f"its pods will wait in line, {pod_count_text(before)} before them{deadline_note(workload)}"
         yield waiting(path=pods[0].path, message=message)
     for pod in pods:
         if pod.pod.spec.resource_claims and resource_mapping.requests_gpus_without_claims(pod.pod):
@@ -120,7 +120,7 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
     if workload.stage_field and sum(pod.count.running or 0 for pod in pods) > 1 and True in of_gpus:
         yield waiting(path=workload.stage_field, message=IN_STAGES)
     if workload.leader_edit and of_gpus == {True, False}:
-        path, choices = workload.leader_edit.path, together(workload.leader_edit)
+        path, choices = workload.leader_edit.path, one_choice(workload.leader_edit)
         message = "its pods without GPUs start at once, and fail while the others wait in line for quota"
         yield waiting(path=path, message=message, choices=choices)
     is_cron_job = (workload.group, workload.kind) == ("batch", "CronJob")
@@ -128,7 +128,7 @@ def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: i
     if pods and is_cron_job and policy in {None, "Allow"} and not deadline:
         message = "Jobs that wait in line for quota pile up, because each schedule adds one"
         forbid = Edit("spec.concurrencyPolicy", "Forbid")
-        yield waiting(path=forbid.path, message=message, choices=together(forbid))
+        yield waiting(path=forbid.path, message=message, choices=one_choice(forbid))
 
 
 _CRON_JOB = ("spec", "concurrencyPolicy"), ("spec", "jobTemplate", "spec", "activeDeadlineSeconds")
@@ -139,7 +139,7 @@ def deadline_note(workload: Workload) -> str:
     return f"; {workload.deadline} counts meanwhile" if workload.deadline else ""
 
 
-_UNDECIDED: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
+_TEXTS: Mapping[VerdictReason, tuple[Reason, str, str, str]] = {
     VerdictReason.UNCOUNTED: (
         QUOTA_NOT_COUNTED,
         "has not been counted yet: it, or a dimension of it, is new",
@@ -181,12 +181,12 @@ _MOVING_TEAM = (
 """Likewise for a ledger without a GPUQuota or a team. The controller will soon count it for a new team, or delete it."""
 
 
-def undecided(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Finding:
+def undecided_finding(namespace: str, ledger: QuotaLedger, reason: VerdictReason) -> Finding:
     """Return the denial of a request on which the ledger cannot decide."""
     title = quota_title(namespace, ledger)
     if reason is VerdictReason.UNCOUNTED and ledger.team_state is not None and not ledger.uncounted:
         title = team_title(ledger.team_state.team.name)  # only another namespace is not counted
     is_moving = ledger.team_state is None and not ledger.has_quota
-    kind, message, remedy, if_it_persists = _MOVING_TEAM if is_moving else _UNDECIDED[reason]
+    kind, message, remedy, if_it_persists = _MOVING_TEAM if is_moving else _TEXTS[reason]
     message = f"{title} {message}; if it persists, {if_it_persists}"
     return Finding(reason=kind, message=message, remedy=remedy, awaits=Wait(seconds=RELEASE_SECONDS))

@@ -6,7 +6,7 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector, total
+from policies.quota.amounts import Amounts, total
 from policies.quota.ledger.credits import Matching, match
 from policies.quota.ledger.keeps import kept_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -59,7 +59,7 @@ def line_up(
 class QueueEntry(msgspec.Struct, frozen=True, dict=True):
     """One place in line: a single pod, or the pods that a gang needs to start. `missing` of those do not exist yet.
 
-    `beyond_size`: further pods of the gang. Each lines up alone once the gang has started. `continues_gang`: quota is held for
+    `surplus`: further pods of the gang. Each lines up alone once the gang has started. `continues_gang`: quota is held for
     the pod because its gang has started.
     """
 
@@ -67,14 +67,14 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
     continues_gang: bool
     gang: str = ""
     missing: int = 0
-    beyond_size: tuple[Waiter, ...] = ()
+    surplus: tuple[Waiter, ...] = ()
 
     @property
     def obstacle(self) -> Standing | None:
         return next((each.obstacle for each in self.waiters if each.obstacle is not None), None)
 
     @cached_property
-    def demand(self) -> Vector:
+    def demand(self) -> Amounts:
         """The demand of all its pods; of a single pod, the vector that it shares with equal pods."""
         if len(self.waiters) == 1:
             return self.waiters[0].demand
@@ -91,12 +91,12 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
         return not self.missing and all(each.keep for each in self.waiters)
 
     @property
-    def beyond(self) -> Vector:
+    def beyond(self) -> Amounts:
         """By how much its namespace may exceed the GPUQuota for it: by nothing, unless Kueue has admitted all its pods."""
         return self.waiters[0].beyond if all(each.beyond for each in self.waiters) else {}
 
     @property
-    def passes_others(self) -> bool:
+    def may_pass_others(self) -> bool:
         return self.is_kept or bool(self.beyond)
 
     @property
@@ -109,7 +109,7 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def order(self) -> tuple[object, ...]:
-        first = min((*self.waiters, *self.beyond_size), key=_sort_key)
+        first = min((*self.waiters, *self.surplus), key=_sort_key)
         return not self.continues_gang, not self.is_kept, *_sort_key(first)
 
 
@@ -132,9 +132,9 @@ def entries_in_line(
         has_begun = any(waiter.uid in lifts and lifts[waiter.uid].is_begun_lift for waiter in members)
         if not gang.running and not has_begun:
             size = gang.size or len(members)
-            needed, beyond_size = tuple(members[:size]), tuple(members[size:])
+            needed, surplus = tuple(members[:size]), tuple(members[size:])
             yield QueueEntry(
-                needed, continues_gang=False, gang=key, missing=size - len(needed), beyond_size=beyond_size
+                needed, continues_gang=False, gang=key, missing=size - len(needed), surplus=surplus
             )
             continue
         # The gang has started. What was held for all of its pods stays; pods that come later are replacements.

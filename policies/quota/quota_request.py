@@ -19,13 +19,13 @@ from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.claim_demand import claim_demand, uncovered
-from policies.quota.claim_protection import SCHEDULER, marked_for
+from policies.quota.claim_demand import beyond_unknown_pod, claim_demand
+from policies.quota.claim_protection import SCHEDULER, marked_pod_uid
 from policies.quota.demand import UNCOUNTABLE_DEVICES, Catalogue, Demand, UnclassifiedPods, pod_demand
 from policies.quota.ledger.decide import Line, ReservationRequest, ReservationVerdict, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, lift_id
-from policies.quota.waiting import waits, without_gate
+from policies.quota.waiting import has_quota_gate, without_gate
 
 DemandOf = Callable[[Catalogue, UnclassifiedPods], Demand]
 
@@ -198,8 +198,8 @@ def quota_request_for_pod(
 
     def demand_of_new(by: Catalogue, unclassified_pods: UnclassifiedPods) -> Demand:
         counted = pod_demand(without_gate(pod), by, unclassified_pods, nodes)
-        now, later = ({}, counted.vector) if waits(pod) else (counted.vector, {})
-        denials = (*counted.denials, *_unheld_part(pod, by.resource_mapping))
+        now, later = ({}, counted.vector) if has_quota_gate(pod) else (counted.vector, {})
+        denials = (*counted.denials, *_unlimited_part_denials(pod, by.resource_mapping))
         return msgspec.structs.replace(counted, vector=now, will_need=later, denials=denials)
 
     metadata = pod.metadata or Metadata()
@@ -210,16 +210,16 @@ def quota_request_for_pod(
             uid,
             catalogue,
             demand_of_new,
-            name=_qualified("pods", metadata),
+            name=_kind_and_name("pods", metadata),
             controlled_by=metadata.controlled_by,
             pod=pod,
-            line=Line.JOINS if waits(pod) else line,
-            takes_nothing=not (_names_a_resource(pod) or waits(pod)),
+            line=Line.JOINS if has_quota_gate(pod) else line,
+            takes_nothing=not (_names_a_resource(pod) or has_quota_gate(pod)),
             demands={} if demands is None else demands,
         )
     version = before.metadata.version if before.metadata else 0
     takes_nothing = demand_input(pod) == demand_input(before)
-    lifts = line is Line.LIFTS and waits(before) and not waits(pod)
+    lifts = line is Line.LIFTS and has_quota_gate(before) and not has_quota_gate(pod)
     after, stored = partial(pod_demand, pod, nodes=nodes), partial(pod_demand, before, nodes=nodes)
     return QuotaRequest(
         request_uid,
@@ -238,18 +238,18 @@ def quota_request_for_claim(
 ) -> QuotaRequest:
     """Return the demand of a new ResourceClaim. A claim that the scheduler makes counts only beyond the demand of its pod."""
     metadata = claim.metadata or Metadata()
-    is_scheduler = username == SCHEDULER and bool(marked_for(metadata))
+    is_scheduler = username == SCHEDULER and bool(marked_pod_uid(metadata))
 
     def demand(by: Catalogue, unclassified_pods: UnclassifiedPods) -> Demand:
         mapping = by.resource_mapping
-        counted = uncovered(claim, mapping) if is_scheduler else claim
+        counted = beyond_unknown_pod(claim, mapping) if is_scheduler else claim
         return claim_demand(counted, by, unclassified_pods)
 
-    name = _qualified("resourceclaims", metadata)
+    name = _kind_and_name("resourceclaims", metadata)
     return QuotaRequest(request_uid, metadata.uid or "", catalogue, demand, name=name, line=Line.NEVER_WAITS)
 
 
-def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
+def _unlimited_part_denials(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Deny a new pod that names its node and requests parts of cards: no scheduler would limit it to its part.
 
     The kubelet drops extended resources that its node lacks (`removeMissingExtendedResources` in `pkg/kubelet/lifecycle`,
@@ -266,7 +266,7 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
         )
 
 
-def _qualified(plural: str, metadata: Metadata) -> str:
+def _kind_and_name(plural: str, metadata: Metadata) -> str:
     """Return kind and name, or "" for an invalid name, which only a review that no API server sent can have."""
     return f"{plural}/{metadata.name}" if is_dns_subdomain(metadata.name or "") else ""
 
@@ -286,6 +286,6 @@ def demand_input(pod: Pod) -> bytes:
         for place in pod.places
     ]
     placement = (spec.node_selector, spec.affinity, spec.node_name)
-    state = pod.is_terminal, waits(pod)
+    state = pod.is_terminal, has_quota_gate(pod)
     fields = containers, spec.resources, spec.overhead, placement, pod.annotations, state
     return msgspec.json.encode(fields, order="deterministic")

@@ -11,12 +11,22 @@ from math import ceil, floor
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Wait, either, in_words, together
+from policies.finding import (
+    ContactEdit,
+    Edit,
+    Edits,
+    Finding,
+    Reason,
+    Wait,
+    choices_text,
+    one_choice,
+    separate_choices,
+)
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.placement.pinning import ClassPin
 from policies.pods.pod import Pod
 from policies.pods.requests import combined
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts, unit
+from policies.quota.amounts import CLASSES, GPUS, ZERO, Amounts, amount_texts, format_amount, unit_name
 from policies.quota.demand import pod_demand
 from policies.quota.idleness import holder_title, idle_first, idle_holders, largest_first
 from policies.quota.ledger.decide import Shortfall
@@ -24,7 +34,7 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.team import team_title
 from policies.quota.quota_request import QuotaRequest
 from policies.quota.shortage_facts import (
-    MAX_NAMES_LISTED,
+    MAX_KEYS_NAMED,
     amounts_in_words,
     escalation,
     largest_namespaces,
@@ -40,7 +50,7 @@ QUOTA_CAN_NEVER_FIT = Reason("QuotaCanNeverFit", "the request exceeds the whole 
 
 MAX_CLASSES = 4
 """Classes that a denied pod is computed for again; each takes up to 4 ms."""
-LONGEST = 190
+MAX_LENGTH = 190
 """Characters of a denial, without the names of pod and team and the contact. With them it has some 300."""
 OUTER_LABELS = ("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/name")
 """By which pods of a Job of a JobSet, and of a StatefulSet of a LeaderWorkerSet, name the JobSet or LeaderWorkerSet."""
@@ -58,13 +68,13 @@ def helps_always(_edits: Edits, _once_unused: bool | None) -> bool:
     return True
 
 
-KEEPING = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"})
+ENDLESS_KINDS = frozenset({"Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"})
 """Controllers whose pods do not end by themselves."""
 _DEPLOYMENT = "Deployment/"
 """Its rolling update ends old pods."""
 
 
-def exceeded(
+def exceeded_finding(
     namespace: str,
     ledger: QuotaLedger,
     shortfalls: Sequence[Shortfall],
@@ -80,22 +90,24 @@ def exceeded(
     """
     if not ledger.revisions.pods:  # without a cluster, no controller counts and reservations are usage
         shortfalls = tuple(
-            replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in shortfalls
+            replace(each, used=each.used + each.reserved, reserved=ZERO) for each in shortfalls
         )
     can_never_fit = any(shortfall.can_never_fit for shortfall in shortfalls)
-    part = min(_left(shortfall) / shortfall.requested for shortfall in shortfalls)
+    fitting_share = min(_free(shortfall) / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
     has_one_request = request.pod is not None and _only_request(request.pod, mapping) is not None
-    smaller = edits_to_request_part(request.pod, mapping, part) if request.pod and has_one_request else ()
+    smaller = (
+        edits_to_request_share(request.pod, mapping, fitting_share) if request.pod and has_one_request else ()
+    )
     ways = (_cheaper_class(request, ledger, shortfalls, class_pins), smaller)
     fix = next((edits for edits in ways if edits and helps(edits, False)), ())
-    awaits, by_own = (_awaited(request, ledger, shortfalls), _replicas(request, ledger, shortfalls))
+    awaits, by_own = (_awaited_release(request, ledger, shortfalls), _replicas(request, ledger, shortfalls))
     largest_that_fits = _largest_that_fits(request, shortfalls) if not smaller and by_own is None else ()
     is_refused = bool(largest_that_fits) and not helps(largest_that_fits, can_never_fit)
     names_largest = not smaller and not is_refused
     named, unnamed = (
         [
-            *filter(None, (in_words(together(*fix)),)),
+            *filter(None, (choices_text(one_choice(*fix)),)),
             *_remedies(request, ledger, shortfalls, now, names_largest=names_largest, holders=holders),
         ]
         for holders in (ledger.holders, {})
@@ -105,8 +117,8 @@ def exceeded(
     )
     to_raise, contact = escalation(own, of_team, ledger.team_state.team if ledger.team_state else None)
     lengths = (
-        (MAX_NAMES_LISTED, named),
-        (MAX_NAMES_LISTED, unnamed),
+        (MAX_KEYS_NAMED, named),
+        (MAX_KEYS_NAMED, unnamed),
         (1, named),
         (1, unnamed),
         (1, unnamed[:1]),
@@ -114,25 +126,25 @@ def exceeded(
     largest = _largest_namespace(ledger, shortfalls)
     shown_texts = [
         (shortage_facts(shortfalls, now, shown) + more, ", or ".join(remedies))
-        for more in dict.fromkeys((largest and _LARGEST + largest, ""))
+        for more in dict.fromkeys((largest and _LARGEST_LABEL + largest, ""))
         for shown, remedies in lengths
     ]
     before = "exceeded quota: " if shortfalls[0].team else f"exceeded quota: {namespace}/{NAME}, "
-    longest = LONGEST + 2 * max(len(team_title(each.team)) if each.team else 0 for each in shortfalls)
+    longest = MAX_LENGTH + 2 * max(len(team_title(each.team)) if each.team else 0 for each in shortfalls)
     short = (each for each in shown_texts if len(before) + sum(map(len, each)) + len(to_raise) <= longest)
     facts, remedy = next(short, shown_texts[-1])
-    said = facts.partition(_LARGEST)[2]
+    named_namespace = facts.partition(_LARGEST_LABEL)[2]
     return Finding(
         reason=QUOTA_CAN_NEVER_FIT if can_never_fit else QUOTA_EXCEEDED,
         message=before + facts,
-        choices=(*together(*fix), *together(*(largest_that_fits if names_largest else ()))),
+        choices=(*one_choice(*fix), *one_choice(*(largest_that_fits if names_largest else ()))),
         is_example=not fix and not has_one_request,
         awaits=awaits,
         remedy=remedy,
         ask_contact=to_raise,
-        contact_choices=(tuple(_raised(shortfalls)),),
+        contact_choices=(tuple(_raised_limits(shortfalls)),),
         contact=contact,
-        details=tuple(_details(ledger, shortfalls, said, class_reason, now)),
+        details=tuple(_details(ledger, shortfalls, named_namespace, class_reason, now)),
     )
 
 
@@ -142,25 +154,27 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
         return ()
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     parts = (each.maximum_hard / each.requested for each in too_large)
-    part = min(parts) if too_large else min(_left(each) / each.requested for each in shortfalls)
-    return edits_to_request_part(request.pod, request.catalogue.resource_mapping, part)
+    part = min(parts) if too_large else min(_free(each) / each.requested for each in shortfalls)
+    return edits_to_request_share(request.pod, request.catalogue.resource_mapping, part)
 
 
-def _awaited(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> Wait | None:
+def _awaited_release(
+    request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]
+) -> Wait | None:
     """Return what must be released for the request to fit; if it can never fit, for what fits at most."""
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
         if not (amounts := {each.key: held for each in shortfalls if (held := each.used + each.reserved)}):
             return None
         by_own = any(_held_by_own(request, ledger, shortfall) for shortfall in shortfalls)
-        return Wait(by_own=by_own, beside_choice=True, amounts=tuple(texts(amounts).items()))
+        return Wait(by_own=by_own, beside_choice=True, amounts=tuple(amount_texts(amounts).items()))
     by_own = bool(_own_pods(request, ledger, shortfalls))
     if by_own and _never_end(request) and not request.controlled_by.startswith(_DEPLOYMENT):
         return None
-    return Wait(by_own=by_own, amounts=tuple(texts(_missing(shortfalls)).items()))
+    return Wait(by_own=by_own, amounts=tuple(amount_texts(_missing(shortfalls)).items()))
 
 
-def _missing(shortfalls: Sequence[Shortfall]) -> Vector:
+def _missing(shortfalls: Sequence[Shortfall]) -> Amounts:
     """Return what must be released: more than the request, if usage already exceeds the quota."""
     return combined(({each.key: _needed(each) - each.hard} for each in shortfalls), max)
 
@@ -184,23 +198,21 @@ def _held_by_own(request: QuotaRequest, ledger: QuotaLedger, shortfall: Shortfal
     """Return what pods of the same workload hold. Those that are being created are known by their names."""
     key = shortfall.key
     if not request.controlled_by:
-        return NOTHING
-    names = f"pods/{_outer(request) or request.controlled_by.partition('/')[2]}-"
-    in_creation = (
-        each.demand.get(key, NOTHING) for each in ledger.reservations if each.name.startswith(names)
-    )
+        return ZERO
+    names = f"pods/{_outer_name(request) or request.controlled_by.partition('/')[2]}-"
+    in_creation = (each.demand.get(key, ZERO) for each in ledger.reservations if each.name.startswith(names))
     held = (Fraction(each.amount) for each in ledger.holders.get(key, ()) if _is_own(request, each))
     # A stored pod may be counted and still have its reservation, which is not in `reserved` then.
-    return sum(held, NOTHING) + min(sum(in_creation, NOTHING), shortfall.reserved)
+    return sum(held, ZERO) + min(sum(in_creation, ZERO), shortfall.reserved)
 
 
 def _is_own(request: QuotaRequest, holder: Holder) -> bool:
-    outer = _outer(request)
+    outer = _outer_name(request)
     is_made_by_it = bool(outer) and f"{holder.name.partition('/')[2]}-".startswith(f"{outer}-")
     return is_made_by_it or holder.name == request.controlled_by
 
 
-def _outer(request: QuotaRequest) -> str:
+def _outer_name(request: QuotaRequest) -> str:
     """Return the name of the object whose controller made that of the pod, and named it so; "" if the pod names none."""
     labels = (request.pod and request.pod.metadata and request.pod.metadata.labels) or {}
     return next((labels[key] for key in OUTER_LABELS if key in labels), "")
@@ -209,17 +221,17 @@ def _outer(request: QuotaRequest) -> str:
 def _never_end(request: QuotaRequest) -> bool:
     """Whether the pods of its controller do not end by themselves, so that waiting for them is in vain."""
     restarts = request.pod is not None and request.pod.spec.restart_policy == "Always"
-    return restarts or request.controlled_by.partition("/")[0] in {*KEEPING, "DaemonSet"}
+    return restarts or request.controlled_by.partition("/")[0] in {*ENDLESS_KINDS, "DaemonSet"}
 
 
-def _raised(shortfalls: Sequence[Shortfall]) -> Iterator[ContactEdit]:
+def _raised_limits(shortfalls: Sequence[Shortfall]) -> Iterator[ContactEdit]:
     """Yield what the quotas must grant for the request to fit beside all that is used."""
     for shortfall in shortfalls:
         kind = "ClusterGPUQuota" if shortfall.team else "GPUQuota"
         yield ContactEdit(kind, hard_field(shortfall.key), str(_needed(shortfall)))
 
 
-_LARGEST = "; largest: "
+_LARGEST_LABEL = "; largest: "
 """Introduces the largest namespace of the team, at the end of the facts."""
 
 
@@ -234,8 +246,8 @@ def _needed(shortfall: Shortfall) -> Fraction:
     return shortfall.used + shortfall.reserved + shortfall.requested
 
 
-def _left(shortfall: Shortfall) -> Fraction:
-    return max(shortfall.hard - shortfall.used - shortfall.reserved, NOTHING)
+def _free(shortfall: Shortfall) -> Fraction:
+    return max(shortfall.hard - shortfall.used - shortfall.reserved, ZERO)
 
 
 def _cheaper_class(
@@ -256,7 +268,7 @@ def _cheaper_class(
     return ()
 
 
-def edits_to_request_part(pod: Pod, mapping: ResourceMapping, part: Fraction) -> tuple[Edit, ...]:
+def edits_to_request_share(pod: Pod, mapping: ResourceMapping, share: Fraction) -> tuple[Edit, ...]:
     """Return the edits by which a pod requests only this part of its GPUs, each amount rounded down.
 
     An amount of the only resource that would become zero is 1, and the largest less by so much. Empty if an amount becomes zero,
@@ -267,9 +279,9 @@ def edits_to_request_part(pod: Pod, mapping: ResourceMapping, part: Fraction) ->
         return ()
     written = [each.quantity.value for each in requested]
     least = 1 if len({each.resource for each in requested}) == 1 else 0  # resources weigh differently
-    amounts = [max(floor(amount * part), least) for amount in written]
-    if amounts and (beyond := sum(amounts) - floor(sum(written) * part)) > 0:
-        amounts[amounts.index(max(amounts))] -= beyond
+    amounts = [max(floor(amount * share), least) for amount in written]
+    if amounts and (excess := sum(amounts) - floor(sum(written) * share)) > 0:
+        amounts[amounts.index(max(amounts))] -= excess
     return tuple(
         Edit(field, amount)
         for each, amount in zip(requested, amounts, strict=True)
@@ -281,7 +293,11 @@ def edits_to_request_part(pod: Pod, mapping: ResourceMapping, part: Fraction) ->
 def _only_request(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:
     """Return the only request of the pod, if it is one of a resource that is counted in whole amounts."""
     requested = tuple(mapping.requests(pod))
-    is_only = len(requested) == 1 and requested[0].resource.measure.is_count and not mapping.fractions_of(pod)
+    is_only = (
+        len(requested) == 1
+        and requested[0].resource.measure.is_count
+        and not mapping.fraction_annotations_of(pod)
+    )
     return requested[0] if is_only else None
 
 
@@ -299,7 +315,7 @@ def _remedies(
     if too_large:
         if names_largest:
             largest = _at_most(request, lambda each: each.maximum_hard, too_large)
-            is_full = any(_left(each) < min(each.maximum_hard, each.requested) for each in shortfalls)
+            is_full = any(_free(each) < min(each.maximum_hard, each.requested) for each in shortfalls)
             yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
         return
     if (replicas := _replicas(request, ledger, shortfalls)) is not None:
@@ -310,7 +326,7 @@ def _remedies(
             yield f"set replicas: {replicas} (its own pods hold the quota)"
         return
     if names_largest:
-        yield from _at_most(request, _left, shortfalls)
+        yield from _at_most(request, _free, shortfalls)
     own = _own_pods(request, ledger, shortfalls)
     if not (own and _never_end(request)):
         yield f"wait until {_who_must_release_what(request, shortfalls, now, holders, own)}"
@@ -318,7 +334,7 @@ def _remedies(
 
 ROOM_FOR_UPDATE = (
     (Edit("spec.strategy.type", "Recreate"), Edit("spec.strategy.rollingUpdate")),
-    *either(Edit("spec.strategy.rollingUpdate.maxUnavailable", 1)),
+    *separate_choices(Edit("spec.strategy.rollingUpdate.maxUnavailable", 1)),
 )
 
 
@@ -371,7 +387,7 @@ def _covering(holders: Sequence[Holder], missing: Fraction, now: datetime) -> li
             if left > 0:
                 left -= Fraction(holder.amount)
                 names.append(holder_title(holder, now))
-        if left <= 0 and len(names) <= MAX_NAMES_LISTED:
+        if left <= 0 and len(names) <= MAX_KEYS_NAMED:
             return names
     return []
 
@@ -384,7 +400,7 @@ def _at_most(
     available = combined(({each.key: amount(each)} for each in shortfalls), min)
     part = min(available[shortfall.key] / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
-    fix = edits_to_request_part(request.pod, mapping, part) if request.pod else ()
+    fix = edits_to_request_share(request.pod, mapping, part) if request.pod else ()
     if request.pod and (_only_request(request.pod, mapping) or not fix):
         yield from (f"{edit.words} or less" for edit in fix[:1])
     elif all(each.requested.denominator == 1 and available[each.key] >= 1 for each in shortfalls):
@@ -396,7 +412,7 @@ def _at_most(
 
 def _replicas(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> int | None:
     """Return how many pods of the controller fit, if its running pods are why no further one fits; else None."""
-    if request.controlled_by.partition("/")[0] not in KEEPING or _outer(request):
+    if request.controlled_by.partition("/")[0] not in ENDLESS_KINDS or _outer_name(request):
         return None
     replicas = [
         floor(each.maximum_hard / each.requested) for each in shortfalls if _beside_own(request, ledger, each)
@@ -409,13 +425,13 @@ def _details(
 ) -> Iterator[str]:
     """Yield the largest namespaces of the team, idle holders, largest holders, and why an unpinned pod counts for classes.
 
-    Dimensions with equal holders share a line. said: the largest namespace and its amount, if the first line names it.
+    Dimensions with equal holders share a line. omitted: the largest namespace and its amount, if the first line names it.
     """
     keys = list(dict.fromkeys(shortfall.key for shortfall in shortfalls))
     of_team = [shortfall.key for shortfall in shortfalls if shortfall.team]
     for text, names in _by_text(
         of_team,
-        lambda key: largest_namespaces(ledger.team_state, key, said=said) if ledger.team_state else "",
+        lambda key: largest_namespaces(ledger.team_state, key, omitted=said) if ledger.team_state else "",
     ):
         yield f"{'next ' if said else ''}largest namespaces of {team_title(shortfalls[-1].team)}, {names}: {text}"
     yield from [text for key in keys if (text := idle_holders(ledger.holders.get(key, ()), key, now))][:1]
@@ -435,5 +451,5 @@ def _by_text(keys: Iterable[str], text_of: Callable[[str], str]) -> Iterator[tup
     """Yield each text that is not empty, with the dimensions that share it, in words."""
     by_text: dict[str, list[str]] = {}
     for key in keys:
-        by_text.setdefault(text_of(key), []).append(unit(key))
+        by_text.setdefault(text_of(key), []).append(unit_name(key))
     yield from ((text, " and ".join(names)) for text, names in by_text.items() if text)

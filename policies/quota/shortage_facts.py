@@ -7,7 +7,7 @@ from math import ceil
 from typing import Protocol
 
 from policies.finding import PLATFORM_TEAM
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, format_amount, key_order, unit
+from policies.quota.amounts import CLASSES, GPUS, ZERO, format_amount, key_order, unit_name
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
@@ -17,7 +17,7 @@ from policies.times import utc
 RECOUNT_SECONDS = 10
 """A controller counts at most this long after a reservation has expired."""
 RELEASE_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
-MAX_NAMES_LISTED = 2
+MAX_KEYS_NAMED = 2
 """Classes and resources in one amount; the line is short."""
 
 
@@ -49,19 +49,19 @@ def escalation(
     """
     team_contact = team.contact if team else ""
     if team and of_team and not own:
-        return f"to raise {_fields(of_team)} of {team_title(team.name)}", team_contact or contact
-    to_raise = f"to raise {_fields(own)}"
+        return f"to raise {_raised_field(of_team)} of {team_title(team.name)}", team_contact or contact
+    to_raise = f"to raise {_raised_field(own)}"
     if of_team:
         to_raise += f", and {team_contact} to raise the team's" if team_contact else ", and the team's"
     return to_raise, contact
 
 
-def _fields(keys: Sequence[str]) -> str:
+def _raised_field(keys: Sequence[str]) -> str:
     return hard_field(keys[0]) if len(keys) == 1 else "spec.hard"
 
 
-def grants(hard: Fraction, guaranteed_to_others: Fraction = NOTHING) -> str:
-    """Return in words what a quota grants: `grants 64`, `grants 64, 16 of them guaranteed to other namespaces`."""
+def granted_text(hard: Fraction, guaranteed_to_others: Fraction = ZERO) -> str:
+    """Return in words what a quota grants: `granted_text 64`, `granted_text 64, 16 of them guaranteed to other namespaces`."""
     if not guaranteed_to_others:
         return f"grants {format_amount(hard)}"
     return f"grants {format_amount(hard)}, {format_amount(guaranteed_to_others)} of them guaranteed to other namespaces"
@@ -72,20 +72,20 @@ def amounts_in_words(vector: Mapping[str, Fraction]) -> str:
     by_amount: dict[Fraction, list[str]] = {}
     for key in sorted(vector, key=key_order):
         by_amount.setdefault(vector[key], []).append(key)
-    return " and ".join(_one_amount(amount, keys) for amount, keys in by_amount.items())
+    return " and ".join(_amount_text(amount, keys) for amount, keys in by_amount.items())
 
 
 def missing_in_words(vector: Mapping[str, Fraction]) -> str:
     """Return likewise what must be released. GPUs of one class, if that many are enough, are not counted again as GPUs."""
-    most_of_class = max((vector[key] for key in vector if key.startswith(CLASSES)), default=NOTHING)
-    is_enough = NOTHING < vector.get(GPUS, NOTHING) < most_of_class
+    most_of_class = max((vector[key] for key in vector if key.startswith(CLASSES)), default=ZERO)
+    is_enough = ZERO < vector.get(GPUS, ZERO) < most_of_class
     return amounts_in_words({key: vector[key] for key in vector if not (is_enough and key == GPUS)})
 
 
-def _one_amount(amount: Fraction, keys: Sequence[str]) -> str:
-    names = [unit(key, amount) for key in keys]
-    more = [f"{len(names) - MAX_NAMES_LISTED} more"] if len(names) > MAX_NAMES_LISTED + 1 else []
-    listed = names[: len(names) if not more else MAX_NAMES_LISTED] + more
+def _amount_text(amount: Fraction, keys: Sequence[str]) -> str:
+    names = [unit_name(key, amount) for key in keys]
+    more = [f"{len(names) - MAX_KEYS_NAMED} more"] if len(names) > MAX_KEYS_NAMED + 1 else []
+    listed = names[: len(names) if not more else MAX_KEYS_NAMED] + more
     if keys[0] == GPUS and len(keys) > 1:
         return f"{format_amount(amount)} {listed[0]} ({' and '.join(listed[1:])})"
     return f"{format_amount(amount)} {' and '.join(listed)}"
@@ -96,14 +96,16 @@ def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int = 
     levels: dict[str, list[Shortfall]] = {}
     for shortfall in shortfalls:
         levels.setdefault(shortfall.team, []).append(shortfall)
-    facts, said = [], set[str]()
+    facts, omitted = [], set[str]()
     for team, exceeded_here in levels.items():
-        facts.append((f"{team_title(team)}, " if team else "") + _facts(exceeded_here, now, shown, said))
+        facts.append(
+            (f"{team_title(team)}, " if team else "") + _facts_of_quota(exceeded_here, now, shown, omitted)
+        )
     return "; ".join(facts)
 
 
-def _facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int, said: set[str]) -> str:
-    """Return the facts about one quota. Omit a requested amount that is in `said`; else add it to `said`."""
+def _facts_of_quota(shortfalls: Sequence[Shortfall], now: datetime, shown: int, omitted: set[str]) -> str:
+    """Return the facts about one quota. Omit a requested amount that is in `omitted`; else add it to `omitted`."""
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
     for each in shortfalls:
         figures = each.requested, each.used, each.reserved, each.hard, each.guaranteed_to_others
@@ -114,24 +116,28 @@ def _facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int, said: set
         amount = amounts_in_words(dict.fromkeys(keys, requested))
         if requested > hard - guaranteed:
             who = "it" if shortfalls[0].team else "the quota"
-            facts.append(f"{amount} can never fit: {who} {grants(hard, guaranteed)}")
+            facts.append(f"{amount} can never fit: {who} {granted_text(hard, guaranteed)}")
             continue
         creating = f", {format_amount(reserved)} being created (until {until})" if reserved else ""
         held = f"{format_amount(used)} of {format_amount(hard)} used{' or guaranteed' if guaranteed else ''}"
-        facts.append(f"{'' if amount in said else f'requested {amount}, '}{held}{creating}")
-        said.add(amount)
+        facts.append(f"{'' if amount in omitted else f'requested {amount}, '}{held}{creating}")
+        omitted.add(amount)
     left = [key for keys in [*by_figures.values()][shown:] for key in keys]
-    more = [f"{unit(left[0])}, too" if len(left) == 1 else f"and {len(left)} more limits"] if left else []
+    more = (
+        [f"{unit_name(left[0])}, too" if len(left) == 1 else f"and {len(left)} more limits"] if left else []
+    )
     return "; ".join([*facts[:shown], *more])
 
 
-def largest_namespaces(team_state: TeamState, key: str, limit: int | None = None, *, said: str = "") -> str:
+def largest_namespaces(
+    team_state: TeamState, key: str, limit: int | None = None, *, omitted: str = ""
+) -> str:
     """Return the namespaces of a team with the largest amounts of a dimension: `vision-prod 40, vision-cv 16 (guaranteed)`.
 
-    A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. said: an item to omit.
+    A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. omitted: an item to omit.
     """
     namespaces = (namespace_title(*each) for each in team_state.largest(key)[:limit])
-    return ", ".join(namespace for namespace in namespaces if namespace != said)
+    return ", ".join(namespace for namespace in namespaces if namespace != omitted)
 
 
 def namespace_title(name: str, amount: Fraction, is_guaranteed: bool) -> str:

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, either, together, warning
+from policies.finding import Edit, Finding, Reason, Severity, one_choice, separate_choices, warning
 from policies.gpus.cards import is_limit
-from policies.gpus.near_names import REFUSED
+from policies.gpus.near_names import INVALID_NAME_MESSAGE
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.names import is_resource_name
 from policies.pods.pod import ResourceList
-from policies.pods.quantity import QuantityText, readable
-from policies.quota.amounts import CLASSES, Hard, Vector, limits_of, unreadable
+from policies.pods.quantity import QuantityText, parse_or_none
+from policies.quota.amounts import CLASSES, Amounts, Hard, amount_problems, limits_of
 from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -57,13 +57,13 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return ["hard.classes"] if self.hard.classes else []
 
     @property
-    def amounts(self) -> Vector:
+    def amounts(self) -> Amounts:
         """The limits, including limits of zero. Raises ValueError only if the spec has `problems`."""
         return limits_of(self.hard)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, message) for every invalid value."""
-        yield from unreadable(self.hard, "hard")
+        yield from amount_problems(self.hard, "hard")
 
     def warnings(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, message) for what is valid, and may not be meant."""
@@ -131,11 +131,11 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
     is_for_hami = any(each is not None and is_limit(each) for each in of_limits)
     for key in sorted(each for each in hard if not (is_for_hami and each.startswith(LIMITS))):
         resource = key.removeprefix(REQUESTS).removeprefix(LIMITS)
-        if (name := resource_mapping.misspelt(resource)) is not None:
-            yield _misspelt(key, resource, name, hard)
+        if (name := resource_mapping.correct_name(resource)) is not None:
+            yield _misspelt_finding(key, resource, name, hard)
             continue
         if resource_mapping.resource(resource) is not None and key.startswith(REQUESTS):
-            yield from _in_whole(key, hard[key])
+            yield from _fraction_warning(key, hard[key])
         resource = key.removeprefix(LIMITS)
         if key.startswith(REQUESTS) or "/" not in resource or resource_mapping.resource(resource) is None:
             continue
@@ -149,13 +149,13 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
             reason=INEFFECTIVE_QUOTA,
             path=removed.path,
             message="has no effect: a ResourceQuota counts only requests of extended resources",
-            choices=together(removed) if is_set else moved,
+            choices=one_choice(removed) if is_set else moved,
             is_example=not is_set and "0" in amounts,
             remedy=f"remove it, {meant} is set as well" if is_set else "",
         )
 
 
-def _misspelt(key: str, resource: str, name: str, hard: ResourceList) -> Finding:
+def _misspelt_finding(key: str, resource: str, name: str, hard: ResourceList) -> Finding:
     """Return a warning of a misspelt resource, a denial where the API server rejects its name."""
     meant = REQUESTS + name
     edits = (
@@ -168,15 +168,17 @@ def _misspelt(key: str, resource: str, name: str, hard: ResourceList) -> Finding
         reason=INEFFECTIVE_QUOTA,
         severity=Severity.DENIAL if is_refused else Severity.WARNING,
         path=f"spec.hard[{key}]",
-        message=REFUSED if is_refused else "has no effect: no device plugin that is known has this resource",
-        choices=together(*edits),
+        message=INVALID_NAME_MESSAGE
+        if is_refused
+        else "has no effect: no device plugin that is known has this resource",
+        choices=one_choice(*edits),
         is_example=hard[key] is None,
         remedy=f"remove it, {meant} is set as well" if meant in hard else f"did you mean {meant}?",
     )
 
 
-def _in_whole(key: str, amount: QuantityText) -> Iterator[Finding]:
-    quantity = readable(amount)
+def _fraction_warning(key: str, amount: QuantityText) -> Iterator[Finding]:
+    quantity = parse_or_none(amount)
     if quantity is not None and not quantity.is_whole and quantity.nano > 0:
         path, least = f"spec.hard[{key}]", quantity.value
         yield warning(
@@ -185,11 +187,11 @@ def _in_whole(key: str, amount: QuantityText) -> Iterator[Finding]:
             path=path,
             value=str(amount),
             message=f"allows {least - 1}: pods request whole GPUs",
-            choices=either(*(Edit(path, each) for each in (least - 1, least) if each)),
+            choices=separate_choices(*(Edit(path, each) for each in (least - 1, least) if each)),
         )
 
 
-def charged_while_waiting(hard: Iterable[str], resource_mapping: ResourceMapping) -> Iterator[Finding]:
+def charged_waiting_findings(hard: Iterable[str], resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a warning if keys of `spec.hard` also count the pods that wait in line."""
     charged = sorted(
         key
@@ -203,6 +205,6 @@ def charged_while_waiting(hard: Iterable[str], resource_mapping: ResourceMapping
             reason=CHARGED_WHILE_WAITING,
             path="spec.hard",
             message=f"{', '.join(charged)} also count pods that wait in line for quota: beyond them, a pod is denied instead",
-            choices=together(*(Edit(f"spec.hard[{key}]") for key in charged)),
+            choices=one_choice(*(Edit(f"spec.hard[{key}]") for key in charged)),
             remedy="omit them, or leave room for the pods that wait",
         )

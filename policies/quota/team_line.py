@@ -20,7 +20,7 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.amounts import ZERO, Amounts, total
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import NAMESPACE_PARTS, TeamLedgers
@@ -103,9 +103,7 @@ class _TeamRoom:
         self.lines = lines
         self._team = team_ledgers.team
         self._taken = {**team_ledgers.taken, **{name: self._taken_by(name) for name in lines}}
-        self._sum = {
-            key: sum((each[key] for each in self._taken.values()), NOTHING) for key in self._team.hard
-        }
+        self._sum = {key: sum((each[key] for each in self._taken.values()), ZERO) for key in self._team.hard}
         # Characters left in the object for reservations of waiting pods.
         lifts = (ledger.reservations.lifts.values() for ledger in team_ledgers.ledgers.values())
         self._space = LIFTS_LIMIT - sum(Reservations.of(*each).size for each in lifts if each)
@@ -114,13 +112,13 @@ class _TeamRoom:
         """Return the sort key of a head among all heads."""
         entry, is_guaranteed = head.entry, self.is_guaranteed(namespace, head)
         taken = self._taken[namespace]
-        dominant_share = NOTHING if is_guaranteed else _dominant_share(self._team, namespace, taken)
+        dominant_share = ZERO if is_guaranteed else _dominant_share(self._team, namespace, taken)
         return not entry.goes_first, not is_guaranteed, dominant_share, entry.since, entry.waiters[0].uid
 
     def is_guaranteed(self, namespace: str, head: Head) -> bool:
         """Whether the head takes nothing from the other namespaces."""
         limited, guaranteed = self._limited(namespace, head), self._team.guaranteed_to(namespace)
-        return all(held <= guaranteed.get(key, NOTHING) for key, held in limited.items())
+        return all(held <= guaranteed.get(key, ZERO) for key, held in limited.items())
 
     def has_room_for(self, namespace: str, head: Head) -> bool:
         """Whether the quota of the team has room for the head, and the object with its ledgers for what is held."""
@@ -142,17 +140,17 @@ class _TeamRoom:
         self._taken[namespace] = after
         self._sum = {key: amount - before[key] + after[key] for key, amount in self._sum.items()}
 
-    def _limited(self, namespace: str, head: Head) -> Vector:
+    def _limited(self, namespace: str, head: Head) -> Amounts:
         """Return what the namespace would hold with the head, in dimensions that the head needs and the team limits."""
         held = total((self.lines[namespace].held_by_namespace, head.needed))
         return {key: held[key] for key in head.needed if key in self._team.hard}
 
-    def _taken_by(self, namespace: str) -> Vector:
+    def _taken_by(self, namespace: str) -> Amounts:
         return self._team.taken(namespace, self.lines[namespace].held_by_namespace)
 
 
-def _dominant_share(team: Team, namespace: str, taken: Vector) -> Fraction:
+def _dominant_share(team: Team, namespace: str, taken: Amounts) -> Fraction:
     """Return the largest part of a dimension of `hard` that a namespace takes beyond its guarantee."""
     guaranteed = team.guaranteed_to(namespace)
-    parts = ((taken[key] - guaranteed.get(key, NOTHING)) / (hard or 1) for key, hard in team.hard.items())
-    return max(parts, default=NOTHING)
+    parts = ((taken[key] - guaranteed.get(key, ZERO)) / (hard or 1) for key, hard in team.hard.items())
+    return max(parts, default=ZERO)

@@ -13,7 +13,15 @@ import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from policies.pods.names import is_dns_label
-from policies.quota.amounts import Hard, Vector, exceeds, limits_of, raw_limits, total, unreadable
+from policies.quota.amounts import (
+    Amounts,
+    Hard,
+    amount_problems,
+    exceeded_limits,
+    limits_of,
+    raw_limits,
+    total,
+)
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.team import team_title
 from policies.quota.spec import LimitsSpec
@@ -80,7 +88,7 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
     contact: str = ""
 
     @property
-    def guarantees(self) -> dict[str, Vector]:
+    def guarantees(self) -> dict[str, Amounts]:
         """The guaranteed amounts by namespace. Raises ValueError only if the spec has `problems`."""
         return {namespace: limits_of(hard) for namespace, hard in self.guaranteed.items()}
 
@@ -90,7 +98,7 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         yield from amounts
         yield from self._guarantee_problems()
         yield from self._size_problems()
-        for excess in () if amounts else exceeds(total(self.guarantees.values()), self.amounts):
+        for excess in () if amounts else exceeded_limits(total(self.guarantees.values()), self.amounts):
             message = (
                 f"must not exceed hard in sum: {excess.key} is {excess.amount}, and hard has {excess.hard}"
             )
@@ -111,7 +119,7 @@ class TeamSpec(LimitsSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def _unreadable_guarantees(self) -> Iterator[tuple[str, str]]:
         for namespace, hard in self.guaranteed.items():
-            yield from unreadable(hard, f"guaranteed[{namespace}]")
+            yield from amount_problems(hard, f"guaranteed[{namespace}]")
 
     def _guarantee_problems(self) -> Iterator[tuple[str, str]]:
         if len(self.guaranteed) > MAX_NAMESPACES:
@@ -179,7 +187,7 @@ class Teams:
         return bool(self._selectors)
 
 
-def stricter(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods:
+def stricter_of(one: UnclassifiedPods, other: UnclassifiedPods) -> UnclassifiedPods:
     """Return the stricter value, for a namespace with a GPUQuota and a team: Deny, MostExpensive, TotalOnly."""
     return max(one, other, key=_STRICTNESS.index)
 
@@ -190,10 +198,10 @@ def limits_warnings(name: str, spec: LimitsSpec, teams: Iterable[TeamMatch]) -> 
     if isinstance(spec, TeamSpec):
         for other in sorted(teams, key=lambda each: each.name):
             if other.name != name:
-                yield from _shared(TeamMatch(name, spec.namespaces), other)
+                yield from _overlap_warnings(TeamMatch(name, spec.namespaces), other)
 
 
-def _shared(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
+def _overlap_warnings(team: TeamMatch, other: TeamMatch) -> Iterator[tuple[str, str]]:
     """Yield a warning if both certainly match the same namespaces, independent of labels.
 
     `vision-*` includes `vision-prod-*`. Globs that overlap only in part, such as `vision-*` and `*-prod`, are not found.

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.pods.pod import Pod
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 
 GATE = "gpu-admission.dev/quota"
 """The scheduling gate of a pod that waits. The webhook adds it to new pods, and only the controller removes it."""
@@ -87,7 +87,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     uid: str
-    demand: Vector
+    demand: Amounts
     since: str
     priority: int = 0
     gang: str = ""
@@ -96,7 +96,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     replaces: bool = False
     keeper: str = ""
     keep: str = ""
-    beyond: Vector = {}
+    beyond: Amounts = {}
 
 
 def creation_timestamp(at: int) -> str:
@@ -104,13 +104,17 @@ def creation_timestamp(at: int) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def waits(pod: Pod) -> bool:
+def has_quota_gate(pod: Pod) -> bool:
     return any(gate.name == GATE for gate in pod.spec.scheduling_gates or ())
 
 
 def without_gate(pod: Pod) -> Pod:
     gates = tuple(gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE)
-    return replace(pod, given_spec=replace(pod.spec, scheduling_gates=gates or None)) if waits(pod) else pod
+    return (
+        replace(pod, given_spec=replace(pod.spec, scheduling_gates=gates or None))
+        if has_quota_gate(pod)
+        else pod
+    )
 
 
 def names_kueue(pod: Pod) -> bool:
@@ -120,7 +124,7 @@ def names_kueue(pod: Pod) -> bool:
     return any(name.startswith(KUEUE) for name in (*labels, *pod.annotations, *gates))
 
 
-def never_waits(pod: Pod, *, by_daemonset: bool) -> str:
+def why_never_waits(pod: Pod, *, by_daemonset: bool) -> str:
     """Return why the pod never gets the gate, "" if it may. ResourceClaims are made and count also under a gate."""
     if by_daemonset:
         return "a pod of a DaemonSet"

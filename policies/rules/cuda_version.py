@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 
 from policies.finding import ContactEdit, Finding, Reason, truncate, warning
-from policies.gpus.cards import domain
+from policies.gpus.cards import vendor_domain
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import CUDA, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, BadAnnotation
 from policies.pods.field_paths import annotation_path
@@ -42,12 +42,12 @@ DISABLE = "NVIDIA_DISABLE_REQUIRE"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 """True for strconv.ParseBool, by which the NVIDIA Container Toolkit reads NVIDIA_DISABLE_REQUIRE."""
 _VERSION = re.compile(r"([1-9][0-9]?)(?:\.([0-9]{1,2}))?")
-_ANYWHERE = re.compile(r"(?<![0-9.])[1-9][0-9]?\.[0-9]{1,2}(?![0-9])")
+_VERSION_ANYWHERE = re.compile(r"(?<![0-9.])[1-9][0-9]?\.[0-9]{1,2}(?![0-9])")
 """The version in another text, such as v12.4 and 12.4.1."""
 _AT_LEAST = "cuda>="
 _MAX_TERMS = 16
 """Maximum of terms of an affinity: the version is added to each. No real pod has more."""
-_LONGEST = 4_096
+_MAX_CONSTRAINT = 4_096
 """Maximum of characters of a constraint; images of NVIDIA have up to 2,000."""
 _MAX_CONTAINERS = 8
 """Containers of a pod whose constraints are read."""
@@ -63,7 +63,7 @@ class CUDAVersionOptions(RuleOptions, frozen=True):
     """Whether the minor version of the annotation counts, too."""
 
 
-class _Requested(msgspec.Struct, frozen=True):
+class _RequestedVersion(msgspec.Struct, frozen=True):
     """The CUDA version that a pod needs, and the field that says so: the annotation, or a variable of a container."""
 
     version: Version
@@ -75,59 +75,66 @@ class _Requested(msgspec.Struct, frozen=True):
 
 
 def mutate(patch: PodPatch, options: CUDAVersionOptions, context: Context) -> Iterator[Finding]:
-    requested = _requested(patch.pod, options, context)
-    if isinstance(requested, _Requested) and (offers := _offers_to(patch.pod, context)) is not None:
-        for requirement in _requirements(requested.version) if offers.include(requested.version) else ():
+    requested = _requested_version(patch.pod, options, context)
+    if (
+        isinstance(requested, _RequestedVersion)
+        and (offers := _node_versions(patch.pod, context)) is not None
+    ):
+        for requirement in _requirements(requested.version) if offers.allow(requested.version) else ():
             patch.require_node_affinity(requirement)
     yield from ()
 
 
 def check(pod: Pod, options: CUDAVersionOptions, context: Context) -> Iterator[Finding]:
-    requested = _requested(pod, options, context)
+    requested = _requested_version(pod, options, context)
     if isinstance(requested, BadAnnotation):
         yield requested.finding()
-    elif requested is not None and (offers := _offers_to(pod, context)) is not None:
+    elif requested is not None and (offers := _node_versions(pod, context)) is not None:
         yield from _obstacles(requested, offers)
 
 
-def _requested(pod: Pod, options: CUDAVersionOptions, context: Context) -> _Requested | BadAnnotation | None:
+def _requested_version(
+    pod: Pod, options: CUDAVersionOptions, context: Context
+) -> _RequestedVersion | BadAnnotation | None:
     """Return the version that the annotation names, else the newest that a container's variable requires."""
     text = pod.annotations.get(CUDA)
     if text is not None:
         if not context.resource_mapping.pod_requests_gpus(pod):
             return None
-        version = _parsed(text.strip())
+        version = _parse_version(text.strip())
         if version is None:
-            meant = _ANYWHERE.search(text)
+            meant = _VERSION_ANYWHERE.search(text)
             example = f'set for example {CUDA}: "12.4"'
             return BadAnnotation(
                 CUDA, text, "must be a CUDA version", example, meant[0] if meant else "", "12.4"
             )
         major, minor = version
         is_exact = options.exact_version or major < _MINOR_VERSIONS_COMPATIBLE
-        return _Requested((major, minor if is_exact else 0), annotation_path(CUDA), text, is_exact)
+        return _RequestedVersion((major, minor if is_exact else 0), annotation_path(CUDA), text, is_exact)
     if context.nodes is None:
         return None
     with_gpus = context.resource_mapping.places_with_gpus(pod)
     naming = (place for place in with_gpus if any(each.name == REQUIRE for each in place.container.env or ()))
     requested = (
-        requirement for place in islice(naming, _MAX_CONTAINERS) for requirement in _required_by(place)
+        requirement
+        for place in islice(naming, _MAX_CONTAINERS)
+        for requirement in _versions_required_by(place)
     )
     return max(requested, key=lambda requirement: requirement.version, default=None)
 
 
-def _required_by(place: ContainerPlace) -> Iterator[_Requested]:
+def _versions_required_by(place: ContainerPlace) -> Iterator[_RequestedVersion]:
     texts: dict[str, tuple[int, str]] = {}
     for index, variable in enumerate(place.container.env or ()):
         if variable.name in {REQUIRE, DISABLE}:
             texts[variable.name] = index, variable.value or ""
     index, text = texts[REQUIRE]
-    version = _least(text) if len(text) <= _LONGEST else None
+    version = _minimum_version(text) if len(text) <= _MAX_CONSTRAINT else None
     if version is not None and texts.get(DISABLE, (0, ""))[1] not in _TRUE:
-        yield _Requested(version, f"{place.path}.env[{index}]", text, True, place.container.name)
+        yield _RequestedVersion(version, f"{place.path}.env[{index}]", text, True, place.container.name)
 
 
-def _least(expression: str) -> Version | None:
+def _minimum_version(expression: str) -> Version | None:
     """Return the least version that some alternative of the expression needs. None if an alternative names no version.
 
     Blanks separate alternatives, commas what must hold together (NVIDIA Container Toolkit, "Constraints").
@@ -135,13 +142,13 @@ def _least(expression: str) -> Version | None:
     alternatives = []
     for alternative in expression.split():
         terms = (term for term in alternative.split(",") if term.startswith(_AT_LEAST))
-        versions = (_parsed(term.removeprefix(_AT_LEAST)) for term in terms)
+        versions = (_parse_version(term.removeprefix(_AT_LEAST)) for term in terms)
         alternatives.append(max(filter(None, versions), default=None))
     known = [version for version in alternatives if version is not None]
     return min(known) if known and len(known) == len(alternatives) else None
 
 
-def _parsed(text: str) -> Version | None:
+def _parse_version(text: str) -> Version | None:
     match = _VERSION.fullmatch(text)
     return (int(match[1]), int(match[2] or 0)) if match else None
 
@@ -157,40 +164,46 @@ def _is_settled(pod: Pod, context: Context) -> bool:
         return True
     if terms and all(any(each.key.startswith(CUDA_LABELS) for each in term) for term in terms):
         return True
-    other_vendors = {domain(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
-    vendors = {domain(request.resource.name) for request in context.resource_mapping.requests(pod)}
+    other_vendors = {vendor_domain(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
+    vendors = {vendor_domain(request.resource.name) for request in context.resource_mapping.requests(pod)}
     return bool(vendors) and vendors <= other_vendors
 
 
-def _offers_to(pod: Pod, context: Context) -> "_Offers | None":
+def _node_versions(pod: Pod, context: Context) -> "_NodeVersions | None":
     """Return the versions of the nodes. None if unknown, or if something else chooses the version."""
     nodes = context.nodes
     is_known = nodes is not None and FULL in nodes.keys
-    return _Offers(pod, nodes) if nodes is not None and is_known and not _is_settled(pod, context) else None
+    return (
+        _NodeVersions(pod, nodes)
+        if nodes is not None and is_known and not _is_settled(pod, context)
+        else None
+    )
 
 
-class _Offers:
+class _NodeVersions:
     """The CUDA versions of the nodes that can take a pod. `unlabelled` are node pools without the label."""
 
     def __init__(self, pod: Pod, nodes: NodeFacts) -> None:
-        offers = list(nodes.matching_offers(pod))
+        offers = list(nodes.matching_groups(pod))
         labels = [offer.values(FULL) for offer in offers]
-        versions = (_parsed(text) for values in labels for text in values or ())
+        versions = (_parse_version(text) for values in labels for text in values or ())
         self.newest = max(filter(None, versions), default=None)
-        self.are_none = not offers
-        self.have_any = None in labels
+        self.has_no_nodes = not offers
+        self.has_any_version = None in labels
         self.unlabelled = sorted(
             offer.pool for offer in offers if offer.pool and offer.values(FULL) == ABSENT
         )
 
-    def include(self, version: Version) -> bool:
+    def allow(self, version: Version) -> bool:
         """Whether the affinity on the version leaves some node, and every node pool."""
         # An autoscaler makes no node for an affinity on a label that it does not know of its pool.
-        return not self.unlabelled and (self.have_any or (self.newest is not None and self.newest >= version))
+        return not self.unlabelled and (
+            self.has_any_version or (self.newest is not None and self.newest >= version)
+        )
 
 
-def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
-    if offers.are_none or offers.include(requested.version):
+def _obstacles(requested: _RequestedVersion, offers: _NodeVersions) -> Iterator[Finding]:
+    if offers.has_no_nodes or offers.allow(requested.version):
         return  # gpu-class reports a pod that no node can take
     nodes, remedy = "the nodes that can take the pod", ""
     if offers.newest is not None and not offers.unlabelled:

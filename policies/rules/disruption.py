@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, together, warning
+from policies.finding import Edit, Finding, Reason, one_choice, warning
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import DO_NOT_DISRUPT, SAFE_TO_EVICT
 from policies.pods.field_paths import value_at
@@ -32,7 +32,7 @@ SELECTS_NO_POD = Reason("SelectsNoPod", "a PodDisruptionBudget selects no pod")
 
 ID = "disruption"
 _PERCENT = re.compile(r"([0-9]{1,4})%")
-ADDED = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}
+ADDED_ANNOTATIONS = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}
 
 SERVING_KINDS = frozenset(
     {
@@ -47,7 +47,7 @@ SERVING_KINDS = frozenset(
     }
 )
 """Kinds whose pods have the labels of the template. Other controllers set their own labels, or create the budgets."""
-BY_CONTROLLERS = ("apps.kubernetes.io/", "leaderworkerset.sigs.k8s.io/", "statefulset.kubernetes.io/")
+CONTROLLER_LABELS = ("apps.kubernetes.io/", "leaderworkerset.sigs.k8s.io/", "statefulset.kubernetes.io/")
 """Prefixes of labels that controllers add to pods, so that a template does not show whether a budget selects them."""
 
 
@@ -57,18 +57,18 @@ class DisruptionOptions(RuleOptions, frozen=True):
 
 def mutate(patch: PodPatch, _options: DisruptionOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
-    is_bounded = (pod.spec.active_deadline_seconds or context.owner.deadline) is not None
-    if is_bounded and context.surely_requests_gpus(pod) and runs_to_completion(pod, context):
-        for key, value in ADDED.items():
+    has_deadline = (pod.spec.active_deadline_seconds or context.owner.deadline) is not None
+    if has_deadline and context.surely_requests_gpus(pod) and runs_to_completion(pod, context):
+        for key, value in ADDED_ANNOTATIONS.items():
             if key not in pod.annotations:
                 patch.set_annotation(key, value)
     yield from ()
 
 
 def check_workload(workload: Workload, _options: DisruptionOptions, context: Context) -> Iterator[Finding]:
-    if context.budgets is None:
+    if context.pdb_selectors is None:
         return
-    if not any(_may_select_of(budget, workload) for budget in context.budgets):
+    if not any(_may_select_pods_of(budget, workload) for budget in context.pdb_selectors):
         yield warning(
             reason=NO_DISRUPTION_BUDGET,
             path="spec.replicas",
@@ -94,14 +94,14 @@ def may_select(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """Whether the selector may match pods of a template with these labels. Controllers may add labels BY_CONTROLLERS."""
 
     def is_unknown(key: str) -> bool:
-        return key not in labels and key.startswith(BY_CONTROLLERS)
+        return key not in labels and key.startswith(CONTROLLER_LABELS)
 
     return all(
         labels.get(key) == value or is_unknown(key) for key, value in selector.match_labels.items()
     ) and all(each.matches(labels) or is_unknown(each.key) for each in selector.match_expressions)
 
 
-class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
+class PDBSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The spec of a PodDisruptionBudget. Without selector it selects no pod."""
 
     selector: LabelSelector | None = None
@@ -109,18 +109,18 @@ class DisruptionBudget(msgspec.Struct, frozen=True, rename="camel"):
     max_unavailable: int | str | None = None
 
     @property
-    def may_keep_all(self) -> bool:
+    def may_block_all(self) -> bool:
         """Whether none of some number of pods may be evicted."""
         return self.max_unavailable is None or self.keeps_all(1)
 
     def keeps_all(self, pods: int) -> bool:
         """Whether none of these healthy pods may be evicted (pkg/controller/disruption, getExpectedPodCount, v1.37)."""
         if self.max_unavailable is not None:
-            return _of(self.max_unavailable, pods) == 0
-        return _of(self.min_available or 0, pods) >= pods
+            return _pods_of_amount(self.max_unavailable, pods) == 0
+        return _pods_of_amount(self.min_available or 0, pods) >= pods
 
 
-def _of(amount: int | str, pods: int) -> int:
+def _pods_of_amount(amount: int | str, pods: int) -> int:
     """Return the amount in pods. Percentages round up; another text is 1, and the API server rejects it."""
     if isinstance(amount, int):
         return amount
@@ -132,7 +132,7 @@ class ServingWorkload(msgspec.Struct, frozen=True):
     """A workload, and the fewest pods that it has while it serves: the least of its autoscaler (kind and name), if it has one."""
 
     workload: Workload
-    least: int | None = None
+    min_pods: int | None = None
     autoscaler: str = ""
 
     @property
@@ -142,11 +142,11 @@ class ServingWorkload(msgspec.Struct, frozen=True):
     @property
     def pods(self) -> int:
         written = sum(each.count.running or 0 for each in self.workload.pods)
-        return written if self.least is None else max(self.least, 1)
+        return written if self.min_pods is None else max(self.min_pods, 1)
 
 
 def check_pdb(
-    budget: DisruptionBudget,
+    budget: PDBSpec,
     servers: Iterable[ServingWorkload],
     mapping: ResourceMapping,
     *,
@@ -156,7 +156,9 @@ def check_pdb(
     servers = [server for server in servers if (server.workload.group, server.workload.kind) in SERVING_KINDS]
     on_gpus = [server for server in servers if _serves_on_gpus(server.workload, mapping)]
     selected = [
-        server for server in servers if budget.selector and _may_select_of(budget.selector, server.workload)
+        server
+        for server in servers
+        if budget.selector and _may_select_pods_of(budget.selector, server.workload)
     ]
     if not selected and on_gpus and (no_other_pods or budget.selector is None):
         yield warning(
@@ -166,22 +168,22 @@ def check_pdb(
             message=f"selects no pod, so it protects none: {on_gpus[0].title} has other labels",
             remedy="set the labels of the pods",
         )
-    pods, is_least = sum(each.pods for each in selected), budget.max_unavailable is None
+    pods, is_minimum = sum(each.pods for each in selected), budget.max_unavailable is None
     if not (pods and budget.keeps_all(pods) and any(each in on_gpus for each in selected)):
         return
     field, value = (
-        ("minAvailable", budget.min_available) if is_least else ("maxUnavailable", budget.max_unavailable)
+        ("minAvailable", budget.min_available) if is_minimum else ("maxUnavailable", budget.max_unavailable)
     )
     titles = " and ".join(each.title for each in selected)
-    least = (f"at the least, by {each.autoscaler}" for each in selected if each.autoscaler and is_least)
-    instead = Edit("spec.maxUnavailable", 1)
+    least = (f"at the least, by {each.autoscaler}" for each in selected if each.autoscaler and is_minimum)
+    replacement = Edit("spec.maxUnavailable", 1)
     yield warning(
         rule=ID,
         reason=BLOCKS_DRAINS,
         path=f"spec.{field}",
         value=str(value),
         message=f"a drain of a node never ends: no pod of {titles} may be evicted ({pods} {next(least, 'in all')})",
-        choices=together(Edit(f"spec.{field}"), instead) if is_least else together(instead),
+        choices=one_choice(Edit(f"spec.{field}"), replacement) if is_minimum else one_choice(replacement),
     )
 
 
@@ -189,7 +191,7 @@ def _serves_on_gpus(workload: Workload, mapping: ResourceMapping) -> bool:
     return any(may_serve(each.pod) and mapping.pod_requests_gpus(each.pod) for each in workload.pods)
 
 
-def _may_select_of(selector: LabelSelector, workload: Workload) -> bool:
+def _may_select_pods_of(selector: LabelSelector, workload: Workload) -> bool:
     labels = ((each.pod.metadata or Metadata()).labels or {} for each in workload.pods)
     return any(may_select(selector, label) for label in labels)
 
@@ -202,7 +204,7 @@ RULE = Rule(
     mutate=mutate,
     check_workload=check_workload,
     metadata_keys=(DO_NOT_DISRUPT, SAFE_TO_EVICT),
-    needs=frozenset({Need.OWNER, Need.BUDGETS}),
+    needs=frozenset({Need.OWNER, Need.PDBS}),
     concerns=may_stop_at_once,
     not_exported="it depends on the object that makes the pod, and CEL cannot look anything up",
 )

@@ -18,39 +18,53 @@ requests devices of another vendor.
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from policies.finding import ContactEdit, Edit, Edits, Finding, Reason, Severity, either, together, warning
-from policies.gpus.cards import domain, requested_of_nodes
+from policies.finding import (
+    ContactEdit,
+    Edit,
+    Edits,
+    Finding,
+    Reason,
+    Severity,
+    one_choice,
+    separate_choices,
+    warning,
+)
+from policies.gpus.cards import needed_on_node, vendor_domain
 from policies.gpus.claimed_devices import ClaimSpec
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import NO_NODE
-from policies.placement.claim_classes import ClaimJudge
+from policies.placement.claim_classes import ClaimClassCheck
 from policies.placement.class_advice import (
     ANNOTATION_PATH,
     ClassAdvice,
     alternatives_in_words,
     class_finding,
-    listed,
+    first_few,
 )
-from policies.placement.class_case import DAEMONSET, GATE, NODE_NAME, ClassCase, is_wider
+from policies.placement.class_case import (
+    BY_DAEMONSET,
+    BY_GATE_REMOVER,
+    BY_NODE_NAME,
+    ClassCase,
+    is_wider_than,
+)
 from policies.placement.class_choice import (
     CLASS_CONTRADICTION,
     CLASS_NOT_ALLOWED,
     CLASS_NOT_OFFERED,
     MODEL_TOO_LARGE,
     UNKNOWN_CLASS,
-    without_default,
+    reason_without_default,
 )
+from policies.placement.class_options import ANY, ClassOptions, class_matches
 from policies.placement.class_selection import ClassSelection
-from policies.placement.class_use import ANY, ClassUse, class_matches
 from policies.placement.class_warnings import class_without_nodes, model_too_large
-from policies.placement.given_tolerations import GPU_TOLERATION, TolerationLists, given_tolerations
-from policies.placement.hardware import ANNOTATIONS as HARDWARE_ANNOTATIONS
-from policies.placement.hardware import EXCEPT, hardware_keys
+from policies.placement.given_tolerations import GPU_TOLERATION, TolerationOptions, given_tolerations
+from policies.placement.hardware import EXCEPT, HARDWARE_ANNOTATIONS, hardware_keys
 from policies.placement.nodes import NodeFacts
-from policies.placement.other_ways import other_ways
 from policies.placement.pinning import (
     ClassPin,
     allows_label,
@@ -59,6 +73,7 @@ from policies.placement.pinning import (
     many_values,
     named_nodes,
 )
+from policies.placement.possible_edits import possible_edits
 from policies.pods.annotations import GPU_CLASS, INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.names import is_qualified_name
 from policies.pods.patch import PodPatch
@@ -113,12 +128,12 @@ class GPUClassOptions(RuleOptions, frozen=True):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
-def class_use(context: Context) -> ClassUse:
+def class_options(context: Context) -> ClassOptions:
     """Return the options of this rule for the use of classes."""
     options = context.options_of(ID)
     if not isinstance(options, GPUClassOptions):
-        return ClassUse(reads_annotation=False)
-    return ClassUse(
+        return ClassOptions(reads_annotation=False)
+    return ClassOptions(
         allowed=options.allowed,
         default=options.default,
         autoscaled_classes=options.autoscaled_classes,
@@ -128,36 +143,36 @@ def class_use(context: Context) -> ClassUse:
 
 def _given_tolerations(pod: Pod, context: Context, classes: Sequence[GPUClass]) -> Sequence[Toleration]:
     """Return the tolerations that rule gpu-toleration gives a pod of these classes."""
-    lists = context.options_of(GPU_TOLERATION)
-    if lists is None or lists.mode is not Mode.ENFORCE or not isinstance(lists, TolerationLists):
+    options = context.options_of(GPU_TOLERATION)
+    if options is None or options.mode is not Mode.ENFORCE or not isinstance(options, TolerationOptions):
         return ()
-    return given_tolerations(pod, lists, classes, context.resource_mapping, context.device_classes)
+    return given_tolerations(pod, options, classes, context.resource_mapping, context.device_classes)
 
 
-def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
+def _class_case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
     mapping = context.resource_mapping
     # Rule ineffective-fields says which name a misspelt one means.
     requests = mapping.requests(pod)
-    resources = {request.resource for request in requests if not mapping.misspelt(request.resource.name)}
+    resources = {request.resource for request in requests if not mapping.correct_name(request.resource.name)}
     if pod.annotations and mapping.pod_fraction(pod):
         resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
     # Of GPUs of several vendors, the pod keeps those of the class that it names, or that its namespace may use.
     named = context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))
     allowed = () if ANY in options.allowed else context.classes
     vendors = {
-        domain(each.resource)
+        vendor_domain(each.resource)
         for each in named or (each for each in allowed if class_matches(each, options.allowed))
     }
-    kept = {each for each in resources if domain(each.name) in vendors} or resources
-    needed = requested_of_nodes(pod, mapping)
+    kept = {each for each in resources if vendor_domain(each.name) in vendors} or resources
+    needed = needed_on_node(pod, mapping)
     others = {each.name for each in resources - kept}
     placed_by = None
     if context.made_by_daemonset:
-        placed_by = DAEMONSET
+        placed_by = BY_DAEMONSET
     elif pod.spec.node_name:
-        placed_by = NODE_NAME
+        placed_by = BY_NODE_NAME
     elif pod.is_gated or context.is_update:
-        placed_by = GATE
+        placed_by = BY_GATE_REMOVER
     selection = ClassSelection(
         pod=pod,
         gpu_classes=context.classes,
@@ -166,7 +181,7 @@ def _case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCase:
         default=options.default,
         label_key=options.label_key,
         resources=tuple(sorted(kept, key=lambda resource: resource.name)),
-        others=tuple(sorted(others)),
+        other_vendors_resources=tuple(sorted(others)),
         claim_classes=context.claim_classes,
         claimed_gpus=context.claimed_gpus,
         hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
@@ -183,13 +198,13 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
     pod, key = patch.pod, options.label_key
     if not context.resource_mapping.pod_requests_gpus(pod):
         return
-    case = _case(pod, options, context)
+    case = _class_case(pod, options, context)
     values = case.added_values()
     if len(values) == 1:
         patch.set_node_selector(key, values[0])
     elif values:
         requirement = NodeSelectorRequirement(key=key, operator="In", values=values)
-        classes = case.choice.classes if case.choice else ()
+        classes = case.query.classes if case.query else ()
         patch.require_node_affinity(requirement, many_values(key, values, classes))
     yield from ()
 
@@ -198,7 +213,7 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
     is_bound = context.is_update and pod.spec.node_name  # its annotations have no effect any more
     if is_bound or not context.resource_mapping.pod_requests_gpus(pod):
         return
-    yield from _findings(_case(pod, options, context), options, context)
+    yield from _findings(_class_case(pod, options, context), options, context)
 
 
 def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
@@ -207,14 +222,14 @@ def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> It
     if case.refusal is not None:
         yield case.refusal
     yield from _unsatisfiable(case)
-    contradictions = [*_contradiction(case)]
+    contradictions = [*_contradicts_annotation(case)]
     yield from contradictions
-    yield from _without_label(case)
+    yield from _not_pinned(case)
     yield from model_too_large(case)
     # What ends a contradiction puts the pod on other nodes.
     if all(each.severity is Severity.WARNING for each in contradictions):
         yield from class_without_nodes(case)
-    yield from _entitlement(case, options, context)
+    yield from _class_not_allowed(case, options, context)
 
 
 def selects_unknown_class(pod: Pod, context: Context) -> bool:
@@ -238,10 +253,10 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
     if (value := _unknown_class(case.pod, key, case.selection.gpu_classes, case.selection.nodes)) is not None:
         path, near = f"spec.nodeSelector[{key}]", case.selection.intended(value)
         values = case.selection.names_to_suggest(
-            case.selection.usable() if case.selection.nodes else ()
+            case.selection.usable_classes() if case.selection.nodes else ()
         ).values()
         first_values = [value for each in values for value in each[:1]]
-        others = either(*(Edit(path, each) for each in listed(first_values)))
+        others = separate_choices(*(Edit(path, each) for each in first_few(first_values)))
         words = (
             f"set {key}: {alternatives_in_words(first_values)}, or remove it" if first_values else "remove it"
         )
@@ -250,7 +265,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             path=path,
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
-            choices=together(Edit(path, near)) if near else (*others, (Edit(path),)),
+            choices=one_choice(Edit(path, near)) if near else (*others, (Edit(path),)),
             remedy=f"did you mean {near}?" if near else words,
         )
     if case.pinned is not None and not case.pinned.classes:
@@ -258,48 +273,48 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             reason=CLASS_CONTRADICTION,
             path="spec",
             message=f"no GPU class meets {'; '.join(case.pinned.because)}: the pod stays pending",
-            choices=together(*case.without_pins()),
+            choices=one_choice(*case.without_pins()),
             remedy="remove the constraint that contradicts the others",
         )
     yield from case.contradicted_claims()
 
 
-def _contradiction(case: ClassCase) -> Iterator[Finding]:
+def _contradicts_annotation(case: ClassCase) -> Iterator[Finding]:
     """Report a contradiction between the pod's own constraints and its annotation."""
-    choice, pinned, key = case.choice, case.pinned, case.selection.label_key
+    choice, pinned, key = case.query, case.pinned, case.selection.label_key
     if choice is None or not case.is_requested:
         return
     values = choice.label_values(key)
     fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or allows_label(case.pod, key, values))
-    chosen = {gpu_class.name for gpu_class in case.selection.gpu_classes.resolve(choice.in_words)}
+    chosen = {gpu_class.name for gpu_class in case.selection.gpu_classes.resolve(choice.text)}
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
             remedy = "remove the annotation, or those constraints"
             choices = tuple(edits for edits in ((Edit(ANNOTATION_PATH),), case.without_pins()) if edits)
             advice = ClassAdvice(choices, remedy)
-            yield class_finding(CLASS_CONTRADICTION, choice.in_words, message, advice)
+            yield class_finding(CLASS_CONTRADICTION, choice.text, message, advice)
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and chosen.isdisjoint(pinned.classes):
-        fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
+        fitting = [c for c in case.selection.usable_classes() if c.name in pinned.classes]
         family = case.selection.gpu_classes.of_family(fitting[0].family) if fitting else ()
         is_family = len(fitting) > 1 and set(family) == set(fitting)
         names = [fitting[0].family] if is_family else list(case.selection.names_to_suggest(fitting))
         by_name = case.selection.advice_to_name(names) if fitting else ClassAdvice()
         remedy = f"{by_name.remedy}, or remove" if fitting else "remove"
         advice = ClassAdvice((*by_name.choices, case.without_pins()), f"{remedy} the pod's own constraint")
-        yield class_finding(CLASS_CONTRADICTION, choice.in_words, f"must be {itself}", advice)
-    elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
+        yield class_finding(CLASS_CONTRADICTION, choice.text, f"must be {itself}", advice)
+    elif is_wider_than(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
         message = f"cannot narrow {itself}"
-        advice = ClassAdvice(together(*case.without_pins()), remedy)
-        yield class_finding(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
+        advice = ClassAdvice(one_choice(*case.without_pins()), remedy)
+        yield class_finding(INEFFECTIVE_ANNOTATION, choice.text, message, advice, Severity.WARNING)
 
 
-def _without_label(case: ClassCase) -> Iterator[Finding]:
+def _not_pinned(case: ClassCase) -> Iterator[Finding]:
     """Report that the choice does not pin the pod."""
-    choice, key = case.choice, case.selection.label_key
+    choice, key = case.query, case.selection.label_key
     if choice is None or case.pinned is not None:
         return
     values = choice.label_values(key)
@@ -308,7 +323,7 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
             reason=CLASS_NOT_PINNED,
             severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
             path=ANNOTATION_PATH if case.is_requested else "",
-            message=f"{choice.in_words} ({choice.because}) must have node label {key} in its GPUClass to pin a pod",
+            message=f"{choice.text} ({choice.because}) must have node label {key} in its GPUClass to pin a pod",
             ask_contact=f"to add the label to the GPUClass, or to change labelKey of {ID} in the policy",
             contact_choices=(
                 (ContactEdit("GPUClass", "spec.nodeLabels[-]", key),),
@@ -321,9 +336,9 @@ def _without_label(case: ClassCase) -> Iterator[Finding]:
     if case.is_requested and placer is not None and is_left_to_placer:
         why, way = placer
         message, remedy = f"has no effect: {why}", f"{way} nodeSelector {key}: {values[0]}"
-        choices = together(Edit(f"spec.nodeSelector[{key}]", values[0]), Edit(ANNOTATION_PATH))
+        choices = one_choice(Edit(f"spec.nodeSelector[{key}]", values[0]), Edit(ANNOTATION_PATH))
         advice = ClassAdvice(choices, remedy)
-        yield class_finding(INEFFECTIVE_ANNOTATION, choice.in_words, message, advice, Severity.WARNING)
+        yield class_finding(INEFFECTIVE_ANNOTATION, choice.text, message, advice, Severity.WARNING)
 
 
 def check_claim(
@@ -331,18 +346,22 @@ def check_claim(
 ) -> Iterator[Finding]:
     """Deny requests for devices of classes that the namespace may not use."""
     if ANY not in options.allowed:
-        judge = ClaimJudge(context.namespace, options.allowed, context.resource_mapping, context.classes)
-        yield from judge.findings(spec, path)
+        class_check = ClaimClassCheck(
+            context.namespace, options.allowed, context.resource_mapping, context.classes
+        )
+        yield from class_check.findings(spec, path)
 
 
-def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
+def warn_without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Yield only the warning of `check` about a class without nodes."""
-    yield from class_without_nodes(_case(pod, options, context))
+    yield from class_without_nodes(_class_case(pod, options, context))
 
 
-def ways_of(pod: Pod, context: Context) -> Iterator[Edits]:
+def edits_to_try(pod: Pod, context: Context) -> Iterator[Edits]:
     """Yield edits that may help a pod, where no choice of a finding does."""
-    return other_ways(pod, context.resource_mapping, context.classes, class_use(context), context.nodes)
+    return possible_edits(
+        pod, context.resource_mapping, context.classes, class_options(context), context.nodes
+    )
 
 
 def class_pins(pod: Pod, context: Context) -> dict[str, ClassPin]:
@@ -350,16 +369,16 @@ def class_pins(pod: Pod, context: Context) -> dict[str, ClassPin]:
     options = context.options_of(ID)
     if not isinstance(options, GPUClassOptions):
         return {}
-    case = _case(pod, options, context)
+    case = _class_case(pod, options, context)
     is_pinned = case.pinned is not None and not case.pinned.is_injected
-    if is_pinned or case.is_requested or case.placed_by not in {None, DAEMONSET} or named_nodes(pod):
+    if is_pinned or case.is_requested or case.placed_by not in {None, BY_DAEMONSET} or named_nodes(pod):
         return {}
     if case.selection.nodes is None and case.selection.chosen_hardware:
         return {}  # nobody knows which classes have the hardware that it selects
-    usable, need = case.selection.usable(), case.need
+    usable, need = case.selection.usable_classes(), case.need
     if need is not None:
         usable = tuple(each for each in usable if need.fits(each, context.classes))
-    key, reads_annotation = options.label_key, class_use(context).reads_annotation
+    key, reads_annotation = options.label_key, class_options(context).reads_annotation
     return {
         name: ClassPin(
             key,
@@ -371,7 +390,7 @@ def class_pins(pod: Pod, context: Context) -> dict[str, ClassPin]:
     }
 
 
-def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
+def _class_not_allowed(case: ClassCase, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     """Deny a pod that runs, or could run, on a class that its namespace may not use."""
     selection, pinned, namespace = case.selection, case.pinned, context.namespace
     if not selection.is_restricted:
@@ -391,13 +410,13 @@ def _entitlement(case: ClassCase, options: GPUClassOptions, context: Context) ->
         return  # what lifts the gate has to pin the pod, and that update is checked again
     elif case.added_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
-    elif not selection.usable():
+    elif not selection.usable_classes():
         message = selection.none_usable_message
     else:
         message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
-        if case.choice is None and options.default and (why := without_default(selection)):
+        if case.query is None and options.default and (why := reason_without_default(selection)):
             message += f" ({why} keeps the default {options.default} out)"
-    advice = case.with_usable_class()._asdict()
+    advice = case.advice_for_usable_class()._asdict()
     yield Finding(reason=CLASS_NOT_ALLOWED, path="spec", message=message, **advice)
 
 
@@ -420,7 +439,7 @@ RULE = Rule(
     check=check,
     check_claim=check_claim,
     metadata_keys=HARDWARE_ANNOTATIONS,
-    on_update=True,
+    checks_updates=True,
     exported_without={
         "all but `allowed`": "it chooses by the classes and the nodes, which CEL cannot read",
         "pods that name a node": "CEL cannot look up its class",

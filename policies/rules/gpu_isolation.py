@@ -20,14 +20,19 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from policies.finding import Edit, Edits, Finding, Reason, Severity, together, warning
+from policies.finding import Edit, Edits, Finding, Reason, Severity, one_choice, warning
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.gpus.mapping_spec import NVIDIA_GPU
-from policies.gpus.unmapped import gets_other_gpus, is_unmapped_accelerator, other_resources, other_scheduler
+from policies.gpus.unmapped import (
+    gets_other_gpus,
+    is_unmapped_accelerator,
+    other_resources,
+    other_scheduler_request,
+)
 from policies.gpus.vendor import VOID
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
-from policies.placement.given_tolerations import resource_taint
+from policies.placement.given_tolerations import toleration_for_resource
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
@@ -67,13 +72,11 @@ LEADS_TO_GPUS = (
     '"): nothing counts or reserves them; device plugins and exporters need an exemption in the GPUPolicy',
 )
 ANNOTATED = "must not name devices of the node: nothing counts or reserves them"
-VIEW = (
+MONITOR_MESSAGE = (
     "must not be requested: it shows the container all GPUs of the node, and nothing counts or reserves them; monitors need "
     "an exemption in the GPUPolicy"
 )
 UNMAPPED = "should be in a GPUResourceMapping: it is an accelerator by its name, and no quota counts it"
-OTHER_GPUS = "gets GPUs from {}: no quota counts them, and no rule but this one reads them".format
-MAP_IT = "to add {{pattern: {}, measure: devices}} to its spec.resources (measure: nothing if it is not one)".format
 PRIVILEGED = "should be false: a privileged container sees every device of the node, also those of other pods"
 REMOVE_PRIVILEGED = "remove it; GPUs need no privileges, and TPUs only in old versions of GKE"
 TOLERATED = (
@@ -91,11 +94,14 @@ class GPUIsolationOptions(RuleOptions, frozen=True):
 
 def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
     if not is_of_the_gpu_stack(patch.pod) and not gets_other_gpus(patch.pod, context.resource_mapping):
-        served = fraction_container(patch.pod, context.resource_mapping)
+        fraction_container_name = fraction_container(patch.pod, context.resource_mapping)
         for place in patch.pod.places:
             container = place.container
             is_set = any(variable.name == VARIABLE for variable in container.env or ())
-            has_gpu = container.name == served or context.resource_mapping.container_requests_gpus(container)
+            has_gpu = (
+                container.name == fraction_container_name
+                or context.resource_mapping.container_requests_gpus(container)
+            )
             if not is_set and not has_gpu and not any(unmapped(patch.pod, [place], context)):
                 patch.add_env(place, VARIABLE, VOID)
     yield from ()
@@ -121,10 +127,10 @@ def unmapped(
 
 
 def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator[Finding]:
-    served = fraction_container(pod, context.resource_mapping)
+    fraction_container_name = fraction_container(pod, context.resource_mapping)
     for place in pod.places:
-        yield from variables(pod, place, served, context)
-    yield from mounts(pod, context)
+        yield from variable_findings(pod, place, fraction_container_name, context)
+    yield from mount_findings(pod, context)
     for key, value in pod.annotations.items():
         if exposure.names_devices(key):
             path = annotation_path(key)
@@ -132,22 +138,25 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
                 path=path, value=value, message=ANNOTATED, **_request_instead(pod, context, Edit(path))
             )
     having_others = [each for each in pod.places if other_resources(each.container, context.resource_mapping)]
-    yield from views(pod, having_others, context)
+    yield from monitor_findings(pod, having_others, context)
     accelerators = dict(reversed(tuple(unmapped(pod, having_others, context))))
     for name, place in reversed(accelerators.items()):
         # Of a misspelt name, rule ineffective-fields says which is meant.
-        if context.resource_mapping.misspelt(name) is None:
+        if context.resource_mapping.correct_name(name) is None:
             yield warning(
                 reason=UNMAPPED_RESOURCE,
                 path=place.amount_paths(name)[0],
                 container=place.container.name,
                 message=UNMAPPED,
-                ask_contact=MAP_IT(name),
+                ask_contact=f"to add {{pattern: {name}, measure: devices}} to its spec.resources "
+                "(measure: nothing if it is not one)",
             )
-    asked = other_scheduler(pod, context.resource_mapping)
-    if asked is not None:
-        yield warning(reason=UNMAPPED_RESOURCE, path=annotation_path(asked[0]), message=OTHER_GPUS(asked[1]))
-    requests_gpu = bool(asked or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
+    scheduler_request = other_scheduler_request(pod, context.resource_mapping)
+    if scheduler_request is not None:
+        key, scheduler = scheduler_request
+        message = f"gets GPUs from {scheduler}: no quota counts them, and no rule but this one reads them"
+        yield warning(reason=UNMAPPED_RESOURCE, path=annotation_path(key), message=message)
+    requests_gpu = bool(scheduler_request or accelerators) or context.resource_mapping.pod_requests_gpus(pod)
     tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
     if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
@@ -158,50 +167,54 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
             reason=TOLERATES_GPU_TAINT,
             path=path,
             message=TOLERATED,
-            choices=((Edit(path),), *(_requesting(place) for place in pod.apps[:1])),
+            choices=((Edit(path),), *(_requesting_edits(place) for place in pod.apps[:1])),
             remedy=REMOVE_TOLERATION,
         )
 
 
-def variables(pod: Pod, place: ContainerPlace, served: str | None, context: Context) -> Iterator[Finding]:
+def variable_findings(
+    pod: Pod, place: ContainerPlace, fraction_container_name: str | None, context: Context
+) -> Iterator[Finding]:
     """Yield the problems of variables by which container runtimes show devices."""
     container = place.container
     requests = context.resource_mapping.container_requests_gpus(container)
-    has_gpus = requests or container.name == served
+    has_gpus = requests or container.name == fraction_container_name
     for index, variable in enumerate(container.env or ()):
         if exposure.shows_devices(variable.name):
             path = f"{place.path}.env[{index}]"
-            yield from _shown(path, pod, place, variable, context, has_gpus=has_gpus)
+            yield from _variable_value_findings(path, pod, place, variable, context, has_gpus=has_gpus)
     # What env sets, as KAI's webhook does before validation, comes before envFrom.
     in_env = {variable.name for variable in container.env or ()}
     is_unread = requests or (
-        container.name == served and VARIABLE not in in_env and context.phase is not Phase.TEMPLATE
+        container.name == fraction_container_name
+        and VARIABLE not in in_env
+        and context.phase is not Phase.TEMPLATE
     )
     for index, source in enumerate(container.env_from or ()) if is_unread else ():
         prefix = source.prefix or ""
         if not exposure.may_set_devices(prefix):
             continue
         path = f"{place.path}.envFrom[{index}]"
-        found = partial(
+        finding = partial(
             _exposed,
             reason=DEVICE_VARIABLE,
             path=path,
             container=container.name,
-            choices=together(Edit(f"{path}.prefix", "APP_")),
+            choices=one_choice(Edit(f"{path}.prefix", "APP_")),
             is_example=True,
             remedy=NAME_VARIABLES,
         )
         data = context.config_maps.get(source.config_map_ref.name) if source.config_map_ref else None
         if data is None:
-            yield found(severity=Severity.WARNING, message=UNREAD)
+            yield finding(severity=Severity.WARNING, message=UNREAD)
         for key, value in (data or {}).items():
             name = prefix + key
             is_shown = exposure.shows_devices(name) and value not in exposure.hiding_values(name)
             if is_shown and name not in in_env:
-                yield found(message=_must_hide(name, REPLACED))
+                yield finding(message=_must_hide(name, REPLACED))
 
 
-def _shown(
+def _variable_value_findings(
     path: str, pod: Pod, place: ContainerPlace, variable: EnvVar, context: Context, *, has_gpus: bool
 ) -> Iterator[Finding]:
     name, source, value = place.container.name, exposure.source_of(variable), variable.value
@@ -215,7 +228,7 @@ def _shown(
         names = (each.name for each, _ in context.resource_mapping.container_requests(place.container))
         is_assigned = any(source.is_annotation(name) and name not in pod.annotations for name in names)
         if context.resource_mapping.container_requests_gpus(place.container) and not is_assigned:
-            yield _unread(path=path, container=name, choices=together(Edit(path)), remedy=REMOVE_VARIABLE)
+            yield _unread(path=path, container=name, choices=one_choice(Edit(path)), remedy=REMOVE_VARIABLE)
     elif source is not None or (value or "") not in exposure.hiding_values(variable.name):
         yield _exposed(
             reason=DEVICE_VARIABLE if has_gpus else EXPOSED_GPUS,
@@ -223,7 +236,9 @@ def _shown(
             container=name,
             value=variable.value or None,
             message=_must_hide(variable.name, REPLACED if has_gpus else EXPOSED),
-            choices=((Edit(path),),) if has_gpus else ((*_requesting(place), Edit(path)), (Edit(path),)),
+            choices=((Edit(path),),)
+            if has_gpus
+            else ((*_requesting_edits(place), Edit(path)), (Edit(path),)),
             remedy=REMOVE_VARIABLE if has_gpus else EXPOSED_REMEDY,
         )
 
@@ -233,7 +248,7 @@ def _must_hide(variable: str, texts: tuple[str, str]) -> str:
     return f'{variable}{before}"{exposure.hiding_values(variable)[-1]}"{after}'
 
 
-def mounts(pod: Pod, context: Context) -> Iterator[Finding]:
+def mount_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Deny mounts that NVIDIA's runtime reads as GPUs, and files of the node that lead to GPUs: no quota counts these."""
     for place in pod.places:
         for index, mount in enumerate(place.container.volume_mounts or ()):
@@ -252,12 +267,14 @@ def mounts(pod: Pod, context: Context) -> Iterator[Finding]:
                 path=f"spec.volumes[{index}].hostPath.path",
                 value=path,
                 message=container.join(LEADS_TO_GPUS),
-                **_request_instead(pod, context, *_without_volume(pod, index), of=_named(pod, container)),
+                **_request_instead(
+                    pod, context, *_without_volume(pod, index), of=_place_named(pod, container)
+                ),
                 is_example=not exposure.is_device(path),  # agents and exporters need an exemption instead
             )
 
 
-def views(pod: Pod, places: Iterable[ContainerPlace], context: Context) -> Iterator[Finding]:
+def monitor_findings(pod: Pod, places: Iterable[ContainerPlace], context: Context) -> Iterator[Finding]:
     """Deny resources that show all cards of the node, such as those for monitoring."""
     for place in places:
         for name in other_resources(place.container, context.resource_mapping):
@@ -266,13 +283,13 @@ def views(pod: Pod, places: Iterable[ContainerPlace], context: Context) -> Itera
                 yield _exposed(
                     path=paths[0],
                     container=place.container.name,
-                    message=VIEW,
+                    message=MONITOR_MESSAGE,
                     **_request_instead(pod, context, *map(Edit, paths), of=place),
                     is_example=True,  # as of agents and exporters
                 )
 
 
-def _requesting(place: ContainerPlace) -> Edits:
+def _requesting_edits(place: ContainerPlace) -> Edits:
     return (Edit(f"{place.path}.resources.limits[{NVIDIA_GPU}]", 1),)
 
 
@@ -282,11 +299,11 @@ def _request_instead(
     """Return choices and remedy of a finding: remove what shows GPUs, and request one if the container has none."""
     place = of or next(iter(pod.apps), None)
     has_gpus = place is None or context.resource_mapping.container_requests_gpus(place.container)
-    requested = () if place is None or has_gpus else _requesting(place)
+    requested = () if place is None or has_gpus else _requesting_edits(place)
     return {"choices": ((*requested, *removed),), "remedy": REQUEST_INSTEAD}
 
 
-def _named(pod: Pod, container: str) -> ContainerPlace | None:
+def _place_named(pod: Pod, container: str) -> ContainerPlace | None:
     return next((place for place in pod.places if place.container.name == container), None)
 
 
@@ -325,7 +342,7 @@ def privileged_containers(pod: Pod) -> Iterator[Finding]:
                 container=place.container.name,
                 value="true",
                 message=PRIVILEGED,
-                choices=together(Edit(f"{place.path}.securityContext.privileged")),
+                choices=one_choice(Edit(f"{place.path}.securityContext.privileged")),
                 remedy=REMOVE_PRIVILEGED,
             )
 
@@ -336,10 +353,10 @@ def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     listed = [toleration for gpu_class in context.classes for toleration in gpu_class.tolerations]
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         listed += options.listed
-    cards = context.resource_mapping.whole_cards
+    cards = context.resource_mapping.whole_card_resources
     for at, each in enumerate(pod.spec.tolerations or ()):
         # One without a key is of any taint.
-        taint = resource_taint(each.key or "")
+        taint = toleration_for_resource(each.key or "")
         is_of_card = (not each.key or each.key in cards) and overlaps(each, taint)
         if is_of_card or any(overlaps(each, other) for other in listed):
             return at

@@ -21,15 +21,15 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Finding, Reason, Severity, Wait, either, warning
+from policies.finding import ContactEdit, Finding, Reason, Severity, Wait, separate_choices, warning
 from policies.gpus.amount import INVALID_QUANTITY
 from policies.gpus.claimed_devices import ResourceClaim, ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_advice import MAX_NAMES_LISTED
+from policies.placement.class_advice import MAX_CLASSES_NAMED
 from policies.pods.annotations import INVALID_ANNOTATION
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.quota.amounts import exceeds, format_amount
+from policies.quota.amounts import exceeded_limits, format_amount
 from policies.quota.budget_findings import BUDGET_LOW, BUDGET_SPENT, reservation_findings, workload_findings
 from policies.quota.claim_demand import SELECTOR_IGNORED, claim_demand, ignored_selectors
 from policies.quota.claim_protection import PROTECTED_CLAIM
@@ -48,11 +48,11 @@ from policies.quota.line_findings import (
     QUOTA_QUEUED,
     QUOTA_RECALCULATING,
     UNWANTED_GATE,
-    in_line,
+    group_notes,
     line_advice,
-    of_group,
-    queued,
-    undecided,
+    others_wait_denial,
+    queued_warning,
+    undecided_finding,
     why_not_queued,
 )
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
@@ -60,13 +60,13 @@ from policies.quota.shortage import (
     QUOTA_CAN_NEVER_FIT,
     QUOTA_EXCEEDED,
     Helps,
-    exceeded,
+    exceeded_finding,
     helps_always,
 )
 from policies.quota.spec import CHARGED_WHILE_WAITING, INEFFECTIVE_QUOTA, NAME
 from policies.quota.waiting import QUEUE_NAME, OnExceeded
 from policies.rule import Context, Mode, Need, Rule, RuleOptions
-from policies.rules.gpu_class import class_pins, class_use, ways_of
+from policies.rules.gpu_class import class_options, class_pins, edits_to_try
 
 QUOTA_MISSING = Reason("QuotaMissing", "the policy requires a GPUQuota, and the namespace has none")
 LEDGER_UNREACHABLE = Reason("LedgerUnreachable", "the ledger of the quota could not be read or written")
@@ -109,14 +109,14 @@ class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     kueue: Kueue = Kueue.LIMIT
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        if self.respects_kueue and not self.queues:
+        if self.respects_kueue and not self.queues_pods:
             yield (
                 "kueue",
                 "must be limit without onExceeded: Queue: the controller starts what Kueue has admitted",
             )
 
     @property
-    def queues(self) -> bool:
+    def queues_pods(self) -> bool:
         return self.on_exceeded is OnExceeded.QUEUE
 
     @property
@@ -161,14 +161,14 @@ def check_reservation(
     elif verdict.reason is VerdictReason.UNCOUNTABLE:
         yield from (_naming_classes(each, request.pod, context_of, helps) for each in outcome.request.denials)
     elif would_wait and verdict.must_wait:
-        yield queued(namespace, outcome, now)
-    elif verdict.reason in _IN_LINE:
-        joins = options.queues and request.before is None
-        finding = in_line(namespace, verdict.reason, ledger, outcome.request, joins=joins)
-        yield replace(finding, details=tuple(why_not_queued(request, queues=options.queues)))
+        yield queued_warning(namespace, outcome, now)
+    elif verdict.reason in _LINE_REASONS:
+        joins = options.queues_pods and request.before is None
+        finding = others_wait_denial(namespace, verdict.reason, ledger, outcome.request, joins=joins)
+        yield replace(finding, details=tuple(why_not_queued(request, queues_pods=options.queues_pods)))
     elif verdict.reason is VerdictReason.EXCEEDED:
         because = outcome.request.because
-        finding = exceeded(
+        finding = exceeded_finding(
             namespace,
             ledger,
             verdict.shortfalls,
@@ -178,10 +178,10 @@ def check_reservation(
             lambda pod: class_pins(pod, context_of(pod)),
             helps,
         )
-        notes = why_not_queued(request, queues=options.queues) if verdict.must_wait else ()
-        yield replace(finding, details=(*finding.details, *notes, *of_group(request)))
+        notes = why_not_queued(request, queues_pods=options.queues_pods) if verdict.must_wait else ()
+        yield replace(finding, details=(*finding.details, *notes, *group_notes(request)))
     else:
-        yield undecided(namespace, ledger, verdict.reason)
+        yield undecided_finding(namespace, ledger, verdict.reason)
 
 
 def _naming_classes(
@@ -191,18 +191,18 @@ def _naming_classes(
     if denial.reason is not UNCLASSIFIED_POD or pod is None:
         return denial
     context = context_of(pod)
-    naming = either(*(pin.edit for pin in class_pins(pod, context).values()))
-    readable = naming if class_use(context).reads_annotation else ()
-    helping = (
-        islice((edits for edits in naming if helps(edits, False)), MAX_NAMES_LISTED),
-        islice((edits for edits in ways_of(pod, context) if helps(edits, False)), 1),
-        islice((edits for edits in naming if helps(edits, True)), MAX_NAMES_LISTED),
-        islice((edits for edits in readable if helps(edits, None)), MAX_NAMES_LISTED),
+    naming = separate_choices(*(pin.edit for pin in class_pins(pod, context).values()))
+    nameable = naming if class_options(context).reads_annotation else ()
+    candidates = (
+        islice((edits for edits in naming if helps(edits, False)), MAX_CLASSES_NAMED),
+        islice((edits for edits in edits_to_try(pod, context) if helps(edits, False)), 1),
+        islice((edits for edits in naming if helps(edits, True)), MAX_CLASSES_NAMED),
+        islice((edits for edits in nameable if helps(edits, None)), MAX_CLASSES_NAMED),
     )
-    return replace(denial, choices=next(filter(None, map(tuple, helping)), ()))
+    return replace(denial, choices=next(filter(None, map(tuple, candidates)), ()))
 
 
-_IN_LINE = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
+_LINE_REASONS = frozenset({VerdictReason.OTHERS_WAIT, VerdictReason.QUEUE_FULL, VerdictReason.NOT_HELD})
 
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
@@ -214,7 +214,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
     for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
     yield from ignored_selectors(claim, context, "spec.spec")
-    if excesses := exceeds(demand.vector, ledger.maximum_hard):
+    if excesses := exceeded_limits(demand.vector, ledger.maximum_hard):
         # In the words of ResourceQuota.
         requested = ", ".join(f"{excess.key}={format_amount(excess.amount)}" for excess in excesses)
         limited = ", ".join(f"{excess.key}={format_amount(excess.hard)}" for excess in excesses)
@@ -247,8 +247,8 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
                 yield from _fit_warning(later, resumed, then, options, context)
         yield from workload_findings(workload, ledger, context, context.namespace)
         if context.lets_wait:
-            is_behind = fit is None and ledger.pods_before and not context.is_update
-            yield from line_advice(workload, context.resource_mapping, ledger.pods_before if is_behind else 0)
+            is_behind = fit is None and ledger.pods_ahead and not context.is_update
+            yield from line_advice(workload, context.resource_mapping, ledger.pods_ahead if is_behind else 0)
 
 
 def _without_class(workload: Workload, ledger: QuotaLedger, context: Context) -> Iterator[Finding]:
@@ -257,10 +257,10 @@ def _without_class(workload: Workload, ledger: QuotaLedger, context: Context) ->
     for pods in (each for each in workload.pods if not each.denied):
         for denial in pod_demand(pods.admitted, context, ledger.unclassified_pods).denials:
             if denial.reason is UNCLASSIFIED_POD:
-                pins = islice(class_pins(pods.pod, of_pods).values(), MAX_NAMES_LISTED)
-                choices = either(*(pin.edit for pin in pins))
+                pins = islice(class_pins(pods.pod, of_pods).values(), MAX_CLASSES_NAMED)
+                choices = separate_choices(*(pin.edit for pin in pins))
                 denied = replace(denial, severity=Severity.WARNING, choices=choices)
-                yield denied.at(partial("{}.{}".format, pods.path), pods.located)
+                yield denied.located(partial("{}.{}".format, pods.path), pods.located)
 
 
 def _fit_warning(
@@ -327,6 +327,6 @@ RULE = Rule(
     concerns=requests_gpus,
     check_reservation=check_reservation,
     needs=frozenset({Need.LEDGER}),
-    on_update=True,
+    checks_updates=True,
     not_exported="it counts all pods of a namespace, and CEL sees one object at a time",
 )

@@ -21,19 +21,19 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, together, truncate, warning
+from policies.finding import ContactEdit, Edit, Finding, Reason, Severity, one_choice, truncate, warning
 from policies.gpus.amount import (
     FRACTIONAL_GPU,
     INVALID_QUANTITY,
-    NOUNS,
-    QUARTERS,
-    QUOTED,
-    SLOT,
+    MAX_QUOTED,
+    NAME_SLOT,
+    QUARTER_WORDS,
+    UNIT_NOUNS,
     Amount,
-    amounts,
+    decimal_text,
     is_extended,
-    larger,
-    number,
+    larger_amount,
+    limit_and_request,
 )
 from policies.gpus.cards import gpu_requests
 from policies.gpus.classes import GPUClasses
@@ -45,7 +45,7 @@ from policies.gpus.fraction_annotations import (
 )
 from policies.gpus.limit_range_findings import GPUS_BY_DEFAULT, default_gpu_warnings
 from policies.gpus.mapping_spec import Measure
-from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
+from policies.gpus.resource_limits import ResourceLimits, limit_for, limit_problems, unknown_names
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.availability import (
@@ -56,17 +56,17 @@ from policies.placement.availability import (
     Availability,
     Complaint,
 )
-from policies.placement.other_ways import seldom_together
 from policies.placement.pinning import named_nodes
+from policies.placement.possible_edits import rarely_together
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
 from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
-from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, readable
+from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse_or_none
 from policies.pods.requests import ways_to_request
 from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
-from policies.rules.gpu_class import class_use
+from policies.rules.gpu_class import class_options
 from policies.rules.gpu_isolation import DEVICE_VARIABLE
 from policies.rules.parallelism import SEVERAL_SLICES
 
@@ -102,14 +102,14 @@ class AmountProblem(NamedTuple):
         return amount.finding(self.reason, self.message, self.remedy, amount=self.instead)
 
 
-TOO_LARGE = AmountProblem(
+TOO_LARGE_AMOUNT = AmountProblem(
     INVALID_QUANTITY,
     f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits",
-    f"set {SLOT}: 1",
+    f"set {NAME_SLOT}: 1",
     1,
 )
 OVER_100_PERCENT = AmountProblem(
-    EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {SLOT}: 100 or less", 100
+    EXCEEDS_NODE, "must be at most 100 percent of a GPU", f"set {NAME_SLOT}: 100 or less", 100
 )
 
 
@@ -149,22 +149,26 @@ class AmountLimits(msgspec.Struct, frozen=True):
 
     def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
-        if self.resource_mapping.misspelt(resource.name):  # rule ineffective-fields says which name is meant
+        if self.resource_mapping.correct_name(
+            resource.name
+        ):  # rule ineffective-fields says which name is meant
             return None
         availability, only_known = self.availability, self.options.known_profiles_only
         return (
             availability.other_vendor(resource)
             or availability.unknown_slice(resource, known_profiles_only=only_known)
-            or availability.without_node(resource, self.resource_mapping, count if self.may_replace else 0)
+            or availability.no_node_has(resource, self.resource_mapping, count if self.may_replace else 0)
         )
 
     def check_container(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if a container requests too many."""
-        limit = limit_of(self.options.max_per_container, resource, self.availability.pinned)
+        limit = limit_for(self.options.max_per_container, resource, self.availability.pinned)
         if not resource.measure.is_count or limit is None or count <= limit:
             return None
         message = f"must be at most {limit} per container by policy"
-        return Complaint(EXCEEDS_MAX_PER_CONTAINER, message, f"set {SLOT}: {limit} or less", amount=limit)
+        return Complaint(
+            EXCEEDS_MAX_PER_CONTAINER, message, f"set {NAME_SLOT}: {limit} or less", amount=limit
+        )
 
     def check_pod(self, resource: GPUResource, total: int, *, is_reported: bool) -> Iterator[Complaint]:
         """Complain if the pod requests too many for a pod or a node. `is_reported`: `check_container` complained already."""
@@ -174,7 +178,10 @@ class AmountLimits(msgspec.Struct, frozen=True):
             availability.too_many_cards(resource, total),
         ]
         if limit is not None and total > limit and not is_reported:
-            message, remedy = f"must be at most {limit} per pod by policy", f"request {SLOT}: {limit} or less"
+            message, remedy = (
+                f"must be at most {limit} per pod by policy",
+                f"request {NAME_SLOT}: {limit} or less",
+            )
             complaints.insert(0, Complaint(EXCEEDS_MAX_PER_POD, message, remedy, amount=limit))
         if not is_reported and not any(complaints):
             complaints.append(availability.more_than_any_machine(resource, total, self.options.gpus_per_node))
@@ -191,18 +198,18 @@ class AmountLimits(msgspec.Struct, frozen=True):
         return is_above or resource.measure is Measure.SLICES
 
     def _max_per_pod(self, resource: GPUResource) -> int | None:
-        return limit_of(self.options.max_per_pod, resource, self.availability.pinned)
+        return limit_for(self.options.max_per_pod, resource, self.availability.pinned)
 
 
 def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
-    availability = Availability(pod, context.classes, class_use(context), context.nodes)
+    availability = Availability(pod, context.classes, class_options(context), context.nodes)
     may_replace = not (context.made_by_daemonset or named_nodes(pod))
     limits = AmountLimits(availability, context.resource_mapping, options, may_replace)
     requests: dict[GPUResource, list[Amount]] = {}
     for place in pod.places:
         for resource in context.resource_mapping.named_resources(place.container):
-            limit, request = amounts(place, resource)
-            counted = larger(limit, request)
+            limit, request = limit_and_request(place, resource)
+            counted = larger_amount(limit, request)
             if counted.value and resource.measure.is_count:
                 requests.setdefault(resource, []).append(counted)
             # If limit and request are equal, only the limit is reported.
@@ -214,7 +221,7 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
             yield from shape or [*pair, *size_findings(counted, limits)]
         yield from variable_findings(place, context)
     yield from total_findings(pod, requests, limits)
-    yield from seldom_together(availability, requests, context.resource_mapping)
+    yield from rarely_together(availability, requests, context.resource_mapping)
     has_scheduler = context.phase is not Phase.MUTATE
     yield from fraction_findings(pod, context.resource_mapping, has_scheduler=has_scheduler)
     if context.limit_ranges is not None and context.phase is not Phase.VALIDATE:  # which would repeat it
@@ -230,7 +237,7 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
                 and is_extended(name)
                 and context.resource_mapping.resource(name) is not None
             ):
-                quantity = readable(raw)
+                quantity = parse_or_none(raw)
                 if quantity is not None and quantity.is_whole and quantity.nano >= 0:
                     patch.set_resource(place, "limits", name, raw)
     yield from ()
@@ -238,39 +245,41 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
 
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
-    whole_card = context.resource_mapping.whole_card
+    whole_card = context.resource_mapping.whole_card_resource
     if quantity is None:
         yield amount.finding(INVALID_QUANTITY, "must be a quantity that Kubernetes can count", amount=1)
     elif quantity.nano < 0:
         yield amount.finding(
-            INVALID_QUANTITY, "must not be negative", amount=1, choices=(amount.set_to(None),)
+            INVALID_QUANTITY, "must not be negative", amount=1, choices=(amount.edits_to_set(None),)
         )
     elif quantity.milli_value > LARGEST:
         # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
-        yield TOO_LARGE.finding(amount)
+        yield TOO_LARGE_AMOUNT.finding(amount)
     elif not quantity.is_whole:
-        yield not_whole(amount, quantity, availability, context)
+        yield fraction_finding(amount, quantity, availability, context)
     elif resource.measure in _PERCENTAGES and quantity > Quantity(100 * NANO) and whole_card(resource.name):
         # Without a resource that counts the cards, 200 percent are two of them.
         yield OVER_100_PERCENT.finding(amount)
 
 
-def not_whole(amount: Amount, quantity: Quantity, availability: Availability, context: Context) -> Finding:
-    resource, least = amount.resource, quantity.value
-    choices = [amount.set_to(each) for each in (least - 1, least) if each]
+def fraction_finding(
+    amount: Amount, quantity: Quantity, availability: Availability, context: Context
+) -> Finding:
+    resource, next_amount = amount.resource, quantity.value
+    choices = [amount.edits_to_set(each) for each in (next_amount - 1, next_amount) if each]
     if resource.measure is not Measure.DEVICES:
-        noun = NOUNS[resource.measure]
+        noun = UNIT_NOUNS[resource.measure]
         return amount.finding(FRACTIONAL_GPU, f"must be a whole number of {noun}", choices=tuple(choices))
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
-    part, smaller = Fraction(quantity.nano, NANO), dict[str, str]()
-    if part > 1:
-        requested = f"{number(quantity)} of them"
+    fraction, smaller = Fraction(quantity.nano, NANO), dict[str, str]()
+    if fraction > 1:
+        requested_text = f"{decimal_text(quantity)} of them"
     else:
-        requested = QUARTERS.get(4 * part) or f"{number(quantity)} of one"
-        smaller = availability.smaller_than(resource, part, context.resource_mapping)
-    message = f"must be a whole number of {noun}, not {requested}"
-    choices += [amount.replaced_by(name, 1) for name in smaller]
-    ways = [f"{SLOT}: {least}", *(f"{name}: 1 ({what})" for name, what in smaller.items())]
+        requested_text = QUARTER_WORDS.get(4 * fraction) or f"{decimal_text(quantity)} of one"
+        smaller = availability.smaller_resources(resource, fraction, context.resource_mapping)
+    message = f"must be a whole number of {noun}, not {requested_text}"
+    choices += [amount.edits_to_replace(name, 1) for name in smaller]
+    ways = [f"{NAME_SLOT}: {next_amount}", *(f"{name}: 1 ({what})" for name, what in smaller.items())]
     remedy = f"set {', or '.join(ways)}" if smaller else ""
     return amount.finding(FRACTIONAL_GPU, message, remedy, choices=tuple(choices))
 
@@ -288,7 +297,7 @@ def pair_findings(
             yield request.finding(REQUEST_NOT_LIMIT, message, amount=limit.raw or 0)
         return
     remedy = f"add {name}: {request.raw or 0} to resources.limits"
-    choices = together(Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0))
+    choices = one_choice(Edit(f"{request.place.path}.resources.limits[{name}]", request.raw or 0))
     if not options.complete_limits:
         message = "must have an equal limit: GPUs cannot be overcommitted"
         yield replace(request.finding(MISSING_LIMIT, message, remedy), choices=choices)
@@ -332,17 +341,19 @@ def total_findings(
         if not resource.measure.is_count or total.denominator != 1:
             continue
         of_resource = requests.get(resource, [])
-        single = of_resource[0] if len(of_resource) == 1 else None
-        is_reported = single is not None and limits.check_container(resource, int(total)) is not None
+        only_amount = of_resource[0] if len(of_resource) == 1 else None
+        is_reported = only_amount is not None and limits.check_container(resource, int(total)) is not None
         for complaint in limits.check_pod(resource, int(total), is_reported=is_reported):
-            if single is not None:
-                yield single.finding(*complaint)
+            if only_amount is not None:
+                yield only_amount.finding(*complaint)
                 continue
-            most = complaint.amount
+            allowed = complaint.amount
             amounts = [(each.place, int(each.value)) for each in of_resource]
             choices = tuple(
-                tuple(edit for index, amount in way.items() for edit in of_resource[index].set_to(amount))
-                for way in (() if most is None else ways_to_request(pod, int(total) - most, amounts))
+                tuple(
+                    edit for index, amount in way.items() for edit in of_resource[index].edits_to_set(amount)
+                )
+                for way in (() if allowed is None else ways_to_request(pod, int(total) - allowed, amounts))
             )
             raised = ContactEdit("GPUPolicy", "spec.rules.gpu-requests.maxPerPod", int(total))
             raising = () if choices or complaint.reason is not EXCEEDS_MAX_PER_POD else ((raised,),)
@@ -353,7 +364,7 @@ def total_findings(
                 message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
                 choices=choices,
                 is_example=True,
-                remedy="" if raising else complaint.remedy.replace(SLOT, resource.name),
+                remedy="" if raising else complaint.remedy.replace(NAME_SLOT, resource.name),
                 ask_contact="to raise gpu-requests.maxPerPod" if raising else "",
                 contact_choices=raising,
             )
@@ -370,9 +381,9 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
                 reason=DEVICE_VARIABLE,
                 path=path,
                 container=place.container.name,
-                value=None if variable.value is None else truncate(variable.value, QUOTED),
+                value=None if variable.value is None else truncate(variable.value, MAX_QUOTED),
                 message=f"{variable.name} should not be set by hand: the node decides which GPUs a container gets",
-                choices=together(Edit(path)),
+                choices=one_choice(Edit(path)),
                 remedy=f"remove {variable.name}",
             )
 
@@ -389,7 +400,7 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
                 container=requested.place.container.name,
                 value=str(requested.quantity),
                 message="is held on every node of this DaemonSet, and no other pod gets it there",
-                choices=together(
+                choices=one_choice(
                     *(
                         Edit(f"{pods.path}.{path}")
                         for path in requested.place.amount_paths(requested.resource.name)

@@ -17,17 +17,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from policies.finding import Edit, Edits, Finding, Reason, flow, plain, together, warning
-from policies.gpus.cards import requested_of_nodes
+from policies.finding import Edit, Edits, Finding, Reason, as_plain_data, inline_yaml, one_choice, warning
+from policies.gpus.cards import needed_on_node
 from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimSpec
 from policies.placement.availability import NO_NODE
 from policies.placement.claim_classes import ClaimedClasses, requests_by_path
-from policies.placement.class_use import class_matches
+from policies.placement.class_options import class_matches
 from policies.placement.given_tolerations import GPU_TOLERATION, given_tolerations
 from policies.placement.nodes import NodeFacts, NodeState, largest_amount
-from policies.placement.other_ways import ONLY_ONE, constraints_in_the_way, only_one_of
 from policies.placement.pinning import pinning
-from policies.pods.limit_ranges import amounts_of_pod, effective, requested_amounts
+from policies.placement.possible_edits import ONLY_ONE, blocking_constraints, only_one_of
+from policies.pods.limit_ranges import amounts_of_pod, effective_amounts, requested_amounts
 from policies.pods.names import is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
@@ -35,13 +35,13 @@ from policies.pods.quantity import QuantityError
 from policies.pods.requests import ways_to_request
 from policies.pods.tolerations import (
     covers,
-    describe_toleration,
-    tolerating,
-    toleration_of,
+    toleration_for,
     toleration_problems,
+    toleration_text,
+    toleration_yaml,
 )
 from policies.rule import Context, Phase, Rule, RuleOptions
-from policies.rules.gpu_class import class_use, selects_unknown_class
+from policies.rules.gpu_class import class_options, selects_unknown_class
 
 MISSING_TOLERATION = Reason("MissingToleration", "a DaemonSet does not tolerate the taint of GPU nodes")
 TAINTED_DEVICES = Reason(
@@ -87,54 +87,54 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
             yield _warning(
                 reason=MISSING_TOLERATION,
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
-                choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
-                remedy=f"add {', '.join(flow(plain(each)) for each in missing)} to the template",
+                choices=one_choice(*(Edit("spec.tolerations[-]", each) for each in missing)),
+                remedy=f"add {', '.join(inline_yaml(as_plain_data(each)) for each in missing)} to the template",
             )
         return
     for toleration in needed:
         patch.add_toleration(toleration)
     if needed:
-        yield from _no_node(patch.pod, context)
-    yield from _without_device(patch.pod, context)
+        yield from _no_node_warnings(patch.pod, context)
+    yield from _tainted_claim_warnings(patch.pod, context)
 
 
-def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
+def _no_node_warnings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Warn if no schedulable node that the pod selects has what it requests, or each has a taint that it does not tolerate."""
     nodes = context.nodes
     is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
     if nodes is None or is_placed:
         return
-    requested = requested_of_nodes(pod, context.resource_mapping)
-    pinned, globs = pinning(pod, context.classes), class_use(context).autoscaled_classes
+    requested = needed_on_node(pod, context.resource_mapping)
+    pinned, globs = pinning(pod, context.classes), class_options(context).autoscaled_classes
     classes = context.classes.named(pinned.classes) if pinned else context.classes
-    if pinned and not all(map(class_use(context).allows, classes)):
+    if pinned and not all(map(class_options(context).allows, classes)):
         return  # gpu-class denies it, and another class has other nodes
     if not requested or (globs and any(class_matches(gpu_class, globs) for gpu_class in classes)):
         return
     gpus = sorted(requested)
-    requested |= _beside_gpus(pod, nodes.existing_resources, context)
+    requested |= _other_requests(pod, nodes.existing_resources, context)
     states = nodes.states_for(pod, requested)
     if states is None or not requested.keys() <= nodes.existing_resources:
         return  # gpu-requests reports what no node has
-    fitting = [state for state in states if state.has(requested)]
+    fitting = [state for state in states if state.has_amounts(requested)]
     untolerated = [state.untolerated_by(pod) for state in fitting]
     names = " and ".join(sorted(requested))
     if untolerated and all(untolerated):
         fewest = min(untolerated, key=len)
-        missing = list(dict.fromkeys(map(tolerating, fewest)))
+        missing = list(dict.fromkeys(map(toleration_for, fewest)))
         yield _warning(
             message=f"each node with {names} that the pod selects has a taint that it does not "
-            f"tolerate, such as {describe_toleration(fewest[0])}, so the pod stays pending",
-            choices=together(*(Edit("spec.tolerations[-]", each) for each in missing)),
-            remedy=f"add {' and '.join(map(toleration_of, dict.fromkeys(fewest)))} if the pod may run there",
+            f"tolerate, such as {toleration_text(fewest[0])}, so the pod stays pending",
+            choices=one_choice(*(Edit("spec.tolerations[-]", each) for each in missing)),
+            remedy=f"add {' and '.join(map(toleration_yaml, dict.fromkeys(fewest)))} if the pod may run there",
         )
     elif not fitting and any(requested.keys() <= state.resources for state in states):
-        yield from _too_few(pod, requested, states)
+        yield from _too_few_warning(pod, requested, states)
     elif len(requested) > 1 and not any(
         requested.keys() <= state.resources for of_labels in nodes.states.values() for state in of_labels
     ):
         only_one = only_one_of(pod, requested)
-        selecting = {name: _selecting_it(pod, {name: amount}, nodes) for name, amount in requested.items()}
+        selecting = {name: _selecting_edits(pod, {name: amount}, nodes) for name, amount in requested.items()}
         yield _warning(
             path="spec",
             message=f"no schedulable node has {names} together, so the pod stays pending",
@@ -142,7 +142,7 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
             remedy="" if any(selecting.values()) or len(gpus) == 1 else ONLY_ONE,
         )
     elif not fitting and pinned is None and pod.constrains_nodes and not selects_unknown_class(pod, context):
-        ways = constraints_in_the_way(pod, requested, nodes)
+        ways = blocking_constraints(pod, requested, nodes)
         yield _warning(
             path="spec",
             message=f"no schedulable node that the pod selects has {names} now, so the pod stays pending",
@@ -151,12 +151,12 @@ def _no_node(pod: Pod, context: Context) -> Iterator[Finding]:
         )
 
 
-def _beside_gpus(pod: Pod, existing: Collection[str], context: Context) -> dict[str, int]:
+def _other_requests(pod: Pod, existing: Collection[str], context: Context) -> dict[str, int]:
     """Return what the pod requests of other extended resources that some node has, such as network cards.
 
     What no node has may come from DRA, or from an extender of the scheduler.
     """
-    written = {name for place in pod.places for name in effective(place.container, "requests")}
+    written = {name for place in pod.places for name in effective_amounts(place.container, "requests")}
     names = [name for name in written if name in existing and context.resource_mapping.resource(name) is None]
     try:
         amounts = amounts_of_pod(pod, "requests") if names else {}
@@ -165,12 +165,12 @@ def _beside_gpus(pod: Pod, existing: Collection[str], context: Context) -> dict[
     return {name: amounts[name].value for name in sorted(names) if amounts[name].nano > 0}
 
 
-def _without_device(pod: Pod, context: Context) -> Iterator[Finding]:
+def _tainted_claim_warnings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Warn of claims that only tainted devices can serve."""
     for index, claim in enumerate(pod.spec.resource_claims or ()):
         if (taints := context.claim_taints.get(claim.name)) and not (pod.spec.node_name or context.is_update):
             kind = TEMPLATE if claim.resource_claim_template_name else CLAIM
-            yield _tainted(
+            yield _tainted_devices_finding(
                 f"spec.resourceClaims[{index}]",
                 taints,
                 "the pod stays",
@@ -184,35 +184,37 @@ def check_claim(
     """Warn of requests that only tainted devices can serve."""
     classes = ClaimedClasses(context.resource_mapping, context.classes, context.device_taints)
     for alternatives in requests_by_path(spec, path):
-        if taints := classes.taints([each.choice for _, each in alternatives]):
+        if taints := classes.taints([each.query for _, each in alternatives]):
             at = f"{alternatives[0][0]}.tolerations"
-            yield _tainted(
+            yield _tainted_devices_finding(
                 at,
                 taints,
                 "its pods stay",
-                choices=together(*(Edit(f"{at}[-]", tolerating(each)) for each in taints)),
+                choices=one_choice(*(Edit(f"{at}[-]", toleration_for(each)) for each in taints)),
                 remedy=f"add {_tolerations_of(taints)} if pods may use them",
             )
 
 
-def _tainted(path: str, taints: Sequence[Toleration], pods_stay: str, **ways: Any) -> Finding:
+def _tainted_devices_finding(path: str, taints: Sequence[Toleration], pods_stay: str, **ways: Any) -> Finding:
     message = "each device for it has a taint that it does not tolerate, such as "
-    message += f"{describe_toleration(taints[0])}, so {pods_stay} pending"
+    message += f"{toleration_text(taints[0])}, so {pods_stay} pending"
     return _warning(reason=TAINTED_DEVICES, path=path, message=message, **ways)
 
 
 def _tolerations_of(taints: Sequence[Toleration]) -> str:
-    return " and ".join(map(toleration_of, taints))
+    return " and ".join(map(toleration_yaml, taints))
 
 
-def _selecting_it(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> Edits:
+def _selecting_edits(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> Edits:
     """Return the edits that let a pod of this request select nodes that have it; empty if it selects some."""
-    if any(state.has(requested) for state in nodes.states_for(pod, requested) or ()):
+    if any(state.has_amounts(requested) for state in nodes.states_for(pod, requested) or ()):
         return ()
-    return tuple(edit for _, edit in constraints_in_the_way(pod, requested, nodes)[0])
+    return tuple(edit for _, edit in blocking_constraints(pod, requested, nodes)[0])
 
 
-def _too_few(pod: Pod, requested: Mapping[str, int], states: Sequence[NodeState]) -> Iterator[Finding]:
+def _too_few_warning(
+    pod: Pod, requested: Mapping[str, int], states: Sequence[NodeState]
+) -> Iterator[Finding]:
     """Warn if each node that the pod selects has less of a resource than the pod requests."""
     for name, amount in requested.items():
         most = largest_amount(states, name)

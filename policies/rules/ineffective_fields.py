@@ -23,12 +23,22 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Edit, Finding, Json, Reason, Severity, either, together, truncate, warning
+from policies.finding import (
+    Edit,
+    Finding,
+    Json,
+    Reason,
+    Severity,
+    one_choice,
+    separate_choices,
+    truncate,
+    warning,
+)
 from policies.gpus.mapping_spec import NVIDIA_GPU
-from policies.gpus.near_names import INVALID_RESOURCE_NAME, REFUSED, UNKNOWN_RESOURCE_NAME
+from policies.gpus.near_names import INVALID_NAME_MESSAGE, INVALID_RESOURCE_NAME, UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods import annotations
-from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, READ_BY
+from policies.pods.annotations import DOMAIN, INEFFECTIVE_ANNOTATION, RULE_BY_ANNOTATION
 from policies.pods.field_paths import Parts, annotation_path, field_path, value_at
 from policies.pods.names import is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Metadata, Named, Pod, ResourceList
@@ -38,7 +48,7 @@ from policies.rule import Context, Rule, RuleOptions
 from policies.rules.spot import may_serve
 
 UNKNOWN_ANNOTATION = Reason(
-    "UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read", uncovers=True
+    "UnknownAnnotation", "an annotation or label of gpu-admission.dev/ is not read", hides_others=True
 )
 MISPLACED_FIELD = Reason("MisplacedField", "a field is written where nothing reads it")
 
@@ -46,17 +56,19 @@ ID = "ineffective-fields"
 
 OF_MODEL = "model-"
 """The start of the names of annotations about a model."""
-READ = frozenset(
+READ_ANNOTATIONS = frozenset(
     value
     for value in vars(annotations).values()
     if isinstance(value, str) and value.startswith(DOMAIN) and value != DOMAIN
 )
 """Every annotation that some rule reads."""
 FOR_GPU_PODS = frozenset(
-    key for key in READ if key in READ_BY or key.startswith((annotations.GPU_CLASS, DOMAIN + OF_MODEL))
+    key
+    for key in READ_ANNOTATIONS
+    if key in RULE_BY_ANNOTATION or key.startswith((annotations.GPU_CLASS, DOMAIN + OF_MODEL))
 )
 """Annotations by whose value a rule places or changes a GPU pod."""
-NEARLY_OURS = "gpu-admission"
+OWN_DOMAIN_START = "gpu-admission"
 """Prefixes of keys that may be misspelt annotations of gpu-admission."""
 MAX_UNREAD = 10
 """Maximum of unknown annotations that are reported of one object. Finding the nearest known one takes 0.1 ms."""
@@ -82,14 +94,14 @@ _POD_SPECS = {
 }
 """Where the spec of their pods is, if not in spec.template."""
 API_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
-_GONE = "extensions"
+_REMOVED_GROUP = "extensions"
 """The API group in which no API server has had these kinds since Kubernetes 1.16."""
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
-_ANOTHER = re.compile(r"hugepages-|.*[{$]")
+_NOT_EXTENDED = re.compile(r"hugepages-|.*[{$]")
 """Huge pages, and names that a parameter fills in."""
 _MEANS_A_GPU = re.compile(r"gpu|nvidia|cuda|[tn]pu|accelerator", re.IGNORECASE)
-_IN_NAME = re.compile(r"[=:]\s*([0-9]{1,4})$")
+_AMOUNT_IN_NAME = re.compile(r"[=:]\s*([0-9]{1,4})$")
 """The amount in a name, which has none beside it: `nvidia.com/gpu=1`."""
 _LISTS = ("containers", "initContainers")
 MAX_MISPLACED = 8
@@ -103,13 +115,13 @@ _misplaced = partial(warning, reason=MISPLACED_FIELD)
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     mapping = context.resource_mapping
     for place in pod.places:
-        for kind, name in _names(place.container.limits, place.container.requests):
+        for kind, name in _resource_names(place.container.limits, place.container.requests):
             yield from _resource_finding(place, kind, name, context)
-    whole = Container(resources=pod.spec.resources)
-    for kind, name in _names(whole.limits, whole.requests):
-        if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):
+    pod_level = Container(resources=pod.spec.resources)
+    for kind, name in _resource_names(pod_level.limits, pod_level.requests):
+        if mapping.resource(name) or mapping.correct_name(name) or _MEANS_A_GPU.search(name):
             removed = [Edit(f"spec.resources.{each}[{name}]") for each in ("limits", "requests")]
-            amount = {**whole.requests, **whole.limits}[name]
+            amount = {**pod_level.requests, **pod_level.limits}[name]
             added = (Edit(f"{place.path}.resources.limits[{name}]", amount) for place in pod.apps)
             yield _misplaced(
                 severity=Severity.DENIAL,
@@ -123,12 +135,14 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         yield from _metadata_findings(pod.metadata)
     if context.surely_requests_gpus(pod):
         yield from spot_findings(pod, is_training=context.owner.completes or not may_serve(pod))
-        yield from _of_rules_that_are_off(pod, context)
+        yield from _of_disabled_rules(pod, context)
     elif not context.resource_mapping.pod_requests_gpus(pod):
         yield from _without_gpus(pod, context)
         labels = (pod.metadata and pod.metadata.labels) or {}
-        parts = (each.key for each in context.resource_mapping.fraction_annotations if each.key in labels)
-        yield from (_label(key, labels[key], key, ()) for key in parts)
+        fraction_keys = (
+            each.key for each in context.resource_mapping.fraction_annotations if each.key in labels
+        )
+        yield from (_label_finding(key, labels[key], key, ()) for key in fraction_keys)
 
 
 def _claim_findings(pod: Pod) -> Iterator[Finding]:
@@ -160,16 +174,18 @@ def _claim_findings(pod: Pod) -> Iterator[Finding]:
                 path=f"{path}.name",
                 value=claim.name,
                 message="must be in resources.claims of a container: its devices are allocated, and no container gets them",
-                choices=either(*using),
+                choices=separate_choices(*using),
             )
 
 
 def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:
     """Warn of annotations for GPU pods on a pod that requests none, unless a resource is misspelt."""
     names = [
-        name for place in pod.places for _, name in _names(place.container.limits, place.container.requests)
+        name
+        for place in pod.places
+        for _, name in _resource_names(place.container.limits, place.container.requests)
     ]
-    if any(context.resource_mapping.misspelt(name) or _MEANS_A_GPU.search(name) for name in names):
+    if any(context.resource_mapping.correct_name(name) or _MEANS_A_GPU.search(name) for name in names):
         return
     requested = [Edit(f"{place.path}.resources.limits[{NVIDIA_GPU}]", 1) for place in pod.apps[:1]]
     for key in islice((key for key in pod.annotations if key in FOR_GPU_PODS), MAX_UNREAD):
@@ -183,9 +199,9 @@ def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:
         )
 
 
-def _of_rules_that_are_off(pod: Pod, context: Context) -> Iterator[Finding]:
+def _of_disabled_rules(pod: Pod, context: Context) -> Iterator[Finding]:
     for key, value in pod.annotations.items():
-        rule = READ_BY.get(key)
+        rule = RULE_BY_ANNOTATION.get(key)
         if rule is not None and context.options_of(rule) is None:
             yield warning(
                 reason=INEFFECTIVE_ANNOTATION,
@@ -202,33 +218,33 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
     if group is None:
         return
     served = API_VERSIONS[group]
-    written = workload.data.get("apiVersion") or API_VERSIONS.get(workload.group, _GONE)
+    written = workload.data.get("apiVersion") or API_VERSIONS.get(workload.group, _REMOVED_GROUP)
     if written == served:
         yield from _misplaced_annotations(workload, context.resource_mapping)
         yield from misplaced_containers(workload.kind, workload.data)
-    elif workload.group in {*API_VERSIONS, _GONE}:
-        message, choices = f"has no kind {workload.kind}", together(Edit("apiVersion", served))
+    elif workload.group in {*API_VERSIONS, _REMOVED_GROUP}:
+        message, choices = f"has no kind {workload.kind}", one_choice(Edit("apiVersion", served))
         yield _misplaced(path="apiVersion", value=written, message=message, choices=choices)
 
 
-def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
+def _resource_names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
     """Yield each resource name once with its map, except Kubernetes' own names."""
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name in amounts:
             is_repeated = kind == "requests" and name in limits
-            if name not in _STANDARD and not is_repeated and not _ANOTHER.match(name):
+            if name not in _STANDARD and not is_repeated and not _NOT_EXTENDED.match(name):
                 yield kind, name
 
 
 def _resource_finding(place: ContainerPlace, kind: str, name: str, context: Context) -> Iterator[Finding]:
-    meant = context.resource_mapping.misspelt(name)
+    meant = context.resource_mapping.correct_name(name)
     is_refused = not is_resource_name(name) or name.startswith("requests.")
     is_there = context.nodes is not None and name in context.nodes.existing_resources
     if is_there or (meant is None and not (is_refused and _MEANS_A_GPU.search(name))):
         return
     if is_refused:
         reason, severity = INVALID_RESOURCE_NAME, Severity.DENIAL
-        message = REFUSED
+        message = INVALID_NAME_MESSAGE
     else:
         reason, severity = UNKNOWN_RESOURCE_NAME, Severity.WARNING
         message = (
@@ -242,16 +258,16 @@ def _resource_finding(place: ContainerPlace, kind: str, name: str, context: Cont
         path=f"{place.path}.resources.{kind}[{truncate(name)}]",
         container=place.container.name,
         message=message,
-        choices=together(*_renamed(place, name, (meant or NVIDIA_GPU) if is_free else "")),
+        choices=one_choice(*_renaming_edits(place, name, (meant or NVIDIA_GPU) if is_free else "")),
         is_example=meant is None,
         remedy=remedy if is_free else "",
     )
 
 
-def _renamed(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
+def _renaming_edits(place: ContainerPlace, name: str, meant: str) -> tuple[Edit, ...]:
     """Return the edits that give the amounts of one resource to another. Without another one, they are removed."""
     container = place.container
-    in_name = _IN_NAME.search(name)
+    in_name = _AMOUNT_IN_NAME.search(name)
     amounts = (
         int(in_name[1]) if in_name and not resources[name] else resources[name]
         for resources in (container.limits, container.requests)
@@ -271,27 +287,27 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
             reason=UNKNOWN_ANNOTATION,
             path=annotation_path(truncate(key)),
             message="no rule reads an annotation of this name",
-            choices=together(*_moved(annotation_path(key), meant or "", value, annotations)),
+            choices=one_choice(*_moving_edits(annotation_path(key), meant or "", value, annotations)),
             remedy=f"did you mean {meant}?" if meant and meant not in annotations else "remove it",
         )
     labels = ((key, value) for key, value in (metadata.labels or {}).items() if key.startswith(DOMAIN))
     for key, value in islice(labels, MAX_UNREAD):
-        yield _label(key, value, _nearest_annotation(key) or "", annotations)
+        yield _label_finding(key, value, _nearest_annotation(key) or "", annotations)
 
 
-def _label(key: str, value: str, meant: str, annotations: Collection[str]) -> Finding:
+def _label_finding(key: str, value: str, meant: str, annotations: Collection[str]) -> Finding:
     """Return a warning of a label that should be the annotation `meant`; "" if it should be none."""
     is_moved = meant and meant not in annotations
     return warning(
         reason=UNKNOWN_ANNOTATION,
         path=f"metadata.labels[{truncate(key)}]",
         message="has no effect as a label",
-        choices=together(*_moved(f"metadata.labels[{key}]", meant, value, annotations)),
+        choices=one_choice(*_moving_edits(f"metadata.labels[{key}]", meant, value, annotations)),
         remedy=f"write it as annotation {meant}" if is_moved else "remove it",
     )
 
 
-def _moved(path: str, annotation: str, value: str, existing: Collection[str]) -> tuple[Edit, ...]:
+def _moving_edits(path: str, annotation: str, value: str, existing: Collection[str]) -> tuple[Edit, ...]:
     """Return the edits that move the value at the path to the annotation. If that is `existing`, the value is removed."""
     is_moved = annotation and annotation not in existing
     return (Edit(path), *((Edit(annotation_path(annotation), value),) if is_moved else ()))
@@ -299,21 +315,25 @@ def _moved(path: str, annotation: str, value: str, existing: Collection[str]) ->
 
 def _is_unread(key: str) -> bool:
     """Whether the key has our domain, or nearly ours, and is not an annotation that is read."""
-    if not key.startswith(NEARLY_OURS):
+    if not key.startswith(OWN_DOMAIN_START):
         return False
-    return key not in READ and (key.startswith(DOMAIN) or DOMAIN + _name(key) in READ)
+    return key not in READ_ANNOTATIONS and (
+        key.startswith(DOMAIN) or DOMAIN + _name_of_key(key) in READ_ANNOTATIONS
+    )
 
 
-def _name(key: str) -> str:
+def _name_of_key(key: str) -> str:
     return key.partition("/")[2]
 
 
 def _nearest_annotation(key: str) -> str | None:
     """Return the annotation nearest to the key. None if no annotation is near."""
-    written = _name(key)[:LONGEST_NAME]
+    written = _name_of_key(key)[:LONGEST_NAME]
     start = OF_MODEL if written.startswith(OF_MODEL) else ""
     rest = written.removeprefix(start)
-    names = {each.removeprefix(start) for each in map(_name, READ) if each.startswith(start)}
+    names = {
+        each.removeprefix(start) for each in map(_name_of_key, READ_ANNOTATIONS) if each.startswith(start)
+    }
     # The size of a model is not its head size.
     near = get_close_matches(
         rest, sorted(each for each in names if not (start and each.endswith(f"-{rest}")))
@@ -323,9 +343,9 @@ def _nearest_annotation(key: str) -> str | None:
 
 def _misplaced_annotations(workload: Workload, mapping: ResourceMapping) -> Iterator[Finding]:
     places = [pods.path for pods in workload.pods]
-    annotations, read = workload.metadata.annotations or {}, READ
+    annotations, read = workload.metadata.annotations or {}, READ_ANNOTATIONS
     if not any(mapping.pod_requests_gpus(pods.pod) for pods in workload.pods):
-        read = READ.union(each.key for each in mapping.fraction_annotations)
+        read = READ_ANNOTATIONS.union(each.key for each in mapping.fraction_annotations)
     written = (key for key in annotations if key in read)
     for key in written if places else ():
         if not all(key in pods.pod.annotations for pods in workload.pods):
@@ -333,7 +353,7 @@ def _misplaced_annotations(workload: Workload, mapping: ResourceMapping) -> Iter
                 reason=INEFFECTIVE_ANNOTATION,
                 path=annotation_path(key),
                 message=f"has no effect here: the pods of a {workload.kind} do not get its annotations",
-                choices=together(
+                choices=one_choice(
                     Edit(annotation_path(key)),
                     *(Edit(f"{place}.{annotation_path(key)}", annotations[key]) for place in places),
                 ),
@@ -347,10 +367,10 @@ def misplaced_containers(kind: str, data: Any) -> Iterator[Finding]:
     `kind`: one of Kubernetes, which knows no such fields.
     """
     steps = _POD_SPECS.get(kind, ("spec", "template", "spec"))
-    outside = (at for at in _lists_of_containers(data) if at[:-1] != steps)
+    outside = (path for path in _lists_of_containers(data) if path[:-1] != steps)
     misplaced = [*islice(outside, MAX_MISPLACED)]
     # Above the pod spec only the list is misplaced, elsewhere all that stands beside it, too.
-    fields = dict.fromkeys(at if at[:-1] == steps[: len(at) - 1] else at[:-1] for at in misplaced)
+    fields = dict.fromkeys(path if path[:-1] == steps[: len(path) - 1] else path[:-1] for path in misplaced)
     for field in fields:
         is_above = field in misplaced
         target = (*steps, field[-1]) if is_above else steps
@@ -359,7 +379,7 @@ def misplaced_containers(kind: str, data: Any) -> Iterator[Finding]:
         yield _misplaced(
             path=field_path(field),
             message=f"is not a field of a {kind}: the API server rejects or drops it",
-            choices=together(Edit(field_path(field)), moved) if is_free else (),
+            choices=one_choice(Edit(field_path(field)), moved) if is_free else (),
             remedy=f"write {'it' if is_above else 'its fields'} into {field_path(steps)}",
         )
     if not misplaced and not value_at(data, (*steps, _LISTS[0])):
@@ -369,14 +389,14 @@ def misplaced_containers(kind: str, data: Any) -> Iterator[Finding]:
 
 def _lists_of_containers(data: Any) -> Iterator[Parts]:
     """Yield the paths of lists of containers that are not inside other lists, without recursion: the author chooses the depth."""
-    rest: list[tuple[Parts, Any]] = [((), data)]
-    while rest:
-        at, value = rest.pop()
+    stack: list[tuple[Parts, Any]] = [((), data)]
+    while stack:
+        path, value = stack.pop()
         for key, member in value.items():
             if key in _LISTS and member:
-                yield (*at, key)
+                yield (*path, key)
             elif isinstance(member, dict) and key not in _WITHOUT_FIELDS:
-                rest.append(((*at, key), member))
+                stack.append(((*path, key), member))
 
 
 RULE = Rule(
@@ -395,6 +415,6 @@ RULE = Rule(
     check=check,
     check_workload=check_workload,
     check_before_mutation=True,
-    metadata_keys=(f"{NEARLY_OURS}*",),
+    metadata_keys=(f"{OWN_DOMAIN_START}*",),
     not_exported="the API server itself rejects what this rule denies, with a less clear message; the rest is advice",
 )

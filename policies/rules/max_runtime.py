@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policies.finding import Edit, Finding, Reason, Severity, either, together, warning
+from policies.finding import Edit, Finding, Reason, Severity, one_choice, separate_choices, warning
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.placement.pinning import pinning
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION, MAX_RUNTIME, BadAnnotation
@@ -82,15 +82,15 @@ class MaxRuntimeOptions(RuleOptions, frozen=True):
             if not gpu_classes.resolve(name):
                 yield f"byClass[{name}]", f"must be a class or a family{gpu_classes.suggestion(name, ': ')}"
 
-    def of(self, pod: Pod, gpu_classes: GPUClasses) -> tuple[int | None, int | None]:
+    def limits_for(self, pod: Pod, gpu_classes: GPUClasses) -> tuple[int | None, int | None]:
         """Return default and maximum in seconds, None if there is none. Of several possible classes the longest count."""
         pinned = pinning(pod, gpu_classes) if self.by_class else None
         classes = gpu_classes.named(pinned.classes) if pinned is not None else ()
-        runtimes = [self.of_class(each) for each in classes] or [self.of_class(None)]
+        runtimes = [self.limits_for_class(each) for each in classes] or [self.limits_for_class(None)]
         defaults, longest = zip(*runtimes, strict=True)
         return (None if None in defaults else max(defaults), None if None in longest else max(longest))
 
-    def of_class(self, gpu_class: GPUClass | None) -> tuple[int | None, int | None]:
+    def limits_for_class(self, gpu_class: GPUClass | None) -> tuple[int | None, int | None]:
         """Return default and maximum for pods of the class, or of none that is known."""
         named = gpu_class and (self.by_class.get(gpu_class.name) or self.by_class.get(gpu_class.family))
         return self._effective(named or Runtimes())
@@ -109,57 +109,59 @@ def mutate(patch: PodPatch, options: MaxRuntimeOptions, context: Context) -> Ite
     pod = patch.pod
     if not context.surely_requests_gpus(pod):
         return
-    wish = _wish(pod)
-    if isinstance(wish, BadAnnotation):
-        yield wish.finding()
+    annotated = _annotated_seconds(pod)
+    if isinstance(annotated, BadAnnotation):
+        yield annotated.finding()
     elif runs_to_completion(pod, context) and context.owner.kind not in options.exempt.kinds:
-        yield from _bound(patch, wish, options, context)
-    elif wish is not None:
+        yield from _set_deadline(patch, annotated, options, context)
+    elif annotated is not None:
         yield _ineffective(pod, "the pod does not run to completion")
 
 
-def _bound(
-    patch: PodPatch, wish: int | None, options: MaxRuntimeOptions, context: Context
+def _set_deadline(
+    patch: PodPatch, annotated: int | None, options: MaxRuntimeOptions, context: Context
 ) -> Iterator[Finding]:
     """Give the pod a deadline, unless it has one, or its wish or its owner's deadline exceeds the maximum."""
     pod, owner = patch.pod, context.owner
-    (default, maximum), own = options.of(pod, context.classes), pod.spec.active_deadline_seconds
+    (default, maximum), own = options.limits_for(pod, context.classes), pod.spec.active_deadline_seconds
     if own is not None:
-        if wish not in {None, own}:
+        if annotated not in {None, own}:
             yield _ineffective(pod, f"{PATH} is {own}")
-        yield from _above(own, maximum, PATH)
+        yield from _too_long(own, maximum, PATH)
         return
-    seconds = wish or owner.deadline
+    seconds = annotated or owner.deadline
     if seconds is None and owner.deadline_is_known:
         seconds = default
     elif seconds is None and owner.problem:
         seconds = maximum  # shortens nothing: a longer deadline of the owner would be denied
         if default is not None and default != maximum:
-            yield _unread(default, maximum, owner)
+            yield _owner_unread(default, maximum, owner)
     if seconds is None:
         return
     if maximum is None or seconds <= maximum:
         patch.set_active_deadline(seconds)
-    elif wish is not None:
+    elif annotated is not None:
         yield Finding(
             reason=EXCEEDS_MAX_RUNTIME,
             path=annotation_path(MAX_RUNTIME),
             value=pod.annotations[MAX_RUNTIME],
             message=f"must be at most {duration_text(maximum)}, {LONGEST}",
-            choices=together(Edit(annotation_path(MAX_RUNTIME), duration_text(maximum))),
+            choices=one_choice(Edit(annotation_path(MAX_RUNTIME), duration_text(maximum))),
         )
     elif owner.name:  # of a template, `check_workload` names the field
         message = f"{owner.deadline_path} of {owner.name} must be at most {maximum} ({duration_text(maximum)}), not {seconds}"
         yield Finding(reason=EXCEEDS_MAX_RUNTIME, message=message)
 
 
-def _unread(default: int, maximum: int | None, owner: Owner) -> Finding:
+def _owner_unread(default: int, maximum: int | None, owner: Owner) -> Finding:
     """Return the warning that a pod gets no default, because its owner, which could not be read, may have a deadline."""
     in_place = "no" if maximum is None else f"max ({duration_text(maximum)}) and no"
     return warning(
         reason=OWNER_UNREAD,
         path=PATH,
-        choices=either(Edit(PATH, default), Edit(annotation_path(MAX_RUNTIME), duration_text(default))),
+        choices=separate_choices(
+            Edit(PATH, default), Edit(annotation_path(MAX_RUNTIME), duration_text(default))
+        ),
         remedy=f"set it, or annotation {MAX_RUNTIME}",
         message=f"{in_place} default ({duration_text(default)}) is added, because {owner.name} could not be read: "
         f"{owner.problem}",
@@ -174,8 +176,8 @@ def check_workload(workload: Workload, options: MaxRuntimeOptions, context: Cont
         is_new = owner.deadline is not None and owner.deadline_path not in known
         if is_new and owner.kind not in options.exempt.kinds and context.surely_requests_gpus(pods.pod):
             known.add(owner.deadline_path)
-            maximum = options.of(pods.admitted, context.classes)[1]
-            for finding in _above(owner.deadline, maximum, owner.deadline_path):
+            maximum = options.limits_for(pods.admitted, context.classes)[1]
+            for finding in _too_long(owner.deadline, maximum, owner.deadline_path):
                 yield msgspec.structs.replace(finding, severity=Severity.WARNING)
 
 
@@ -192,7 +194,7 @@ def runs_to_completion(pod: Pod, context: Context) -> bool:
     return not any(container.ports or container.readiness_probe for container in containers)
 
 
-def _wish(pod: Pod) -> int | BadAnnotation | None:
+def _annotated_seconds(pod: Pod) -> int | BadAnnotation | None:
     """Return the seconds of the annotation, None without one."""
     text = pod.annotations.get(MAX_RUNTIME)
     if text is None:
@@ -213,7 +215,7 @@ def _ineffective(pod: Pod, why: str) -> Finding:
     )
 
 
-def _above(seconds: int | str | None, maximum: int | None, path: str) -> Iterator[Finding]:
+def _too_long(seconds: int | str | None, maximum: int | None, path: str) -> Iterator[Finding]:
     """Yield the denial of a deadline above the maximum. A text is a parameter that a tool will replace, so it is unknown."""
     if maximum is not None and isinstance(seconds, int) and seconds > maximum:
         yield Finding(
@@ -221,7 +223,7 @@ def _above(seconds: int | str | None, maximum: int | None, path: str) -> Iterato
             path=path,
             value=str(seconds),
             message=f"must be at most {maximum} ({duration_text(maximum)}), {LONGEST}",
-            choices=together(Edit(path, maximum)),
+            choices=one_choice(Edit(path, maximum)),
         )
 
 

@@ -20,17 +20,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from policies.finding import ContactEdit, Edit, Finding, Reason, together, warning
-from policies.gpus.cards import requested_of_nodes
+from policies.finding import ContactEdit, Edit, Finding, Reason, one_choice, warning
+from policies.gpus.cards import needed_on_node
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.models.warming.init_container import CACHE, CONTAINER, HF_TOKEN, Warming
+from policies.models.warming.init_container import CACHE_VOLUME, FETCH_CONTAINER, HF_TOKEN, Warming
 from policies.models.warming.model_uri import WITH_DIGEST, ModelURI, is_uri, parse_model_uri
 from policies.models.warming.options import (
     FetchResources,
     SourceOptions,
     Sources,
+    minimum_problem,
     mount_path_problem,
-    too_little,
 )
 from policies.placement.image_volumes import all_mount_images
 from policies.pods.annotations import (
@@ -76,7 +76,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
                 "sources.gs.endpoint",
                 f'"{self.sources.gs.endpoint}" must begin with https://, as a token is sent there',
             )
-        if problem := too_little(self.cache_size_limit, "1Mi"):
+        if problem := minimum_problem(self.cache_size_limit, "1Mi"):
             yield "cacheSizeLimit", problem
         for field, sentence in self.resources.problems():
             yield f"resources.{field}", sentence
@@ -97,7 +97,7 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
 _not_fetched = partial(warning, reason=MODEL_NOT_FETCHED)
 
 
-class Request(NamedTuple):
+class WarmingRequest(NamedTuple):
     """What a pod asks for: the URI and where it is written, the mount path, and the claim of the cache."""
 
     uri: ModelURI
@@ -112,7 +112,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         return
     servers = serving_places(pod, context.resource_mapping)
     request = read_request(pod, options, servers)
-    if not isinstance(request, Request):
+    if not isinstance(request, WarmingRequest):
         yield from request
         return
     uri, _, path, claim = request
@@ -135,7 +135,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         exposes_key="gs" in stores and stores["gs"].exposes_token("gs"),
         servers=tuple(server.container for server in servers),
     )
-    taken = list(conflicts(pod, warming, servers, path))
+    taken = list(conflict_findings(pod, warming, servers, path))
     yield from taken
     if not taken:
         inject(patch, warming, servers, path)
@@ -143,45 +143,47 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
             message = f"is not set, and claim {claim} is written by a user who is not root"
             remedy = "set it, unless everyone may write to the claim"
             yield _not_fetched(path="spec.securityContext.fsGroup", message=message, remedy=remedy)
-        yield from advice(request, warming)
+        yield from advice_findings(request, warming)
 
 
 def read_request(
     pod: Pod, options: ModelWarmingOptions, servers: Sequence[ContainerPlace]
-) -> Request | list[Finding]:
+) -> WarmingRequest | list[Finding]:
     """Return what is asked for, or the findings about what is invalid; none of them if nothing is asked for."""
     annotations = pod.annotations
     written = annotations.get(MODEL_URI)
     where, text = (
-        (annotation_path(MODEL_URI), written) if written is not None else _variable(servers, options)
+        (annotation_path(MODEL_URI), written) if written is not None else _uri_variable(servers, options)
     )
     if text is None:
         return []
-    uri, bad = parse_model_uri(text), []
+    uri, invalid = parse_model_uri(text), []
     path, claim = annotations.get(MODEL_PATH, options.mount_path), annotations.get(MODEL_CACHE_CLAIM)
     if isinstance(uri, BadAnnotation):
-        bad.append(uri)
+        invalid.append(uri)
     elif options.sources.of(uri.scheme).require_digest and uri.scheme in WITH_DIGEST and not uri.digest:
         ending = "@sha256:" if uri.scheme == "oci" else "#sha256="
         message = f"must end in a digest, which the policy requires of {uri.scheme}"
         remedy = f"add {ending} and the 64 hexadecimal digits of the model"
-        bad.append(
-            BadAnnotation(MODEL_URI, uri.shown, message, remedy, example=f"{uri.shown}{ending}{'0' * 64}")
+        invalid.append(
+            BadAnnotation(
+                MODEL_URI, uri.redacted, message, remedy, example=f"{uri.redacted}{ending}{'0' * 64}"
+            )
         )
     if problem := mount_path_problem(path):
         remedy = "write an absolute path such as /models/llama"
-        bad.append(BadAnnotation(MODEL_PATH, path, problem, remedy, example="/models/llama"))
+        invalid.append(BadAnnotation(MODEL_PATH, path, problem, remedy, example="/models/llama"))
     if claim is not None and not is_dns_subdomain(claim):
         message = "is not the name of a PersistentVolumeClaim"
         remedy = "name a claim of the pod's namespace"
-        bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, remedy, example="models"))
-    if bad or isinstance(uri, BadAnnotation):
-        at = {annotation_path(MODEL_URI): where}
-        return [each.finding().at(lambda written: at.get(written, written)) for each in bad]
-    return Request(uri, where, path, claim)
+        invalid.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, remedy, example="models"))
+    if invalid or isinstance(uri, BadAnnotation):
+        path_of = {annotation_path(MODEL_URI): where}
+        return [each.finding().located(lambda written: path_of.get(written, written)) for each in invalid]
+    return WarmingRequest(uri, where, path, claim)
 
 
-def _variable(servers: Sequence[ContainerPlace], options: ModelWarmingOptions) -> tuple[str, str | None]:
+def _uri_variable(servers: Sequence[ContainerPlace], options: ModelWarmingOptions) -> tuple[str, str | None]:
     """Return the place and the value of the first variable of the policy that has a URI."""
     for place in servers:
         for index, each in enumerate(place.container.env or ()):
@@ -190,10 +192,12 @@ def _variable(servers: Sequence[ContainerPlace], options: ModelWarmingOptions) -
     return "", None
 
 
-def _obstacles(request: Request, pod: Pod, source: SourceOptions, context: Context) -> Iterator[Finding]:
+def _obstacles(
+    request: WarmingRequest, pod: Pod, source: SourceOptions, context: Context
+) -> Iterator[Finding]:
     """Yield why the model cannot come."""
     no_effect = partial(
-        _not_fetched, reason=INEFFECTIVE_ANNOTATION, path=request.where, value=request.uri.shown
+        _not_fetched, reason=INEFFECTIVE_ANNOTATION, path=request.where, value=request.uri.redacted
     )
     scheme = request.uri.scheme
     options_path = f"spec.rules.{ID}.sources.{scheme}"
@@ -209,7 +213,7 @@ def _obstacles(request: Request, pod: Pod, source: SourceOptions, context: Conte
             ask_contact=f"to set endpoint of source {scheme}",
             contact_choices=((ContactEdit("GPUPolicy", f"{options_path}.endpoint"),),),
         )
-    requested = requested_of_nodes(pod, context.resource_mapping)
+    requested = needed_on_node(pod, context.resource_mapping)
     if scheme == "oci" and not (source.image_volumes or all_mount_images(pod, requested, context.nodes)):
         yield no_effect(
             message="has no effect: not all nodes that can take the pod are known to mount images as volumes (kubelet "
@@ -240,31 +244,33 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     return Resources(limits=amounts, requests=amounts)
 
 
-def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
+def conflict_findings(
+    pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str
+) -> Iterator[Finding]:
     """Warn of names and paths that are taken. An init container with our name is ours, or the user put it in its place."""
     for place in pod.apps if warming.is_fetched else ():
-        if place.container.name == CONTAINER:
-            what = f"the name {CONTAINER} is taken"
-            yield conflict(f"{place.path}.name", what, "give that container another name")
+        if place.container.name == FETCH_CONTAINER:
+            what = f"the name {FETCH_CONTAINER} is taken"
+            yield conflict_finding(f"{place.path}.name", what, "give that container another name")
     for volume in warming.volumes:
         existing = pod.volume_named(volume.name)
-        if existing is not None and kind(existing) != kind(volume):
-            yield conflict(
+        if existing is not None and volume_source(existing) != volume_source(volume):
+            yield conflict_finding(
                 "spec.volumes", f"the name {volume.name} is taken", "give that volume another name"
             )
     for place in servers:
         for index, mount in enumerate(place.container.volume_mounts or ()):
-            if mount.name != CACHE and cleaned_path(mount.mount_path) == cleaned_path(path):
+            if mount.name != CACHE_VOLUME and cleaned_path(mount.mount_path) == cleaned_path(path):
                 where = f"{place.path}.volumeMounts[{index}].mountPath"
                 message = f"volume {mount.name} is mounted at {path} already"
-                yield conflict(where, message, f"name another path in annotation {MODEL_PATH}")
+                yield conflict_finding(where, message, f"name another path in annotation {MODEL_PATH}")
 
 
-def conflict(path: str, what: str, remedy: str) -> Finding:
+def conflict_finding(path: str, what: str, remedy: str) -> Finding:
     return _not_fetched(path=path, message=f"{what}, so the model is not fetched in advance", remedy=remedy)
 
 
-def kind(volume: Volume) -> tuple[object, ...]:
+def volume_source(volume: Volume) -> tuple[object, ...]:
     claim, secret = volume.persistent_volume_claim, volume.secret
     return (
         volume.empty_dir is not None,
@@ -279,25 +285,25 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
     for volume in warming.volumes:
         if pod.volume_named(volume.name) is None:
             patch.add_volume(volume)
-    is_there = any(container.name == CONTAINER for container in pod.spec.init_containers or ())
+    is_there = any(container.name == FETCH_CONTAINER for container in pod.spec.init_containers or ())
     if warming.is_fetched and not is_there:
         sidecars = [place.index for place in pod.places if place.is_sidecar]
         patch.add_init_container(warming.container, max(sidecars, default=-1) + 1)
     for place in servers:
-        if not any(mount.name == CACHE for mount in place.container.volume_mounts or ()):
+        if not any(mount.name == CACHE_VOLUME for mount in place.container.volume_mounts or ()):
             patch.add_volume_mount(place, warming.serving_mount(path))
 
 
-def advice(request: Request, warming: Warming) -> Iterator[Finding]:
+def advice_findings(request: WarmingRequest, warming: Warming) -> Iterator[Finding]:
     """Warn of a gated model without a token, unless a claim may hold the model or another image or server may have a token.
 
     Also of a claim that holds nothing, and of a stage.
     """
     uri, source = request.uri, warming.source
-    if uri.is_gated and not (warming.claim or source.image or source.endpoint or warming.may_have_token):
+    if uri.needs_token and not (warming.claim or source.image or source.endpoint or warming.may_have_token):
         yield _not_fetched(
             path=request.where,
-            value=uri.shown,
+            value=uri.redacted,
             message="should have a token: this model is gated, so fetching it fails, and the pod stays in Init",
             remedy=f"set {HF_TOKEN} of the container from a Secret",
         )
@@ -308,16 +314,16 @@ def advice(request: Request, warming: Warming) -> Iterator[Finding]:
             path=path,
             value=warming.claim,
             message="has no effect: an image is mounted without a copy",
-            choices=together(Edit(path)),
+            choices=one_choice(Edit(path)),
         )
     if stage := uri.registered.get("stage"):
         yield _not_fetched(
             reason=MODEL_STAGE,
             path=request.where,
-            value=uri.shown,
+            value=uri.redacted,
             message="should name a version or an alias: MLflow has deprecated stages since 2.9",
             remedy=f"write models:/{uri.host}/VERSION or models:/{uri.host}@ALIAS",
-            choices=together(Edit(request.where, f"models:/{uri.host}@{stage.lower()}")),
+            choices=one_choice(Edit(request.where, f"models:/{uri.host}@{stage.lower()}")),
             is_example=True,
         )
 

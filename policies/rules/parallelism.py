@@ -102,7 +102,7 @@ Requested = tuple[tuple[GPUResource, Quantity], ...]
 """The GPU resources of a container, and their amounts."""
 Multipliers = Sequence[tuple[str, int]]
 """Names of flags or paths of fields, with the number by which each multiplies the processes."""
-Change = Callable[[int], Edits]
+EditsForNumber = Callable[[int], Edits]
 Counted = tuple[ContainerPlace, str, int]
 """A container, its GPU resource, and the amount."""
 PodsWithGPUs = tuple[WorkloadPods, Sequence[Counted]]
@@ -113,15 +113,15 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     for place in pod.places:
         requested = context.resource_mapping.container_requests(place.container)
         if requested:
-            yield from _slices(place, requested)
+            yield from _slice_findings(place, requested)
     counted = list(_with_gpus(pod.places, context.resource_mapping))
     texts = _command_lines(place.container for place, _, _ in counted)
     for (place, resource, gpus), text in zip(counted, texts, strict=True):
-        findings = _of_command(place, resource, gpus, text, context.owner)
+        findings = _command_findings(place, resource, gpus, text, context.owner)
         yield from islice(findings, 1)
 
 
-def _of_command(
+def _command_findings(
     place: ContainerPlace, resource: str, gpus: int, text: str, owner: Owner
 ) -> Iterator[Finding]:
     """Yield the warnings about the processes that the command of a container with these GPUs starts."""
@@ -144,7 +144,7 @@ def _of_command(
         owners = "pods" if _is_of_server(flag) else "machines"
         whose = "the container" if nodes == 1 else f"{nodes} {owners} with {gpus} each"
         may_be_fewer = has_other_users or (nodes > 1 and _is_of_server(flag))
-        by = partial(_flag_set_to, place, flag, count), partial(_request, place, resource)
+        by = partial(_flag_set_to, place, flag, count), partial(_requesting_edits, place, resource)
         mismatch = _mismatch(count, times, gpus, nodes, whose, *by, may_be_fewer=may_be_fewer)
         if mismatch is not None:
             path, value = _path(place, flag), f"{flag} {count}"
@@ -163,7 +163,7 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         if not _is_set_elsewhere(stated, pods)
     ]
     if all_counted:
-        yield from _of_serve_config(workload, with_gpus, compared)
+        yield from _serve_config_findings(workload, with_gpus, compared)
     known: set[str] = set()
     for pods, counted, stated in compared:
         field, gpus, same = stated.field, _gpus(counted), [(pods, counted)]
@@ -172,7 +172,7 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
             continue
         if not field.anywhere:
             same = [(others, of_others) for others, of_others, other in compared if other.path == stated.path]
-        by = partial(_field_set_to, stated), partial(_request_in, same)
+        by = partial(_field_set_to, stated), partial(_requesting_edits_in, same)
         whose = f"a pod of {pods.path}" if nodes == 1 else f"{nodes} pods with {gpus} each"
         is_script = field.torchrun and not _any_command_has(_TORCHRUN, [pods])
         is_partial = is_script or field.anywhere or field.shared
@@ -188,7 +188,7 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         yield replace(mismatch, path=stated.path, value=str(stated.count))
 
 
-def _of_serve_config(
+def _serve_config_findings(
     workload: Workload, with_gpus: Sequence[PodsWithGPUs], found: Stated
 ) -> Iterator[Finding]:
     """Warn of a RayService whose deployments need more GPUs than all of its pods have."""
@@ -209,7 +209,9 @@ def _of_serve_config(
         edits: Edits = ()
         if groups:
             gpus, (path, count) = max(groups.items())
-            edits = _grown(workload, path, count + ceil((needed - total) / gpus), is_elastic=is_elastic)
+            edits = _growing_edits(
+                workload, path, count + ceil((needed - total) / gpus), is_elastic=is_elastic
+            )
         yield warning(
             reason=MORE_PROCESSES,
             path="spec.serveConfigV2",
@@ -220,7 +222,7 @@ def _of_serve_config(
         )
 
 
-def _grown(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edits:
+def _growing_edits(workload: Workload, path: str, pods: int, *, is_elastic: bool) -> Edits:
     """Return the edits that give a group of workers this number of pods."""
     group = value_at(workload.data, path_parts(path))
     hosts, most = group.get("numOfHosts"), group.get("maxReplicas")
@@ -253,8 +255,8 @@ def _mismatch(
     gpus: int,
     nodes: int,
     whose: str,
-    set_to: Change,
-    request: Change,
+    set_to: EditsForNumber,
+    request: EditsForNumber,
     *,
     may_be_fewer: bool,
 ) -> Finding | None:
@@ -265,21 +267,21 @@ def _mismatch(
     """
     factor, total = prod(number for _, number in times), gpus * nodes
     started, most, needed = count * factor, total // factor, -(-count * factor // nodes)
-    is_more = started > total
-    if not is_more and (started == total or may_be_fewer):
+    starts_too_many = started > total
+    if not starts_too_many and (started == total or may_be_fewer):
         return None
     by = " and ".join(f"{name} {number}" for name, number in times)
-    at_most = "at most " if is_more else ""
+    at_most = "at most " if starts_too_many else ""
     message = f"should be {at_most}{total}, the GPUs of {whose}"
     if times:
         message = f"with {by}, {started} processes start on the {total} GPUs of {whose}"
-    amount = f"request {needed}{' GPUs' if is_more else ''}{' in each pod' if nodes > 1 else ''}"
-    is_exact = most > 0 and (is_more or most * factor == total)
+    amount = f"request {needed}{' GPUs' if starts_too_many else ''}{' in each pod' if nodes > 1 else ''}"
+    is_exact = most > 0 and (starts_too_many or most * factor == total)
     choices = {f"set {most}": set_to(most) if is_exact else (), amount: request(needed)}
     offered = {words: edits for words, edits in choices.items() if edits}
     return warning(
-        reason=MORE_PROCESSES if is_more else IDLE_GPUS,
-        message=message if is_more else f"{message}: the others stay idle",
+        reason=MORE_PROCESSES if starts_too_many else IDLE_GPUS,
+        message=message if starts_too_many else f"{message}: the others stay idle",
         remedy=" or ".join(offered),
         choices=tuple(offered.values()),
     )
@@ -306,23 +308,23 @@ def _field_set_to(stated: StatedProcesses, number: int) -> Edits:
     return (Edit(stated.path, str(number) if stated.is_text else number),)
 
 
-def _request(place: ContainerPlace, resource: str, number: int) -> Edits:
+def _requesting_edits(place: ContainerPlace, resource: str, number: int) -> Edits:
     return tuple(Edit(path, number) for path in place.amount_paths(resource))
 
 
-def _request_in(pods: Sequence[tuple[WorkloadPods, Sequence[Counted]]], number: int) -> Edits:
+def _requesting_edits_in(pods: Sequence[tuple[WorkloadPods, Sequence[Counted]]], number: int) -> Edits:
     """Return the edits of the object that request the GPUs in the only container with GPUs of each of these pods."""
     edits = [
         Edit(each.located(edit.path), edit.value)
         for each, counted in pods
         for place, resource, _ in counted
-        for edit in _request(place, resource, number)
+        for edit in _requesting_edits(place, resource, number)
     ]
     is_known = all(len(counted) == 1 for _, counted in pods) and all(edit.path for edit in edits)
     return tuple(edits) if is_known else ()
 
 
-def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
+def _slice_findings(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
     slices = [(resource, amount) for resource, amount in requested if resource.measure is Measure.SLICES]
     count = sum(amount.value for _, amount in slices)
     if count > 1:

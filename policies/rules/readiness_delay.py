@@ -24,7 +24,7 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edit, Finding, Json, Reason, together, warning
+from policies.finding import Edit, Finding, Json, Reason, one_choice, warning
 from policies.models.estimate import estimate
 from policies.models.memory import model_shape
 from policies.pods.annotations import (
@@ -33,7 +33,7 @@ from policies.pods.annotations import (
     MODEL_LOAD_SECONDS,
     SECONDS,
     BadAnnotation,
-    whole_number,
+    parse_whole_number,
 )
 from policies.pods.field_paths import annotation_path, value_at
 from policies.pods.patch import PodPatch
@@ -105,7 +105,7 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
     """Return how many seconds the model is expected to load. None if unknown."""
     text = pod.annotations.get(MODEL_LOAD_SECONDS)
     if text is not None:
-        return whole_number(MODEL_LOAD_SECONDS, text, SECONDS, maximum=DAY)
+        return parse_whole_number(MODEL_LOAD_SECONDS, text, SECONDS, maximum=DAY)
     model = model_shape(pod)
     # Rule gpu-class reports invalid annotations of the model, all of them at once.
     if model is None or isinstance(model, tuple):
@@ -147,7 +147,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
             value="0",
             message=f"the first request waits until a pod is placed and has loaded its model{seconds}, and a Service "
             f"keeps no requests; Kubernetes {rejected}",
-            choices=together(Edit("spec.minReplicas", 1)),
+            choices=one_choice(Edit("spec.minReplicas", 1)),
             remedy="set minReplicas: 1, or put a queue before the server",
         )
     if load >= SLOW_SECONDS and min_replicas == 1 and spec.get(max_field) != 1:
@@ -157,7 +157,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
             value="1",
             message=f"one pod serves all requests for the {load} s in which a second one loads its model, and none does while it "
             "is replaced",
-            choices=together(Edit(f"spec.{field}", 2)),
+            choices=one_choice(Edit(f"spec.{field}", 2)),
         )
 
 
@@ -197,7 +197,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
             path=annotation_path(MODEL_LOAD_SECONDS),
             value=str(load),
             message="has no effect: no container that requests a GPU has a probe, so traffic can come before the model is loaded",
-            choices=together(Edit(f"{places[0].path}.readinessProbe", PROBE)),
+            choices=one_choice(Edit(f"{places[0].path}.readinessProbe", PROBE)),
             is_example=True,
             remedy="add a readinessProbe",
         )
@@ -212,7 +212,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
                 container=place.container.name,
                 message=f"should allow the {load} s that the model takes to load: it kills the container after "
                 f"{first_kill(probe)} s",
-                choices=together(
+                choices=one_choice(
                     Edit(f"{place.path}.startupProbe.failureThreshold", math.ceil(waiting / period) + 1)
                 ),
             )
@@ -239,7 +239,7 @@ def delay_probes(patch: PodPatch, place: ContainerPlace, delay: int, strategy: S
             container=container.name,
             message=f"should not kill this sidecar before {delay} s, the time its model may take to load: it can after "
             f"{first_kill(liveness)} s",
-            choices=together(Edit(f"{place.path}.livenessProbe.initialDelaySeconds", delay)),
+            choices=one_choice(Edit(f"{place.path}.livenessProbe.initialDelaySeconds", delay)),
         )
     else:
         patch.set_startup_probe(place, startup_probe(liveness, delay))

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil
 
-from policies.finding import Edit, Finding, Reason, together, warning
+from policies.finding import Edit, Finding, Reason, one_choice, warning
 from policies.gpus.cards import gpu_requests
 from policies.gpus.mapping_spec import Measure
 from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
-from policies.pods.quantity import Quantity, QuantityError, in_mebibytes, parse_quantity, readable
+from policies.pods.quantity import Quantity, QuantityError, in_mebibytes, parse_or_none, parse_quantity
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 SHARED_MEMORY_NOT_ADDED = Reason("SharedMemoryNotAdded", "a volume for /dev/shm is not added")
@@ -99,7 +99,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
         yield _not_added(
             message=f"volume {VOLUME} must be a memory emptyDir",
-            choices=together(*_renaming(pod)),
+            choices=one_choice(*_renaming(pod)),
             is_example=True,
             remedy="rename that volume",
         )
@@ -147,7 +147,7 @@ def size_in_bytes(size_limit: str, with_gpus: Sequence[ContainerPlace], pod: Pod
 
 
 def memory_limit(limits: ResourceList) -> Quantity | None:
-    return readable(limits["memory"]) if "memory" in limits else None
+    return parse_or_none(limits["memory"]) if "memory" in limits else None
 
 
 RULE = Rule(

@@ -7,8 +7,9 @@ Denies:  an annotation that is not true or false.
 Warns:   of an annotation that has no effect.
 
 Nothing is added to pods that may serve (they always restart, and do not declare training), unless `serving` is true. A
-PodDisruptionBudget does not help: it bounds evictions, not nodes that the provider takes back. Nothing is added to pods that
-somebody else places, to pods that constrain a label of `nodeSelector` themselves, and to pods that no node could then take.
+PodDisruptionBudget does not help: it bounds evictions, not nodes that the provider takes back. Nothing is added to pods of a
+DaemonSet, with a nodeName or with a scheduling gate, to pods that constrain a label of the pool themselves, and to pods that no
+node could then take.
 `mode` is disabled by default.
 """
 
@@ -19,11 +20,12 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import ContactEdit, Edit, Finding, either, together, warning
+from policies.finding import ContactEdit, Edit, Finding, one_choice, separate_choices, warning
 from policies.models.shapes import ModelPhase
+from policies.placement.class_case import placer_of
 from policies.placement.class_selection import REQUIRED_AFFINITY
 from policies.pods.annotations import (
-    FLAGS,
+    BOOLEAN_WORDS,
     INEFFECTIVE_ANNOTATION,
     INVALID_ANNOTATION,
     MODEL_PHASE,
@@ -72,8 +74,11 @@ class SpotOptions(RuleOptions, frozen=True):
 
 
 def mutate(patch: PodPatch, options: SpotOptions, context: Context) -> Iterator[Finding]:
-    if _wants_spot(patch.pod, options, context) is True and _obstacle(patch.pod, options, context) is None:
-        _move(patch, options)
+    if (
+        _wants_spot(patch.pod, options, context) is True
+        and _reason_against(patch.pod, options, context) is None
+    ):
+        _add_pool(patch, options)
     yield from ()
 
 
@@ -82,9 +87,9 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
     if isinstance(wanted, BadAnnotation):
         yield wanted.finding()
     elif wanted and SPOT in pod.annotations:
-        obstacle = _obstacle(pod, options, context)
-        if obstacle is not None:
-            yield replace(obstacle, value=pod.annotations[SPOT])
+        reason = _reason_against(pod, options, context)
+        if reason is not None:
+            yield replace(reason, value=pod.annotations[SPOT])
 
 
 def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotation:
@@ -97,26 +102,26 @@ def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadA
     word = text.strip().lower()
     if word not in {"true", "false"}:
         remedy = f'set {SPOT}: "true" or "false"'
-        return BadAnnotation(SPOT, text, "must be true or false", remedy, FLAGS.get(word, ""), "true")
+        return BadAnnotation(SPOT, text, "must be true or false", remedy, BOOLEAN_WORDS.get(word, ""), "true")
     return word == "true" or options.pods is SpotPods.ALL
 
 
-def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> Finding | None:
-    """Return why the pod does not move to the pool. None if it moves."""
-    if context.made_by_daemonset or pod.spec.node_name or pod.is_gated:
+def _reason_against(pod: Pod, options: SpotOptions, context: Context) -> Finding | None:
+    """Return why the pod cannot be steered to the pool. None if it can."""
+    if placer := placer_of(pod, by_daemonset=context.made_by_daemonset):
         selectors = (Edit(f"spec.nodeSelector[{key}]", value) for key, value in options.node_selector.items())
         tolerations = (Edit("spec.tolerations[-]", toleration) for toleration in options.tolerations)
         return _ineffective(
-            message="has no effect: somebody else places the pod",
-            choices=together(Edit(annotation_path(SPOT)), *selectors, *tolerations),
-            remedy="set the tolerations and the nodeSelector of the pool there",
+            message=f"has no effect: {placer.why}",
+            choices=one_choice(Edit(annotation_path(SPOT)), *selectors, *tolerations),
+            remedy=f"{placer.instead} the tolerations and the nodeSelector of the pool",
         )
     kept_off = _kept_off(pod, options, context)
     if may_serve(pod) and not options.serving:
         serving = (ContactEdit("GPUPolicy", f"spec.rules.{ID}.serving", True),)
         return _ineffective(
             message="has no effect: the pod restarts always, so it may serve",
-            choices=together(Edit(annotation_path(MODEL_PHASE), "training")),
+            choices=one_choice(Edit(annotation_path(MODEL_PHASE), "training")),
             is_example=True,
             remedy=f'declare {MODEL_PHASE}: "training" where it does not serve',
             ask_contact="" if kept_off else f"to set {ID}.serving: true in the GPUPolicy",
@@ -133,11 +138,11 @@ def _kept_off(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
         if selected.get(key, value) != value or key in constrained:
             edit = Edit(REQUIRED_AFFINITY) if key in constrained else Edit(f"spec.nodeSelector[{key}]")
             message = f"has no effect: the pod constrains node label {key} itself"
-            return _ineffective(message=message, choices=together(edit), remedy="remove the constraint")
+            return _ineffective(message=message, choices=one_choice(edit), remedy="remove the constraint")
     if context.nodes is not None:
-        moved = PodPatch(pod)
-        _move(moved, options)
-        if not context.nodes.labels_match(moved.pod, "", ()):
+        patched = PodPatch(pod)
+        _add_pool(patched, options)
+        if not context.nodes.labels_match(patched.pod, "", ()):
             pool = Pod(given_spec=PodSpec(node_selector=options.node_selector))
             if not context.nodes.labels_match(pool, "", ()):
                 labels = ", ".join(f"{key}={value}" for key, value in options.node_selector.items())
@@ -146,10 +151,14 @@ def _kept_off(pod: Pod, options: SpotOptions, context: Context) -> Finding | Non
                     ContactEdit("Node", f"metadata.labels[{key}]", value)
                     for key, value in options.node_selector.items()
                 )
-                words = "for nodes with these labels"
-                return _ineffective(message=message, ask_contact=words, contact_choices=(labelled,))
-            own = [Edit(f"spec.nodeSelector[{key}]") for key in selected if key not in options.node_selector]
-            choices = either(*own, *((Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()))
+                request = "for nodes with these labels"
+                return _ineffective(message=message, ask_contact=request, contact_choices=(labelled,))
+            constraints = [
+                Edit(f"spec.nodeSelector[{key}]") for key in selected if key not in options.node_selector
+            ]
+            choices = separate_choices(
+                *constraints, *((Edit(REQUIRED_AFFINITY),) if pod.required_terms else ())
+            )
             message = "has no effect: no node of the spot pool meets the pod's own constraints"
             return _ineffective(message=message, choices=choices, remedy="remove one of them")
     return None
@@ -161,16 +170,16 @@ def may_serve(pod: Pod) -> bool:
     return not is_training and pod.spec.restart_policy in {None, "Always"}
 
 
-def _move(patch: PodPatch, options: SpotOptions) -> None:
+def _add_pool(patch: PodPatch, options: SpotOptions) -> None:
     for key, value in options.node_selector.items():
         if key not in patch.pod.node_selector:
             patch.set_node_selector(key, value)
     for toleration in options.tolerations:
         patch.add_toleration(toleration)
-    least = options.min_termination_seconds
+    minimum = options.min_termination_seconds
     seconds = patch.pod.spec.termination_grace_period_seconds
-    if least is not None and (DEFAULT_GRACE_SECONDS if seconds is None else seconds) < least:
-        patch.set_termination_grace_period(least)
+    if minimum is not None and (DEFAULT_GRACE_SECONDS if seconds is None else seconds) < minimum:
+        patch.set_termination_grace_period(minimum)
 
 
 RULE = Rule(

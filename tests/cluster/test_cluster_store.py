@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.quota_request import LedgerError
 from tests.builders import JSON
 from tests.cases import cases
@@ -30,7 +30,7 @@ class ClusterLedger:
 
     catalogue = CATALOGUE
 
-    def __init__(self, plane: ControlPlane, store: ClusterStore, hard: Vector) -> None:
+    def __init__(self, plane: ControlPlane, store: ClusterStore, hard: Amounts) -> None:
         self._client = plane.client()
         self.store = store
         self.ledger_objects = ObservedLedgers()
@@ -38,13 +38,13 @@ class ClusterLedger:
         self._client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         self.replace(hard)
 
-    def grant(self, hard: Vector) -> None:
+    def grant(self, hard: Amounts) -> None:
         _, document = self._client.get(quota_path(NAMESPACE))
         document["spec"]["hard"] = written(hard)
         accepted(self._client.put(quota_path(NAMESPACE), document))
         self.follow()
 
-    def replace(self, hard: Vector) -> None:
+    def replace(self, hard: Amounts) -> None:
         """Delete the quota with its ledger, and make it again."""
         self.delete()
         self.create(hard)
@@ -54,7 +54,7 @@ class ClusterLedger:
         self._client.delete(quota_path(NAMESPACE))
         self.follow()
 
-    def create(self, hard: Vector) -> None:
+    def create(self, hard: Amounts) -> None:
         accepted(self._client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=written(hard))))
 
     def follow(self) -> VersionedLedger | None:
@@ -63,7 +63,7 @@ class ClusterLedger:
         return found
 
 
-def written(hard: Vector) -> JSON:
+def written(hard: Amounts) -> JSON:
     return {key: value for key, value in hard_texts(hard).items() if value is not None}
 
 
@@ -77,10 +77,10 @@ def cluster_store(quotas: ControlPlane) -> Iterator[ClusterStore]:
 @pytest.fixture
 def make_ledger(
     quotas: ControlPlane, cluster_store: ClusterStore
-) -> Iterator[Callable[[Vector], ClusterLedger]]:
+) -> Iterator[Callable[[Amounts], ClusterLedger]]:
     made: list[ClusterLedger] = []
 
-    def make(hard: Vector) -> ClusterLedger:
+    def make(hard: Amounts) -> ClusterLedger:
         made.append(ClusterLedger(quotas, cluster_store, hard))
         return made[-1]
 
@@ -90,7 +90,7 @@ def make_ledger(
 
 
 @pytest.fixture
-def ledger(make_ledger: Callable[[Vector], ClusterLedger]) -> ClusterLedger:
+def ledger(make_ledger: Callable[[Amounts], ClusterLedger]) -> ClusterLedger:
     made = make_ledger(vector(gpus=4))
     World(made, vector(gpus=4)).initialised()
     return made
@@ -100,7 +100,7 @@ class TestClusterStore(StoreContract):
     pass
 
 
-def test_a_new_quota_is_not_counted_yet(make_ledger: Callable[[Vector], ClusterLedger]) -> None:
+def test_a_new_quota_is_not_counted_yet(make_ledger: Callable[[Amounts], ClusterLedger]) -> None:
     new = read(make_ledger(vector(gpus=4))).ledger
     assert (new.used, new.uncounted, new.revisions.pods) == (None, ("gpus",), 0)
 

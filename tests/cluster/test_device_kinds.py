@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.gpus.device_kinds import CARD_PARTS
-from policies.gpus.device_slices import qualified
+from policies.gpus.device_slices import qualified_name
+from policies.gpus.device_types import CARD_PARTS
 from tests.builders import JSON
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.controllers import Counting, counting, eventually
@@ -39,12 +39,12 @@ def published(plane: ControlPlane) -> PublishedDevices:
 
 def products(plane: ControlPlane) -> set[str | None]:
     """Return the products of which devices exist, as published."""
-    name = qualified(DRIVER, "productName")
+    name = qualified_name(DRIVER, "productName")
     return {each.kind.attributes[name].string for each in published(plane).kinds if each.gone_since is None}
 
 
 def in_force(counted: Counting) -> Any:
-    return counted.running.manager.informers.configuration().resource_mapping.device_kinds
+    return counted.running.manager.informers.configuration().resource_mapping.device_types
 
 
 def put(plane: ControlPlane, *slices: JSON) -> None:
@@ -59,14 +59,14 @@ def test_kinds_are_published_and_in_force(counted: Counting) -> None:
     began = monotonic()
     assert eventually(lambda: products(plane) == {H100[0]})
     assert monotonic() - began < 5
-    assert eventually(lambda: in_force(counted) == published(plane).device_kinds)
-    kinds = in_force(counted).kinds
-    by_profile = {kind.attributes.get(qualified(DRIVER, "profile")): kind.parts for kind in kinds}
+    assert eventually(lambda: in_force(counted) == published(plane).device_types)
+    kinds = in_force(counted).types
+    by_profile = {kind.attributes.get(qualified_name(DRIVER, "profile")): kind.card_parts for kind in kinds}
     assert sorted(by_profile.values()) == [630, 630, 1260, 1260, 2520, 2520, 5040, 5040]
     slices = counted.running.manager.informers.slices
     part = (DRIVER, "kinds-a", "gpu-1-mig-1g10gb-3")
     assert eventually(lambda: slices.kind_of(in_force(counted), *part) is not None)
-    assert kinds[slices.kind_of(in_force(counted), *part) or 0].parts == CARD_PARTS // 8
+    assert kinds[slices.kind_of(in_force(counted), *part) or 0].card_parts == CARD_PARTS // 8
     assert slices.kind_of(in_force(counted), DRIVER, "kinds-a", "gpu-7") is None
 
 
@@ -113,5 +113,5 @@ def test_a_kind_without_a_device_stays_published_and_in_force(counted: Counting)
     slices = counted.running.manager.informers.slices
     assert eventually(lambda: "NVIDIA L4" not in products(plane))
     assert slices.kind_of(in_force(counted), DRIVER, "kinds-d", "gpu-0") is None
-    name = qualified(DRIVER, "productName")
-    assert "NVIDIA L4" in {kind.attributes[name].string for kind in in_force(counted).kinds}
+    name = qualified_name(DRIVER, "productName")
+    assert "NVIDIA L4" in {kind.attributes[name].string for kind in in_force(counted).types}

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.gpus.refused_limit_ranges import refused_amounts
+from policies.gpus.invalid_limit_ranges import invalid_amounts
 from policies.pods.limit_ranges import (
     NamespaceLimits,
     as_admitted,
@@ -113,7 +113,7 @@ def test_the_api_server_refuses_the_same_limit_ranges(plane: ControlPlane) -> No
         item = {"type": choose.choice(["Container", "Container", "Pod"]), **amounts}
         body = {"metadata": {"name": f"drawn-{number}"}, "spec": {"limits": [item]}}
         status, answer = team.client.post(team.path("limitranges"), body, DRY)
-        found = [*refused_amounts(decode_limit_range(msgspec.json.encode(body)), MAPPING)]
+        found = [*invalid_amounts(decode_limit_range(msgspec.json.encode(body)), MAPPING)]
         seen[bool(found)] = seen.get(bool(found), 0) + 1
         if (status == 422) != bool(found):
             differ.append(

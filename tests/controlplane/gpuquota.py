@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.decide import ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.controlplane.client import Client, accepted
@@ -150,7 +150,7 @@ class Namespace:
         )
         return follows and ledger_object.used is not None and not ledger_object.uncounted
 
-    def used(self) -> Vector | None:
+    def used(self) -> Amounts | None:
         return self.ledger_object().used
 
     def reserve(self, *reservations: ReservationRequest) -> None:

@@ -8,7 +8,7 @@ from tests.cases import cases
 from tests.deploy.manifests import of_kind, rendered, roles
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import plural
-from webhook.workloads.gang_sources import LINKS, POD_GROUPS, SCHEDULING, runs_together
+from webhook.workloads.gang_sources import GANG_MARKERS, POD_GROUPS, SCHEDULING, may_be_gang
 
 pytestmark = pytest.mark.usefixtures("rendering")
 MADE_BY_OTHERS = {
@@ -48,9 +48,9 @@ def test_the_controller_may_read_how_many_pods_a_gang_needs() -> None:
     readable = read_by_the_controller()
     assert read_by_the_controller("--set-json", own) - readable == {("example.com", "trainingjobs")}
     kinds = load_directory(None).workload_kinds.values()
-    gangs = {(each.group, each.plural) for each in kinds if runs_together(each) and not each.templates_only}
+    gangs = {(each.group, each.plural) for each in kinds if may_be_gang(each) and not each.templates_only}
     groups = {(source.rpartition("/")[0], "podgroups") for _, _, source in POD_GROUPS}
-    links = {(group, plural(kind)) for group, kind in LINKS}
+    links = {(group, plural(kind)) for group, kind in GANG_MARKERS}
 
     assert gangs >= MADE_BY_OTHERS
     assert not readable & MADE_BY_OTHERS

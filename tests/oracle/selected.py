@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.device_kinds import DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.device_types import DeviceAttribute, DeviceCapacity, DeviceType, DeviceTypes
 from tests.controlplane import ControlPlaneUnavailable
 from tests.oracle.binary import SELECTORS
 from tests.unavailable import skip_without
@@ -67,9 +67,9 @@ def _attribute(value: object) -> DeviceAttribute:
 
 def kind(
     driver: str, capacity: dict[str, str], /, *unknown: str, shared: bool = False, **attributes: Any
-) -> DeviceKind:
+) -> DeviceType:
     """Return a kind. An attribute that begins with "=" is a version."""
-    return DeviceKind(
+    return DeviceType(
         driver,
         {f"{driver}/{name}": _attribute(value) for name, value in attributes.items()},
         {f"{driver}/{name}": DeviceCapacity(value) for name, value in capacity.items()},
@@ -78,7 +78,7 @@ def kind(
     )
 
 
-def _nvidia() -> list[DeviceKind]:
+def _nvidia() -> list[DeviceType]:
     products = {
         "NVIDIA A100-SXM4-40GB": ("40Gi", "=8.0.0", "Ampere", ("1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb")),
         "NVIDIA H100 80GB HBM3": ("80Gi", "=9.0.0", "Hopper", ("1g.10gb", "1g.20gb", "3g.40gb", "1g.12gb")),
@@ -112,7 +112,7 @@ def _nvidia() -> list[DeviceKind]:
     return kinds
 
 
-KINDS = DeviceKinds(
+KINDS = DeviceTypes(
     (
         *_nvidia(),
         kind(
@@ -172,14 +172,14 @@ def devices() -> tuple[tuple[int, ...], list[JSON]]:
     """Return devices of every kind, with several values of what is unknown, and the kind of each."""
     of: list[int] = []
     found: list[JSON] = []
-    for index, each in enumerate(KINDS.kinds):
+    for index, each in enumerate(KINDS.types):
         values = (
             [_attribute(int(text) if text.isdecimal() else text) for text in _VALUES]
-            if each.unknown
+            if each.unknown_names
             else [None]
         )
         for value in values:
-            hidden = {} if value is None else dict.fromkeys(each.unknown, value)
+            hidden = {} if value is None else dict.fromkeys(each.unknown_names, value)
             # As drivers publish them: without the driver's domain.
             short = {
                 name.removeprefix(f"{each.driver}/"): one

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from policies.gpus.device_selectors import not_evaluated, possible_kinds
+from policies.gpus.device_selectors import possible_types, unevaluated
 from tests.oracle.selected import KINDS, Scheduler, Selected, devices, expression, scheduler
 from tests.seed import SAID, SEED
 
@@ -36,13 +36,13 @@ def compared(expressions: list[str], kubernetes: Scheduler) -> Counter[str]:
     """Return how often the bound was exact, above, …; asserts that it was never below."""
     counts: Counter[str] = Counter()
     for each in expressions:
-        answer, possible = kubernetes.ask(each), possible_kinds([each], KINDS)
+        answer, possible = kubernetes.ask(each), possible_types([each], KINDS)
         if answer.error:
             counts["refused by the API server"] += 1
             continue
         selected = kinds_of(answer, True)
         assert selected <= possible, f"{each}: {sorted(selected - possible)}; {SAID}"
-        if not_evaluated([each]):
+        if unevaluated([each]):
             counts["not evaluated"] += 1
         elif selected == possible:
             counts["exact"] += 1

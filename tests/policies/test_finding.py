@@ -9,15 +9,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from policies.finding import (
-    REASONS_OF_NO_RULE,
+    REASONS_WITHOUT_RULE,
     TOO_LARGE,
     ContactEdit,
     Edit,
     Finding,
     Reason,
-    either,
+    one_choice,
+    separate_choices,
     short_path,
-    together,
     truncate,
 )
 from policies.pods.injected import INJECTION_REASONS
@@ -72,28 +72,28 @@ def test_a_long_value_is_cut() -> None:
     why=({}, "must hold [r]"),
     what_to_write_first=({"remedy": "set a: 1"}, "set a: 1; must hold [r]"),
     the_fix_in_words=(
-        {"choices": together(Edit("spec.limits[a/b]", 1), Edit("spec.env[2]"))},
+        {"choices": one_choice(Edit("spec.limits[a/b]", 1), Edit("spec.env[2]"))},
         "set a/b: 1 and remove env[2]; must hold [r]",
     ),
     a_label_that_becomes_an_annotation=(
-        {"choices": together(Edit("metadata.labels[a/b]"), Edit("metadata.annotations[a/b]", "c"))},
+        {"choices": one_choice(Edit("metadata.labels[a/b]"), Edit("metadata.annotations[a/b]", "c"))},
         "remove label a/b and set a/b: c; must hold [r]",
     ),
     a_fix_of_two_fields_said_once=(
-        {"choices": together(Edit("limits[a]", 1), Edit("requests[a]", 1))},
+        {"choices": one_choice(Edit("limits[a]", 1), Edit("requests[a]", 1))},
         "set a: 1; must hold [r]",
     ),
     a_remedy_that_says_more_than_the_fix=(
-        {"choices": together(Edit("a", 1)), "remedy": "set a: 1 or less"},
+        {"choices": one_choice(Edit("a", 1)), "remedy": "set a: 1 or less"},
         "set a: 1 or less; must hold [r]",
     ),
     either_of_two_values=(
-        {"choices": either(Edit("limits[a]", 1), Edit("limits[a]", 2), Edit("spec.b"))},
+        {"choices": separate_choices(Edit("limits[a]", 1), Edit("limits[a]", 2), Edit("spec.b"))},
         "set a: 1 or 2, or remove b; must hold [r]",
     ),
     a_map_that_is_added_to_a_list=(
         {
-            "choices": together(
+            "choices": one_choice(
                 Edit(
                     "spec.template.spec.tolerations[-]",
                     Toleration(key="a/b", value="true", effect="NoSchedule"),
@@ -103,7 +103,7 @@ def test_a_long_value_is_cut() -> None:
         'add {key: a/b, value: "true", effect: NoSchedule} to tolerations; must hold [r]',
     ),
     a_list=(
-        {"choices": together(Edit("spec.args", ("--tp", "8", "x y")))},
+        {"choices": one_choice(Edit("spec.args", ("--tp", "8", "x y")))},
         'set args: ["--tp", "8", "x y"]; must hold [r]',
     ),
     a_question=({"remedy": "did you mean a?"}, "did you mean a? The value must hold [r]"),
@@ -137,23 +137,25 @@ def test_a_finding_of_a_template_is_fixed_in_the_template() -> None:
         reason=TOO_LARGE,
         message="m",
         path="spec",
-        choices=together(Edit("spec.a", 1)),
+        choices=one_choice(Edit("spec.a", 1)),
         contact_choices=((nodes, Edit("spec.b", 2)),),
     )
 
-    located = found.at("spec.template.{}".format)
+    located = found.located("spec.template.{}".format)
 
     assert (located.path, located.choices, located.contact_choices) == (
         "spec.template.spec",
-        together(Edit("spec.template.spec.a", 1)),
+        one_choice(Edit("spec.template.spec.a", 1)),
         ((nodes, Edit("spec.template.spec.b", 2)),),
     )
 
 
 def test_only_a_choice_without_another_is_a_fix() -> None:
-    found = Finding(rule="r", reason=TOO_LARGE, message="m", choices=either(Edit("a", 1), Edit("a", 2)))
+    found = Finding(
+        rule="r", reason=TOO_LARGE, message="m", choices=separate_choices(Edit("a", 1), Edit("a", 2))
+    )
     example = Finding(
-        rule="r", reason=TOO_LARGE, message="m", choices=together(Edit("a", 1)), is_example=True
+        rule="r", reason=TOO_LARGE, message="m", choices=one_choice(Edit("a", 1)), is_example=True
     )
 
     assert (found.fix, example.fix) == ((), ())
@@ -191,7 +193,7 @@ def test_rules_that_mutate_give_the_reasons_of_injection() -> None:
 
 
 def test_few_reasons_are_of_no_rule() -> None:
-    assert {reason for reason, rules in RULES_BY_REASON.items() if not rules} == set(REASONS_OF_NO_RULE)
+    assert {reason for reason, rules in RULES_BY_REASON.items() if not rules} == set(REASONS_WITHOUT_RULE)
 
 
 @cases(
@@ -209,4 +211,4 @@ def test_a_policy_says_escalation(contact: str, want: str) -> None:
     )
 
     finding = Finding(rule="r", reason=TOO_LARGE, message="must hold", ask_contact="for more")
-    assert finding.of("r", policy.contact).escalation == want
+    assert finding.with_origin("r", policy.contact).escalation == want

@@ -158,9 +158,9 @@ def with_declared_keys(document: JSON, rule: Rule) -> tuple[Pod, Pod]:
     if seen.metadata is None:
         return seen, seen
     maps = {"labels": seen.metadata.labels, "annotations": seen.metadata.annotations}
-    kept = {name: prints.read(values) for name, values in maps.items()}
+    kept = {name: prints.read_metadata(values) for name, values in maps.items()}
     guarded = {
-        name: values and DeclaredKeys(values, lambda key: prints.read({key: ""}) == {key: ""})
+        name: values and DeclaredKeys(values, lambda key: prints.read_metadata({key: ""}) == {key: ""})
         for name, values in maps.items()
     }
     whole, reduced = (replace(seen, metadata=replace(seen.metadata, **each)) for each in (guarded, kept))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.finding import Change, ContactEdit, Edit, Finding, plain
+from policies.finding import ContactChange, ContactEdit, Edit, Finding, as_plain_data
 from policies.gpus.classes import GPUClasses
 from policies.pods.field_paths import path_parts, value_at, with_edits
 from policies.quota.amounts import GPUS
@@ -31,11 +31,15 @@ def granted(situation: Situation, document: JSON, finding: Finding) -> Iterator[
     for change in finding.contact_choices:
         after = _after(situation, document, finding, change)
         if after is not None:
-            edits = [(path_parts(each.path), plain(each.value)) for each in change if isinstance(each, Edit)]
+            edits = [
+                (path_parts(each.path), as_plain_data(each.value))
+                for each in change
+                if isinstance(each, Edit)
+            ]
             yield after, with_edits(document, edits)
 
 
-def _after(situation: Situation, document: JSON, finding: Finding, change: Change) -> Situation | None:
+def _after(situation: Situation, document: JSON, finding: Finding, change: ContactChange) -> Situation | None:
     after: Situation | None = situation
     for each in change:
         if isinstance(each, ContactEdit) and after is not None:

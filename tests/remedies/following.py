@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edit, Edits, Finding, plain
+from policies.finding import Edit, Edits, Finding, as_plain_data
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.placement.availability import NO_NODE
 from policies.placement.class_choice import CLASS_CONTRADICTION, UNKNOWN_CLASS
@@ -79,7 +79,7 @@ def field_of(violation: Violation) -> tuple[str, ...]:
 
 
 def edited(document: JSON, edits: Edits) -> JSON:
-    made: JSON = with_edits(document, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
+    made: JSON = with_edits(document, [(path_parts(edit.path), as_plain_data(edit.value)) for edit in edits])
     return made
 
 
@@ -119,7 +119,7 @@ class Subject:
         if now[identity(violation)] >= self.known[identity(violation)] and not waits:
             same = next(each for each in found if identity(each) == identity(violation))
             return f"is found again: {same.finding.sentence()}"
-        if violation.finding.reason.uncovers:
+        if violation.finding.reason.hides_others:
             return ""
         denials = [each for each in found if each.outcome is Outcome.DENIED]
         fields = Counter(map(field_of, denials))

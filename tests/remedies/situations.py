@@ -9,7 +9,7 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.nodes import NO_NODES, NodeIndex, NodeOffer, node_facts
+from policies.placement.nodes import NO_NODES, NodeGroup, NodeIndex, node_facts
 from policies.pods.limit_ranges import decode_limit_range, namespace_limits
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
@@ -44,9 +44,9 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu-admission.dev/gpu-class"
 OWNER = "Job/train"
 H100, ANY_POOL, TAINTED_POOL = (
-    NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN_LABELS, "h100"),
-    NodeOffer({}, OPEN_LABELS, "any"),
-    NodeOffer(
+    NodeGroup({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN_LABELS, "h100"),
+    NodeGroup({}, OPEN_LABELS, "any"),
+    NodeGroup(
         {"accelerator": frozenset({"nvidia-l4"})},
         OPEN_LABELS,
         "l4",
@@ -187,7 +187,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The GPUClass documents, by name."""
     nodes: tuple[JSON, ...] | None
     """None: serve does not know them."""
-    pools: tuple[NodeOffer, ...]
+    pools: tuple[NodeGroup, ...]
     limit_ranges: tuple[JSON, ...]
     quota: Quota | None
     is_unused: bool = False

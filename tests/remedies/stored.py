@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.placement.nodes import NodeOffer
+from policies.placement.nodes import NodeGroup
 from policies.quota.amounts import CLASSES, GPUS
 from tests.oracle import JSON, Answer, World, oracle
 from tests.oracle.worlds import NAMESPACE
@@ -163,7 +163,7 @@ def _node(node: JSON) -> JSON:
     return {**node, "metadata": metadata, "status": {**node["status"], "conditions": [ready]}}
 
 
-def _pool(pool: NodeOffer) -> JSON:
+def _pool(pool: NodeGroup) -> JSON:
     requirements = [
         {
             "key": key,

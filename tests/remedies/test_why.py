@@ -139,7 +139,7 @@ def wrong_of_denied(case: Case, reason: Cause, way: Remedy) -> str:
     now = denials(*after) if after else before
     is_there = sum(number for each, number in now.items() if each[1] == reason.reason)
     was_there = sum(number for each, number in before.items() if each[1] == reason.reason)
-    uncovers = any(each.name == reason.reason and each.uncovers for each in RULES_BY_REASON)
+    uncovers = any(each.name == reason.reason and each.hides_others for each in RULES_BY_REASON)
     fields, fields_before = map(by_field, (now, before))
     # A field that a rule denied already is denied for another reason.
     is_new = (each for each in now - before if fields[each[0], each[2]] > fields_before[each[0], each[2]])
@@ -180,7 +180,7 @@ def owned(document: JSON, edits: Edits) -> JSON:
 
 def wrong_of_pending(case: Case, reason: Cause, way: Remedy) -> str:
     """Return why no node takes a pod once all that is said has been done; "" if one does."""
-    if any(each.name == reason.reason and each.uncovers for each in RULES_BY_REASON):
+    if any(each.name == reason.reason and each.hides_others for each in RULES_BY_REASON):
         return ""
     if case.cluster.situation.nodes is None:
         return ""

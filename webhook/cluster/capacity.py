@@ -13,16 +13,16 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.cards import WHOLE, amounts, domain, is_limit, weight
+from policies.gpus.cards import ONE_CARD, is_limit, positive_amounts, vendor_domain, weight
 from policies.gpus.classes import GPUClass, GPUClasses, HostShare
 from policies.gpus.resource_mapping import GPUResource
 from policies.gpus.stored_devices import CardUse
-from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
+from policies.placement.hardware import HARDWARE_LABELS, LabelKeys, kept_label_keys
 from policies.placement.nodes import HOSTNAME, NamedNode
 from policies.placement.pinning import CandidateClasses, candidates_for_resource, classes_of_node
 from policies.pods.pod import Toleration
-from policies.pods.quantity import NANO, readable
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector
+from policies.pods.quantity import NANO, parse_or_none
+from policies.quota.amounts import CLASSES, GPUS, ZERO, Amounts
 from policies.quota.demand import Catalogue
 from webhook.cluster.nodes import StoredNode, decode_node, hard_taints, node_reader
 
@@ -41,9 +41,9 @@ class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     nodes: int = 0
     nodes_taking_pods: int = 0
-    gpus: Fraction = NOTHING
-    free: Fraction | None = NOTHING
-    blocked: Fraction = NOTHING
+    gpus: Fraction = ZERO
+    free: Fraction | None = ZERO
+    blocked: Fraction = ZERO
     resources: dict[str, tuple[Fraction, Fraction | None]] = {}
 
     @property
@@ -81,7 +81,7 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whole cards that one unit of a resource is worth on this node."""
     room: dict[str, Fraction] | None = None
     """What it has besides GPUs, by resource name: cpu in cores, memory in bytes, and so on. None if it is not known."""
-    blocked: Fraction = NOTHING
+    blocked: Fraction = ZERO
     """Cards in ResourceSlices (DRA) that are used only in that nothing can be allocated of them."""
     mounts_images: bool = False
     stands_for: ClassTotals | None = None
@@ -109,11 +109,11 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         used = self.used
         if used is None:
             return None
-        return {name: max(has - used.get(name, NOTHING), NOTHING) for name, has in self.allocatable.items()}
+        return {name: max(has - used.get(name, ZERO), ZERO) for name, has in self.allocatable.items()}
 
     def cards(self, amounts: Mapping[str, Fraction]) -> Fraction:
         """Convert amounts of its resources to whole cards."""
-        return sum((amount * self.weights.get(name, NOTHING) for name, amount in amounts.items()), NOTHING)
+        return sum((amount * self.weights.get(name, ZERO) for name, amount in amounts.items()), ZERO)
 
 
 def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
@@ -128,7 +128,7 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
     if (totals := nodes[0].stands_for) is not None:
         return totals.capacity
     resources: dict[str, tuple[Fraction, Fraction | None]] = {}
-    free: Fraction | None = NOTHING
+    free: Fraction | None = ZERO
     for node in nodes:
         free_here = node.free
         if free_here is None:
@@ -136,8 +136,8 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
         elif free is not None and node.takes_pods:
             free += node.cards(free_here)
         for name, amount in node.allocatable.items():
-            allocatable, free_of_name = resources.get(name, (NOTHING, NOTHING))
-            more = free_here[name] if free_here is not None and node.takes_pods else NOTHING
+            allocatable, free_of_name = resources.get(name, (ZERO, ZERO))
+            more = free_here[name] if free_here is not None and node.takes_pods else ZERO
             resources[name] = (
                 allocatable + amount,
                 None if free_here is None or free_of_name is None else free_of_name + more,
@@ -145,14 +145,14 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
     return ClassCapacity(
         nodes=len(nodes),
         nodes_taking_pods=sum(node.takes_pods for node in nodes),
-        gpus=sum((node.cards(node.allocatable) for node in nodes), NOTHING),
+        gpus=sum((node.cards(node.allocatable) for node in nodes), ZERO),
         free=free,
-        blocked=sum((node.blocked for node in nodes if node.takes_pods), NOTHING),
+        blocked=sum((node.blocked for node in nodes if node.takes_pods), ZERO),
         resources=dict(sorted(resources.items())),
     )
 
 
-def gpus_by_dimension(nodes: Iterable[GPUNode]) -> Vector:
+def gpus_by_dimension(nodes: Iterable[GPUNode]) -> Amounts:
     """Return the whole cards of all nodes, by class, and by family."""
     cards_by_key: dict[str, Fraction] = defaultdict(Fraction)
     for node in nodes:
@@ -170,7 +170,7 @@ def share_by_class(nodes: Iterable[GPUNode]) -> dict[str, HostShare]:
         if node.stands_for is not None and node.stands_for.share is not None:
             stated[node.kind] = node.stands_for.share
         if node.room is not None and (gpus := node.cards(node.allocatable)):
-            share = tuple(node.room.get(name, NOTHING) / gpus for name in HOST_RESOURCES)
+            share = tuple(node.room.get(name, ZERO) / gpus for name in HOST_RESOURCES)
             least[node.kind] = tuple(map(min, share, least.get(node.kind, share)))
     return stated | {
         kind: HostShare(cpu=int(cpu), memory=f"{int(memory / 2**30)}Gi")
@@ -184,29 +184,29 @@ def with_cards(node: GPUNode, cards: Iterable[CardUse], catalogue: Catalogue) ->
     Cards that a device plugin offers, too, are left out: they are the same cards.
     """
     mapping, gpu_classes = catalogue.resource_mapping, catalogue.classes
-    offered = {domain(name) for name in node.allocatable}
+    offered = {vendor_domain(name) for name in node.allocatable}
     by_driver: dict[str, list[CardUse]] = defaultdict(list)
     for card in cards:
-        pattern = mapping.device_class(card.kind.driver)
-        if domain((pattern and pattern.resource) or card.kind.driver) not in offered:
-            by_driver[card.kind.driver].append(card)
+        pattern = mapping.device_class_pattern(card.device_type.driver)
+        if vendor_domain((pattern and pattern.resource) or card.device_type.driver) not in offered:
+            by_driver[card.device_type.driver].append(card)
     if not by_driver:
         return node
-    kinds = {id(card.kind): card.kind for of_driver in by_driver.values() for card in of_driver}
+    kinds = {id(card.device_type): card.device_type for of_driver in by_driver.values() for card in of_driver}
     classes_by_kind = [gpu_classes.of_device(kind) for kind in kinds.values()]
     class_names = (
         sorted({each.name for of_kind in classes_by_kind for each in of_kind}) if all(classes_by_kind) else ()
     )
     families = {each.family for each in gpu_classes.named(class_names)}
-    used = {driver: sum((WHOLE - each.free for each in of), NOTHING) for driver, of in by_driver.items()}
+    used = {driver: sum((ONE_CARD - each.free for each in of), ZERO) for driver, of in by_driver.items()}
     return replace(
         node,
         classes=node.classes or tuple(class_names),
         family=node.family if node.classes else families.pop() if len(families) == 1 else "",
         allocatable=node.allocatable | {driver: Fraction(len(of)) for driver, of in by_driver.items()},
         used=None if node.used is None else node.used | used,
-        weights=node.weights | dict.fromkeys(by_driver, WHOLE),
-        blocked=sum((each.blocked for of_driver in by_driver.values() for each in of_driver), NOTHING),
+        weights=node.weights | dict.fromkeys(by_driver, ONE_CARD),
+        blocked=sum((each.blocked for of_driver in by_driver.values() for each in of_driver), ZERO),
     )
 
 
@@ -225,13 +225,13 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode:
     classes, mapping = catalogue.classes, catalogue.resource_mapping
     allocatable = {
         resource: amount
-        for resource, amount in amounts(node.status.allocatable, mapping).items()
+        for resource, amount in positive_amounts(node.status.allocatable, mapping).items()
         if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
     }
     possible = classes.named(classes_of_node(node.labels, classes))
     families = {each.family for each in possible}
     gpus = {resource.name: amount for resource, amount in allocatable.items()}
-    others = {name: readable(raw) for name, raw in node.status.allocatable.items() if name not in gpus}
+    others = {name: parse_or_none(raw) for name, raw in node.status.allocatable.items() if name not in gpus}
     return GPUNode(
         name=node.name,
         classes=tuple(each.name for each in possible),
@@ -271,12 +271,12 @@ class CountedNode(NamedNode, frozen=True):
 
 def published_keys(classes: GPUClasses) -> LabelKeys:
     """Return the keys of the labels that tenants may see: those of classes, and of hardware, zone and architecture."""
-    return known_keys(classes.label_keys - {HOSTNAME}, HARDWARE)
+    return kept_label_keys(classes.label_keys - {HOSTNAME}, HARDWARE_LABELS)
 
 
 def counted_node_reader(catalogue: Catalogue) -> Callable[[msgspec.Raw], CountedNode]:
     """Return a function that reads a node in JSON. Nodes with equal labels, taints or names of resources share them."""
-    may_have_cards = bool(catalogue.resource_mapping.device_kinds.kinds)
+    may_have_cards = bool(catalogue.resource_mapping.device_types.types)
     is_published = lru_cache(4096)(published_keys(catalogue.classes).__contains__)
     read_identity = node_reader(catalogue.classes.label_keys)
     interned: dict[frozenset[str], frozenset[str]] = {}

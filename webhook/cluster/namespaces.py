@@ -22,7 +22,7 @@ from policies.pods.limit_ranges import (
     namespace_limits,
 )
 from policies.policy import Labels
-from policies.rules.disruption import DisruptionBudget
+from policies.rules.disruption import PDBSpec
 from webhook.cluster import errors
 from webhook.cluster.api import (
     METADATA,
@@ -154,7 +154,7 @@ def read_limits(api: ApiClient, namespace: str, seconds: float) -> NamespaceLimi
 class StoredBudget(msgspec.Struct, frozen=True):
     """The fields that are read of a PodDisruptionBudget."""
 
-    spec: DisruptionBudget = DisruptionBudget()
+    spec: PDBSpec = PDBSpec()
 
 
 decode_budget = msgspec.json.Decoder(StoredBudget).decode

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from policies.placement.image_volumes import mounts_images
-from policies.placement.nodes import HOSTNAME, Labels, NamedNode, NodeIndex, NodeOffer, NodeState
+from policies.placement.nodes import HOSTNAME, Labels, NamedNode, NodeGroup, NodeIndex, NodeState
 from policies.pods.pod import ResourceList, Toleration
-from policies.pods.quantity import readable
-from policies.pods.tolerations import describe_toleration
+from policies.pods.quantity import parse_or_none
+from policies.pods.tolerations import toleration_text
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
@@ -116,7 +116,7 @@ def hard_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
         for each in taints
         if is_hard_taint(each)
     )
-    return tuple(sorted(hard, key=describe_toleration))
+    return tuple(sorted(hard, key=toleration_text))
 
 
 class _NodeSpec(msgspec.Struct):
@@ -164,7 +164,7 @@ class StoredNode(PartialObject, frozen=True):
     def state(self) -> NodeState:
         # `capacity`, because `allocatable` is zero whenever the device plugin restarts.
         extended = {name: str(amount) for name, amount in self.status.capacity.items() if "/" in name}
-        has = {name: readable(amount) for name, amount in extended.items() if amount != "0"}
+        has = {name: parse_or_none(amount) for name, amount in extended.items() if amount != "0"}
         amounts = tuple(sorted((name, amount.value) for name, amount in has.items() if amount))
         hard = hard_taints(self.spec.taints)
         lasting = tuple(filter(is_permanent_taint, hard))
@@ -246,7 +246,7 @@ _LABELS = msgspec.json.Decoder(dict[str, str] | None)
 _TAINTS = msgspec.json.Decoder(tuple[Toleration, ...] | None)
 
 
-def node_pools(api: ApiClient) -> Iterator[NodeOffer]:
+def node_pools(api: ApiClient) -> Iterator[NodeGroup]:
     """Yield Karpenter's pools; none where it is not installed. Raises `errors.ApiError`."""
     version = api.served_version(KARPENTER_GROUP, KARPENTER_VERSIONS)
     if version is not None:
@@ -254,7 +254,7 @@ def node_pools(api: ApiClient) -> Iterator[NodeOffer]:
         yield from api.list(resource.path(), _node_pool).items
 
 
-def _node_pool(document: msgspec.Raw) -> NodeOffer:
+def _node_pool(document: msgspec.Raw) -> NodeGroup:
     name = decode_metadata(document).name
     metadata, spec = (fields_of(document, "spec", "template", part) for part in ("metadata", "spec"))
     labels: dict[str, frozenset[str] | None] = {POOL_LABEL: frozenset((name,))}
@@ -267,4 +267,4 @@ def _node_pool(document: msgspec.Raw) -> NodeOffer:
     taints, startup = (
         _TAINTS.decode(spec.get(field, b"null")) or () for field in ("taints", "startupTaints")
     )
-    return NodeOffer(labels, OPEN_LABELS, name, startup, taints=taints)
+    return NodeGroup(labels, OPEN_LABELS, name, startup, taints=taints)

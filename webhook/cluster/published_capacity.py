@@ -14,10 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.classes import GPUClasses, HostShare
-from policies.placement.nodes import Labels, NodeFacts, NodeOffer, NodeState, node_facts
+from policies.placement.nodes import Labels, NodeFacts, NodeGroup, NodeState, node_facts
 from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration
-from policies.quota.amounts import NOTHING, parse_amount
+from policies.quota.amounts import ZERO, parse_amount
 from policies.quota.demand import Catalogue
 from webhook.cluster.capacity import (
     NO_CAPACITY,
@@ -84,10 +84,10 @@ class PublishedClass(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     nodes: int = 0
     nodes_taking_pods: int = 0
-    gpus: Fraction = NOTHING
-    free: Fraction = NOTHING
-    pending: Fraction = NOTHING
-    blocked: Fraction = NOTHING
+    gpus: Fraction = ZERO
+    free: Fraction = ZERO
+    pending: Fraction = ZERO
+    blocked: Fraction = ZERO
     resources: dict[str, ResourceCapacity] = {}
     alike: tuple[AlikeNodes, ...] = ()
     share: HostShare | None = None
@@ -126,7 +126,7 @@ class PublishedCapacity(msgspec.Struct, frozen=True):
             for alike in published.alike
         )
 
-    def facts(self, pools: tuple[NodeOffer, ...], classes: GPUClasses) -> NodeFacts:
+    def facts(self, pools: tuple[NodeGroup, ...], classes: GPUClasses) -> NodeFacts:
         """Return the facts about the nodes by the labels that are published; other labels are not known.
 
         Of a class of which not all kinds are published, no node is known to mount images.
@@ -174,11 +174,11 @@ def published_classes(
             nodes=capacity.nodes,
             nodes_taking_pods=capacity.nodes_taking_pods,
             gpus=capacity.gpus,
-            free=capacity.free or NOTHING,
-            pending=waited_for.get(kind, NOTHING),
+            free=capacity.free or ZERO,
+            pending=waited_for.get(kind, ZERO),
             blocked=capacity.blocked,
             resources={
-                name: ResourceCapacity(allocatable=has, free=free or NOTHING)
+                name: ResourceCapacity(allocatable=has, free=free or ZERO)
                 for name, (has, free) in capacity.resources.items()
             },
             alike=_alike_nodes(members[kind], classes),
@@ -214,15 +214,15 @@ def _alike_nodes(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNo
 
 def _fewest_taints_first(alike: AlikeNodes) -> tuple[object, ...]:
     takes_none = not (alike.is_ready and alike.is_schedulable)
-    free = sum((each.free for each in alike.most.values()), NOTHING)
+    free = sum((each.free for each in alike.most.values()), ZERO)
     return len(alike.taints), takes_none, -free, -alike.nodes, alike.labels, str(alike.taints)
 
 
 def _most_of_each(alike: Sequence[GPUNode]) -> dict[str, ResourceCapacity]:
     return {
         name: ResourceCapacity(
-            allocatable=max(node.allocatable.get(name, NOTHING) for node in alike),
-            free=max((node.free or {}).get(name, NOTHING) for node in alike),
+            allocatable=max(node.allocatable.get(name, ZERO) for node in alike),
+            free=max((node.free or {}).get(name, ZERO) for node in alike),
         )
         for name in sorted({name for node in alike for name in node.allocatable})
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from policies.finding import VALUE_LENGTH, in_words, truncate
+from policies.finding import VALUE_LENGTH, choices_text, truncate
 from policies.gpus.amount import FRACTIONAL_GPU, INVALID_QUANTITY
 from policies.gpus.device_classes import NO_DEVICES
 from policies.pods.field_paths import path_parts
@@ -39,7 +39,7 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.evaluation.decision import Outcome
 from webhook.evaluation.decision_cache import DecisionCache
-from webhook.evaluation.kinds import CLAIM, CLAIM_TEMPLATE, VALIDATED_ITSELF
+from webhook.evaluation.kinds import API_VALIDATED_KINDS, CLAIM, CLAIM_TEMPLATE
 from webhook.tools.check import fixing
 from webhook.tools.check.fixing import Fixes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
@@ -256,7 +256,7 @@ def _print_unfixed(remarks: Screen, fixes: Fixes, *, written: bool) -> None:
         remarks.paragraph(line, style=OUTCOME_STYLES[repair.violation.outcome])
         if number := fixes.open_choices.get(repair.key):
             for index, edits in enumerate(finding.choices, 1):
-                remarks.line(f"  --fix={number}:{index}  {truncate(in_words((edits,)))}")
+                remarks.line(f"  --fix={number}:{index}  {truncate(choices_text((edits,)))}")
 
 
 def _write_files(texts: Mapping[str, str], fixes: Fixes) -> None:
@@ -348,7 +348,7 @@ def _what_becomes_of(result: ManifestResult) -> str:
         return f"the {kind} itself is denied (policy: templates: enforce)"
     reasons = {violation.finding.reason for pod in result.pods for violation in pod.violations}
     is_validated = result.manifest.group in BUILT_IN_GROUPS and not reasons.isdisjoint(VALIDATED)
-    if is_validated or result.manifest.group_kind in VALIDATED_ITSELF:
+    if is_validated or result.manifest.group_kind in API_VALIDATED_KINDS:
         return f"the API server rejects the {kind} itself, in its own words"
     return f"the {kind} itself is admitted with a warning; its pods are denied"
 

@@ -166,7 +166,7 @@ def _policy_entries(configuration: Configuration, now: datetime) -> Iterator[dic
             "from": place,
             "neverReachedBecauseOf": shadowed_by,
         }
-        if policy.spec.match.is_everything:
+        if policy.spec.match.matches_all:
             shadowed_by = shadowed_by or policy.name
     if shadowed_by is None:
         built_in = _policy_entry(configuration, BUILT_IN_POLICY, now)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from policies.models.warming.model_uri import FETCHED, parse_model_uri, shown
+from policies.models.warming.model_uri import FETCHED, parse_model_uri, redacted
 from policies.pods.annotations import BadAnnotation
 from policies.pods.quantity import QuantityError, parse_quantity
 from webhook.tools.fetch import fetching
@@ -25,7 +25,7 @@ class _Reporting(click.Command):
         try:
             return super().make_context(info_name, args, *rest, **extra)
         except click.UsageError as error:
-            FetchReport(shown(uri)).fail(error.format_message(), EXIT_BAD_REQUEST)
+            FetchReport(redacted(uri)).fail(error.format_message(), EXIT_BAD_REQUEST)
 
 
 def _parse_size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
@@ -109,7 +109,7 @@ def fetch_model(uri: str, directory: Path, lock_wait: int, **options: Any) -> No
     if isinstance(model, BadAnnotation):  # the parser is that of the annotation
         FetchReport(model.value).fail(f"{model.message}; {model.remedy}", EXIT_BAD_REQUEST)
     if model.scheme not in FETCHED:
-        FetchReport(model.shown).fail("is mounted by the kubelet, not fetched", EXIT_BAD_REQUEST)
+        FetchReport(model.redacted).fail("is mounted by the kubelet, not fetched", EXIT_BAD_REQUEST)
     endpoint, endpoints = options.pop("endpoint"), options.pop("endpoints")
     endpoints |= {model.scheme: endpoint} if endpoint else {}
     fetching.fetch_model(model, directory, lock_wait, fetching.FetchOptions(endpoints=endpoints, **options))

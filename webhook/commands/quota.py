@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, format_amount, key_order, texts, unit
+from policies.quota.amounts import GPUS, ZERO, amount_texts, format_amount, key_order, unit_name
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster import errors
 from webhook.cluster.nodes import readable_node_index
@@ -166,13 +166,13 @@ def print_table(
     screen.line(line("NAMESPACE", "STATUS", [name for name, _ in columns], "FULL"), "bold")
     for each in quotas[:lines_shown]:
         spent = [row.name for row in each.budget.spent(now)] if each.budget else []
-        full = ", ".join([*(unit(row.key) for row in each.rows if row.held >= row.hard), *spent])
+        full = ", ".join([*(unit_name(row.key) for row in each.rows if row.held >= row.hard), *spent])
         cells = (*_cells(each.row, each.waiting_gpus), amount_or_unknown(each.idle_gpus))
         screen.line(line(each.namespace, each.state.value, cells, full), quota_text.STATES[each.state])
     if rest := quotas[lines_shown:]:
         screen.paragraph(quota_text.omitted_line(rest))
     totals = quota_totals(report.summary for report in reports.reports)
-    waiting = sum((each.summary.waiting_gpus for each in reports.reports), NOTHING)
+    waiting = sum((each.summary.waiting_gpus for each in reports.reports), ZERO)
     idle = idle_gpus(each.summary for each in reports.reports)
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
     screen.line(line(f"all {len(reports.reports)}", "", cells), "bold")
@@ -329,9 +329,9 @@ def _quota_document(report: QuotaReport) -> dict[str, Any]:
     if record.spec is not None:
         document |= {
             "unclassifiedPods": record.spec.unclassified_pods.value,
-            "used": None if status.used is None else texts(status.used),
-            "reserved": texts(status.reserved),
-            "hard": texts(record.hard),
+            "used": None if status.used is None else amount_texts(status.used),
+            "reserved": amount_texts(status.reserved),
+            "hard": amount_texts(record.hard),
             "conditions": status.conditions,
             "holders": status.holders,
             "pending": report.summary.pending,

@@ -5,7 +5,7 @@ from datetime import datetime
 from fractions import Fraction
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
+from policies.quota.amounts import GPUS, ZERO, format_amount, format_gpu_hours, unit_name
 from policies.quota.ledger.team import team_title
 from webhook.commands.output import Screen, amount_or_unknown, counted, since
 from webhook.quota.documents import TeamView, WaitingPods
@@ -36,7 +36,7 @@ def omitted_line(quotas: Sequence[QuotaSummary]) -> str:
 
 
 def row_style(row: QuotaRow) -> str:
-    return "red" if (row.used or NOTHING) > row.hard else "yellow" if row.held >= row.hard else ""
+    return "red" if (row.used or ZERO) > row.hard else "yellow" if row.held >= row.hard else ""
 
 
 def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
@@ -44,17 +44,17 @@ def bar_and_amounts(row: QuotaRow, cells: int = BAR) -> str:
     shown = amount_or_unknown(row.used)
     pending = f", {format_amount(row.pending)} pending" if row.pending else ""
     amounts = f"{shown} + {format_amount(row.reserved)} of {format_amount(row.hard)}{pending}"
-    return f"{bar(row.used or NOTHING, row.reserved, row.hard, cells, row.pending or NOTHING)} {amounts}"
+    return f"{bar(row.used or ZERO, row.reserved, row.hard, cells, row.pending or ZERO)} {amounts}"
 
 
 def bar(
-    used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR, pending: Fraction = NOTHING
+    used: Fraction, reserved: Fraction, hard: Fraction, cells: int = BAR, pending: Fraction = ZERO
 ) -> str:
     """Return a bar of `cells` characters. The smallest use is visible, and only a full quota looks full."""
-    if hard <= NOTHING:
+    if hard <= ZERO:
         return (USED if used else RESERVED if reserved else FREE) * cells
     full = _filled_cells(used, hard, cells)
-    held = max(_filled_cells(used + reserved, hard, cells) - full, int(reserved > NOTHING and full < cells))
+    held = max(_filled_cells(used + reserved, hard, cells) - full, int(reserved > ZERO and full < cells))
     waiting = (
         full if pending >= used else min(_filled_cells(pending, hard, cells), full - 1) if pending else 0
     )
@@ -64,7 +64,7 @@ def bar(
 def _filled_cells(amount: Fraction, hard: Fraction, cells: int) -> int:
     if amount >= hard:
         return cells
-    return min(max(int(amount / hard * cells), int(amount > NOTHING)), cells - 1)
+    return min(max(int(amount / hard * cells), int(amount > ZERO)), cells - 1)
 
 
 def print_budget(
@@ -75,7 +75,7 @@ def print_budget(
         return
     style = "red" if budget.spent(now) else "yellow" if budget.message else ""
     for row, fact in zip(budget.rows, budget_facts(budget, now), strict=True):
-        shown = bar(row.used, NOTHING, row.granted, cells)
+        shown = bar(row.used, ZERO, row.granted, cells)
         text = fact.removeprefix(f"{row.name}: ")
         screen.line(f"{'':{indent}}{truncate(row.name, column):<{column}} {shown} {text}", style)
     for text in filter(None, (budget.message, budget.unknown())):
@@ -91,15 +91,15 @@ def budget_facts(budget: BudgetSummary, now: datetime) -> Iterator[str]:
 
 def idle_text(owner: IdleOwner, now: datetime) -> str:
     """Return what an owner holds and does not use: `Notebook/ana, 2 GPUs idle since 07:13 UTC, 3 GPU-hours lost`."""
-    amount = f"{format_amount(owner.gpus)} {unit(GPUS, owner.gpus)}"
+    amount = f"{format_amount(owner.gpus)} {unit_name(GPUS, owner.gpus)}"
     return f"{owner.owner}, {amount} idle{since(owner.since, now)}, {format_gpu_hours(owner.lost(now))} lost"
 
 
 def waiting_text(waiting: WaitingPods, now: datetime) -> str:
     """Return how many pods wait, for what, and since when the first one: `2 pods wait in line for 9 GPUs since 07:13 UTC`."""
     waits = "waits" if waiting.pods == 1 else "wait"
-    gpus = waiting.demand.get(GPUS, NOTHING)
-    needs = f" for {format_amount(gpus)} {unit(GPUS, gpus)}" if gpus else ""
+    gpus = waiting.demand.get(GPUS, ZERO)
+    needs = f" for {format_amount(gpus)} {unit_name(GPUS, gpus)}" if gpus else ""
     return f"{counted(waiting.pods, 'pod')} {waits} in line{needs}{since_text(waiting.since, now)}"
 
 
@@ -116,7 +116,7 @@ def print_team_view(screen: Screen, team: TeamView | None, indent: int) -> None:
 def team_limits(team: TeamSummary) -> str:
     """Return what limits a namespace without a GPUQuota: `ClusterGPUQuota team-vision limits it: 62 of 64 GPUs used`."""
     used = (
-        f"{amount_or_unknown(row.used)} of {format_amount(row.hard)} {unit(row.key)} used"
+        f"{amount_or_unknown(row.used)} of {format_amount(row.hard)} {unit_name(row.key)} used"
         for row in team.rows
     )
     return f"{team_title(team.name)} limits it: {', '.join(used)}"

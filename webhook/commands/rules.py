@@ -137,7 +137,7 @@ def phases(rule: Rule) -> list[str]:
         "mutate": rule.mutate is not None or rule.check_before_mutation,
         "validate": True,
         "templates": rule.mutate is not None or rule.check is not None,
-        "update": rule.on_update,
+        "update": rule.checks_updates,
     }
     return [phase for phase, does_run in runs.items() if does_run]
 

@@ -28,7 +28,7 @@ from webhook.configuration.advice import CALL_SECONDS, registered_conditions
 from webhook.configuration.cluster_source import read_schemas, source_of
 from webhook.configuration.loader import ConfigurationError, keys_to_know
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
-from webhook.evaluation.decision_cache import cache_in_force
+from webhook.evaluation.decision_cache import cache_source
 from webhook.evaluation.facts import Facts
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.cluster_store import ClusterStore
@@ -55,7 +55,7 @@ from webhook.serving.owner_deadlines import OwnerDeadlines
 from webhook.serving.review_documents import DocumentReviews
 from webhook.threads import every, thread
 from webhook.workloads.references import read_object
-from webhook.workloads.servers import servers_by
+from webhook.workloads.serving_workloads import list_serving_workloads
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load. If a liveness probe failed, kubelet would kill the process, and move its load to another replica."""
@@ -174,7 +174,7 @@ def build(
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.ca_not_after)
     cluster_state = _cluster_state(source, api)
-    cache = cache_in_force(lambda: source.configuration, fetcher_image)
+    cache = cache_source(lambda: source.configuration, fetcher_image)
     denials, audit = _denial_reports(api, metrics), open_audit_log(audit_log, metrics.audit_lost.inc)
     recorder = Recorder(metrics, audit, denials, replica=socket.gethostname())
     admission = Admission(cache, recorder, cluster_state)
@@ -229,15 +229,15 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
             claims=partial(requested_by, find),
             is_made_for_pod=partial(is_made_for_pod, find),
             owner_deadline=owners.lookup(deadline),
-            budgets=partial(pdb_selectors_by, api, deadline=deadline),
-            referred=partial(read_object, api, deadline=deadline),
+            pdb_selectors=partial(pdb_selectors_by, api, deadline=deadline),
+            find_object=partial(read_object, api, deadline=deadline),
             limits_of=partial(limit_ranges.limits_of, deadline=deadline),
         )
 
     return ClusterState(
         facts=facts,
         quota=quota,
-        servers=partial(servers_by, api),
+        servers=partial(list_serving_workloads, api),
         check_document=DocumentReviews(
             source,
             namespaces.all,

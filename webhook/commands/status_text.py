@@ -6,7 +6,7 @@ from functools import partial
 
 from policies.finding import truncate
 from policies.printable import first_names
-from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours, unit
+from policies.quota.amounts import GPUS, ZERO, format_amount, format_gpu_hours, unit_name
 from policies.times import utc
 from webhook.cluster.capacity import NO_CAPACITY
 from webhook.commands import quota_text
@@ -118,9 +118,7 @@ def _print_totals(screen: Screen, status: ClusterStatus) -> None:
         screen.line(f"  {name:<{NAME_COLUMN}} {quota_text.bar_and_amounts(totals.row, _bar_cells(screen))}")
     if totals.nodes is not None:
         free = amount_or_unknown(totals.free)
-        used = quota_text.bar(
-            totals.nodes - (totals.free or NOTHING), NOTHING, totals.nodes, _bar_cells(screen)
-        )
+        used = quota_text.bar(totals.nodes - (totals.free or ZERO), ZERO, totals.nodes, _bar_cells(screen))
         screen.line(f"  {'of nodes':<{NAME_COLUMN}} {used} {free} free of {format_amount(totals.nodes)}")
 
 
@@ -182,15 +180,15 @@ def _print_pending(screen: Screen, status: ClusterStatus) -> None:
     total = (
         None
         if any(each.gpus is None for each in owners)
-        else sum((each.gpus or NOTHING for each in owners), NOTHING)
+        else sum((each.gpus or ZERO for each in owners), ZERO)
     )
-    gpus = f"{amount_or_unknown(total)} used {unit(GPUS, total or NOTHING)}"
+    gpus = f"{amount_or_unknown(total)} used {unit_name(GPUS, total or ZERO)}"
     _print_heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
     order = "the longest first; gpu-admission why KIND/NAME -n NAMESPACE says why"
     screen.paragraph(order, indent=2, style="dim")
     for owner in owners[:MAX_PENDING]:
         pods = f"{counted(owner.pods, 'pod')}{since(owner.since, status.at)}"
-        amount = f"{amount_or_unknown(owner.gpus)} {unit(GPUS, owner.gpus or NOTHING)}"
+        amount = f"{amount_or_unknown(owner.gpus)} {unit_name(GPUS, owner.gpus or ZERO)}"
         screen.line(f"  {owner.namespace} {owner.owner}, {amount}, {pods}", "yellow")
         screen.paragraph(owner.reason, indent=4, hanging=0, style="dim")
     screen.rest(len(owners) - MAX_PENDING, "owner")
@@ -202,9 +200,9 @@ def _print_idle(screen: Screen, status: ClusterStatus) -> None:
         _print_heading(screen, "idle GPUs")
         screen.paragraph(f"not measured: {status.not_measured}", indent=2, style="yellow")
     elif owners:
-        gpus = status.idle_gpus or NOTHING
-        lost = format_gpu_hours(sum((owner.lost(status.at) for owner in owners), NOTHING))
-        _print_heading(screen, f"{format_amount(gpus)} {unit(GPUS, gpus)} of quotas idle, {lost} lost")
+        gpus = status.idle_gpus or ZERO
+        lost = format_gpu_hours(sum((owner.lost(status.at) for owner in owners), ZERO))
+        _print_heading(screen, f"{format_amount(gpus)} {unit_name(GPUS, gpus)} of quotas idle, {lost} lost")
         order = "the most lost first; gpu-admission ends none of them: ask who runs them"
         screen.paragraph(order, indent=2, style="dim")
     for owner in owners[:MAX_IDLE]:

@@ -14,7 +14,7 @@ import click
 
 from policies.pods.field_paths import field_path
 from policies.printable import printable
-from policies.quota.amounts import NOTHING, format_amount, total
+from policies.quota.amounts import ZERO, format_amount, total
 from webhook.cluster.objects import timestamp
 from webhook.commands import options
 from webhook.commands.options import now, output_option, prices_option, prometheus_options
@@ -117,7 +117,7 @@ def usage(
     groups = summed.groups()
     if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
         fail_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
-    cents = in_cents([priced.cost(each.by_class) if priced else NOTHING for each in groups])
+    cents = in_cents([priced.cost(each.by_class) if priced else ZERO for each in groups])
     rows = [
         Row(each.group, each.hours, each.use, each.objects, cost, gpu_hours.Interval(each.first, each.last))
         for each, cost in zip(groups, cents, strict=True)
@@ -289,7 +289,7 @@ def _print_table(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns
 def _sum_row(name: str, rows: Sequence[Row]) -> Row:
     return Row(
         (name,),
-        sum((row.hours for row in rows), NOTHING),
+        sum((row.hours for row in rows), ZERO),
         tuple(sum(row.use[at] for row in rows) for at in range(len(USE_COLUMNS))),
         sum(row.objects for row in rows),
         sum(row.cents for row in rows),
@@ -301,7 +301,7 @@ def _default_prices(prices: Prices | None, groups: Sequence[gpu_hours.GroupUsage
     hours = total(group.by_class for group in groups)
     unnamed = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
     if unnamed:
-        amount = format_amount(sum((hours[each] for each in unnamed), NOTHING))
+        amount = format_amount(sum((hours[each] for each in unnamed), ZERO))
         yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(unnamed)}."
 
 

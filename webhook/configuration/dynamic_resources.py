@@ -14,10 +14,10 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
-from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, RequestedDevices, claim_record
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, RequestedDevices, claim_request
 from policies.gpus.device_classes import ClusterDevices, DeviceClass, decode_device_class
-from policies.gpus.device_kinds import DeviceKind, DeviceKinds
-from policies.gpus.device_slices import kind_key
+from policies.gpus.device_slices import type_key
+from policies.gpus.device_types import DeviceType, DeviceTypes
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Toleration
 from webhook.cluster import errors
@@ -76,7 +76,7 @@ def read_claims(
     for kind, plural in CLAIM_PLURALS.items():
         try:
             resource = served_resource(api, plural)
-            read = partial(claim_record, kind)
+            read = partial(claim_request, kind)
             records = api.list(resource.path(namespace), read).items if resource else []
             claims |= {record.key: record.devices for record in records}
         except errors.Forbidden:
@@ -132,7 +132,7 @@ def unmapped_resources(names: Iterable[str], resource_mapping: ResourceMapping) 
 
 
 class PublishedKind(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    kind: DeviceKind
+    kind: DeviceType
     gone_since: Moment | None = None
     """Since when no device is of the kind."""
     taints: tuple[Toleration, ...] = ()
@@ -153,14 +153,14 @@ class PublishedDevices(msgspec.Struct, frozen=True, rename="camel", omit_default
     left_out: tuple[str, ...] = ()
 
     @property
-    def device_kinds(self) -> DeviceKinds:
-        return DeviceKinds(
+    def device_types(self) -> DeviceTypes:
+        return DeviceTypes(
             tuple(each.kind for each in self.kinds), tuple(each.devices for each in self.nodes)
         )
 
     def with_classes(self, classes: tuple[DeviceClass, ...]) -> ClusterDevices:
-        taints = {kind_key(each.kind): each.taints for each in self.kinds if each.taints}
-        return ClusterDevices(classes, self.device_kinds, taints)
+        taints = {type_key(each.kind): each.taints for each in self.kinds if each.taints}
+        return ClusterDevices(classes, self.device_types, taints)
 
 
 NOTHING_PUBLISHED = PublishedDevices()

@@ -26,7 +26,7 @@ from policies.gpus.device_classes import (
 )
 from policies.gpus.mapping_spec import ResourceMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.hardware import HARDWARE, LabelKeys, known_keys
+from policies.placement.hardware import HARDWARE_LABELS, LabelKeys, kept_label_keys
 from policies.pods.field_paths import value_at
 from policies.policy import PolicySet
 from policies.quota.spec import LimitsSpec, QuotaSpec
@@ -145,7 +145,9 @@ def _assemble(own: DocumentSet, version: str, devices: ClusterDevices) -> Config
     shipped = (vendors.RESOURCE_MAPPING, *shipped)
     known = resource_mapping = ResourceMapping((*stated, *shipped))
     if devices != NO_DEVICES:
-        derived = device_class_mapping(devices.classes, ResourceMapping(stated), known, devices.kinds)
+        derived = device_class_mapping(
+            devices.device_classes, ResourceMapping(stated), known, devices.device_types
+        )
         resource_mapping = ResourceMapping((*stated, derived, *shipped))
         version = digest(version, msgspec.json.encode(derived).decode())
     check_references(own, classes, resource_mapping)
@@ -164,7 +166,7 @@ def _assemble(own: DocumentSet, version: str, devices: ClusterDevices) -> Config
         workload_kinds=workload_kinds(chain(*own.workload_kinds.values(), *built_in.workload_kinds.values())),
         own_workload_kinds=own.workload_kinds,
         devices=devices,
-        unmapped_device_classes=unmapped_device_classes(devices.classes, known, resource_mapping),
+        unmapped_device_classes=unmapped_device_classes(devices.device_classes, known, resource_mapping),
     )
 
 
@@ -182,7 +184,7 @@ def _standalone_problems(own: DocumentSet) -> Iterator[LocatedProblem]:
             if exemption.namespace_selector is not None:
                 yield place.problem(Problem(("spec", "exemptions", index, SELECTOR), message))
         for rule_id, options in spec.rules.items():
-            if options.queues:
+            if options.queues_pods:
                 yield place.problem(Problem(("spec", "rules", rule_id, "onExceeded"), deny))
 
 
@@ -232,7 +234,7 @@ def keys_to_know(configuration: Configuration) -> LabelKeys:
         options = policies.bound(gpu_class.RULE, policy).options
         if isinstance(options, gpu_class.GPUClassOptions):
             chosen += options.hardware_labels
-    return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))
+    return kept_label_keys(configuration.classes.label_keys, (*chosen, *HARDWARE_LABELS))
 
 
 def check_references(

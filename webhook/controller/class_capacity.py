@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import CLASSES, NOTHING, RESOURCES, Vector, granted_together
+from policies.quota.amounts import CLASSES, RESOURCES, ZERO, Amounts, total_granted
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.capacity import GPUNode, gpus_by_dimension, with_cards
@@ -103,7 +103,7 @@ def counted_classes(counter: UsageCounter, slices: DeviceSlices) -> dict[str, Pu
     """Return what to publish, by what the informers of a counter hold, and by ResourceSlices (DRA)."""
     used: defaultdict[str, dict[str, Fraction]] = defaultdict(dict)
     pending: dict[str, Fraction] = {}
-    vectors: dict[int, Vector] = {}
+    vectors: dict[int, Amounts] = {}
     # Most pods share their demand, so that few different pairs are added up.
     pairs: Counter[tuple[str, int]] = Counter()
     for record, vector in counter.demands():
@@ -115,7 +115,7 @@ def counted_classes(counter: UsageCounter, slices: DeviceSlices) -> dict[str, Pu
         for key, amount in vectors[identity].items():
             if key.startswith(prefix):
                 name = key.removeprefix(prefix)
-                sums[name] = sums.get(name, NOTHING) + amount * times
+                sums[name] = sums.get(name, ZERO) + amount * times
     return published_classes(_gpu_nodes(counter, slices, used), pending, counter.catalogue.classes)
 
 
@@ -145,5 +145,5 @@ def granted_and_allocatable(informers: SharedInformers) -> dict[str, tuple[Fract
     outside = (each for each in informers.quotas.all() if records and not teams.team_of(each.namespace))
     granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
     in_nodes = gpus_by_dimension(_gpu_nodes(counter, informers.slices, {})) if granting else {}
-    granted = granted_together(granting, counter.catalogue.classes)
-    return {key: (amount, in_nodes.get(key, NOTHING)) for key, amount in granted.items()}
+    granted = total_granted(granting, counter.catalogue.classes)
+    return {key: (amount, in_nodes.get(key, ZERO)) for key, amount in granted.items()}

@@ -13,17 +13,17 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.device_kinds import NO_TAINTS, DeviceKind, DeviceKinds
 from policies.gpus.device_pools import DevicePools, Inventory
 from policies.gpus.device_slices import (
     MAX_BYTES,
     PoolSlice,
     are_too_many,
+    build_device_types,
     combinations,
-    device_kinds,
-    kind_key,
-    without,
+    type_key,
+    without_values,
 )
+from policies.gpus.device_types import NO_TAINTS, DeviceType, DeviceTypes
 from policies.gpus.stored_devices import CardUse, StoredDevices
 from policies.quota.demand import Catalogue
 from webhook.cluster import errors
@@ -66,7 +66,7 @@ class SliceRecord(msgspec.Struct, frozen=True):
 class _KindIndexes(NamedTuple):
     """The indexes of the present kinds in the kinds of a catalogue. While ledgers move, there are two catalogues."""
 
-    kinds: DeviceKinds
+    kinds: DeviceTypes
     inventory: Inventory
     by_key: Mapping[bytes, int]
 
@@ -114,9 +114,9 @@ class DeviceSlices:
         """What to publish. None until the slices were listed once."""
         return self._pools.inventory if self.revision else None
 
-    def kind_of(self, kinds: DeviceKinds, driver: str, pool: str, device: str) -> int | None:
+    def kind_of(self, kinds: DeviceTypes, driver: str, pool: str, device: str) -> int | None:
         """Return the index of the device's kind in the kinds of a catalogue. None if it is not known, or not among them."""
-        key = self._pools.key_of(driver, pool, device)
+        key = self._pools.type_key_of(driver, pool, device)
         return None if key is None else self._indexes_in(kinds).get(key)
 
     def refresh(self, since: float) -> None:
@@ -142,10 +142,10 @@ class DeviceSlices:
             or known.allocated != allocated
         ):
             with self._lock:
-                slices, left_out = self._pools.slices(), self._pools.reader.left_out
+                slices, left_out = self._pools.slices(), self._pools.reader.dropped_attributes
             results = [each.result for devices in allocated for each in devices]
             mapping, gpu_classes = catalogue.resource_mapping, catalogue.classes
-            stored = StoredDevices(slices, mapping, gpu_classes, results, left_out=left_out)
+            stored = StoredDevices(slices, mapping, gpu_classes, results, dropped_attributes=left_out)
             known = self._cards = _Cards(catalogue, inventory, allocated, stored.cards_by_node())
         return known.by_node
 
@@ -158,21 +158,21 @@ class DeviceSlices:
         # First the revision: the watch has the informer's lock while it tells of a change.
         revision = informer.position().revision
         with self._lock:
-            differs = self._pools.count(mapping)
+            differs = self._pools.refresh(mapping)
         if differs:
             self._indexes = {}
             self._differ()
         # A watch that has just started again has no revision.
         self.revision = max(self.revision, revision)
 
-    def _indexes_in(self, kinds: DeviceKinds) -> Mapping[bytes, int]:
+    def _indexes_in(self, kinds: DeviceTypes) -> Mapping[bytes, int]:
         inventory, known = self._pools.inventory, self._indexes.get(id(kinds))
         if known is None or known.kinds is not kinds or known.inventory is not inventory:
-            numbers = {kind_key(kind): number for number, kind in enumerate(kinds.kinds)}
+            numbers = {type_key(kind): number for number, kind in enumerate(kinds.types)}
             by_key = {
                 key: numbers[each]
                 for key, kind in inventory.published.items()
-                for each in (key, kind_key(kind))
+                for each in (key, type_key(kind))
                 if each in numbers
             }
             known = self._indexes[id(kinds)] = _KindIndexes(kinds, inventory, by_key)
@@ -236,14 +236,17 @@ class DeviceKindsWriter:
 
 def to_publish(before: PublishedDevices, inventory: Inventory, now: datetime) -> PublishedDevices:
     """Return what is to be published after `before`: what exists, and what has existed within KEPT."""
-    present = {kind_key(kind): kind for kind in inventory.published.values()}
+    present = {type_key(kind): kind for kind in inventory.published.values()}
     kept = _gone_kinds(before, inventory, now)
     if are_too_many((*present.values(), *(kind for kind, _ in kept.values()))):
         kept = {}
     kinds = {key: kind for key, (kind, _) in kept.items()} | present
     gone: dict[frozenset[tuple[bytes, int]], datetime] = {}
-    names = {kind_key(each.kind): kind_key(without(each.kind, inventory.left_out)) for each in before.kinds}
-    for combination, nodes in zip(combinations(before.device_kinds), before.nodes, strict=True):
+    names = {
+        type_key(each.kind): type_key(without_values(each.kind, inventory.dropped_attributes))
+        for each in before.kinds
+    }
+    for combination, nodes in zip(combinations(before.device_types), before.nodes, strict=True):
         since = nodes.gone_since or now
         renamed = frozenset((names[key], number) for key, number in combination.items())
         if (
@@ -252,36 +255,36 @@ def to_publish(before: PublishedDevices, inventory: Inventory, now: datetime) ->
             and all(key in kinds for key, _ in renamed)
         ):
             gone[renamed] = since
-    for combination in inventory.nodes:
+    for combination in inventory.per_node_counts:
         gone.pop(frozenset(combination.items()), None)
-    catalogue = device_kinds(kinds.values(), (*inventory.nodes, *map(dict, gone)))
+    catalogue = build_device_types(kinds.values(), (*inventory.per_node_counts, *map(dict, gone)))
     taints = inventory.taints if len(msgspec.json.encode([*inventory.taints.values()])) <= MAX_BYTES else {}
     return PublishedDevices(
         kinds=tuple(
             PublishedKind(
-                kind, None if (key := kind_key(kind)) in present else kept[key][1], taints.get(key, ())
+                kind, None if (key := type_key(kind)) in present else kept[key][1], taints.get(key, ())
             )
-            for kind in catalogue.kinds
+            for kind in catalogue.types
         ),
         nodes=tuple(
             PublishedNodes(dict(numbers), gone.get(frozenset(combination.items())))
-            for numbers, combination in zip(catalogue.nodes, combinations(catalogue), strict=True)
+            for numbers, combination in zip(catalogue.per_node_counts, combinations(catalogue), strict=True)
         ),
-        left_out=inventory.left_out,
+        left_out=inventory.dropped_attributes,
     )
 
 
 def _gone_kinds(
     before: PublishedDevices, inventory: Inventory, now: datetime
-) -> dict[bytes, tuple[DeviceKind, datetime]]:
+) -> dict[bytes, tuple[DeviceType, datetime]]:
     """Return the kinds without a device that stay, and since when they have none.
 
     A kind that only weighs otherwise than one that exists goes at once: then `weigh` was changed.
     """
-    existing = {kind_key(replace(kind, parts=0)) for kind in inventory.published.values()}
+    existing = {type_key(replace(kind, card_parts=0)) for kind in inventory.published.values()}
     kept = {}
     for each in before.kinds:
-        kind, since = without(each.kind, inventory.left_out), each.gone_since or now
-        if now - since < KEEP_GONE and kind_key(replace(kind, parts=0)) not in existing:
-            kept[kind_key(kind)] = kind, since
+        kind, since = without_values(each.kind, inventory.dropped_attributes), each.gone_since or now
+        if now - since < KEEP_GONE and type_key(replace(kind, card_parts=0)) not in existing:
+            kept[type_key(kind)] = kind, since
     return kept

@@ -34,7 +34,7 @@ class Enforcement:
     def lets_wait(self, namespace: str) -> bool:
         """Whether its mode is enforce, and pods that exceed the quota wait in line."""
         options = self._enforced_options(namespace)
-        return options is not None and options.queues
+        return options is not None and options.queues_pods
 
     def respects_kueue(self, namespace: str) -> bool:
         """Whether pods that Kueue has admitted start also beyond the quota. False while that cannot be read."""

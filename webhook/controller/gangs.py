@@ -153,7 +153,7 @@ class Gangs:
         deadline, pods = monotonic() + READING_SECONDS, Counter(sources)
         smaller = _shrunk_gangs(before, pods)
         for source in pods:
-            if not source.is_group and not may_lead_to_gang(source, kinds):
+            if not source.is_pod_group and not may_lead_to_gang(source, kinds):
                 continue
             known, now = before.get(source), monotonic()
             if known is None or known.until <= now or known.gang in smaller:
@@ -186,14 +186,14 @@ class Gangs:
     ) -> tuple[KnownGang | None, float]:
         """Return the gang, and for how many seconds that counts."""
         try:
-            read = self._gang_of_group if source.is_group else self._gang_of_owner
+            read = self._gang_of_group if source.is_pod_group else self._gang_of_owner
             gang = read(namespace, source)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("%s: the gang of %s %s: %s", namespace, source.kind, source.name, error)
             age = 0.0 if known is None else now - known.since
             match error:
                 case errors.NotFound():
-                    is_final = not source.is_group or age >= MISSING_SECONDS
+                    is_final = not source.is_pod_group or age >= MISSING_SECONDS
                 case errors.Forbidden():
                     is_final = age >= FORBIDDEN_SECONDS
                 case _:

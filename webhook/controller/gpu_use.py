@@ -16,7 +16,7 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.amounts import GPUS, ZERO, Amounts
 from policies.quota.idleness import Activity, activity, idle_for, measured_devices
 from policies.quota.shortage_facts import amounts_in_words
 from webhook.cluster.collection import Subscribers
@@ -150,7 +150,7 @@ class GPUUse(Collector):
         step = self.measuring.idle_after.total_seconds() / 2
         observed = datetime.fromtimestamp(result.measured.timestamp() // step * step, UTC)
         return IdleGPUs(
-            gpus=sum((holder.gpus for holder in holders), NOTHING),
+            gpus=sum((holder.gpus for holder in holders), ZERO),
             holders=holders[:HOLDERS_SHOWN],
             observed=timestamp(observed) if holders else "",
         )
@@ -194,7 +194,7 @@ class GPUUse(Collector):
     def _evaluate(self, largest: Mapping[tuple[str, str], list[float]], now: datetime) -> _Result:
         own = self.usage_cache.own_counter
         activities = dict.fromkeys(Activity, 0)
-        holders = defaultdict[tuple[str, str], list[tuple[CountedRecord, Vector]]](list)
+        holders = defaultdict[tuple[str, str], list[tuple[CountedRecord, Amounts]]](list)
         working = set[tuple[str, str]]()
         for record, demand in own.demands():
             pod_activity = self._activity(
@@ -212,7 +212,7 @@ class GPUUse(Collector):
         by_namespace = defaultdict[str, list[IdleHolder]](list)
         for (namespace, name), pods in holders.items():
             if (namespace, name) not in working:
-                gpus = sum((demand.get(GPUS, NOTHING) for _, demand in pods), NOTHING)
+                gpus = sum((demand.get(GPUS, ZERO) for _, demand in pods), ZERO)
                 since = max(self._idle[record.uid].since for record, _ in pods)
                 by_namespace[namespace].append(IdleHolder(name, gpus, timestamp(since)))
         return _Result(
@@ -252,7 +252,7 @@ class GPUUse(Collector):
             since = min((since, *stored))
         return _Idle(max(since, datetime.fromisoformat(record.since)), now)
 
-    def _write_events(self, pods: Iterable[tuple[CountedRecord, Vector]], now: datetime) -> None:
+    def _write_events(self, pods: Iterable[tuple[CountedRecord, Amounts]], now: datetime) -> None:
         again = timedelta(seconds=EVENT_SECONDS)
         due = [
             (record, demand)
@@ -263,7 +263,7 @@ class GPUUse(Collector):
         for record, demand in due[:MAX_EVENTS]:
             idle = self._idle[record.uid]
             idle.event = now
-            gpus = amounts_in_words({GPUS: demand.get(GPUS, NOTHING)})
+            gpus = amounts_in_words({GPUS: demand.get(GPUS, ZERO)})
             message = (
                 f"has been idle for {idle_for(timestamp(idle.since), now)}: {gpus}, each under "
                 f"{self.measuring.idle_below * 100:g} % busy; delete the pod, or scale its owner down, if it is no longer needed"
@@ -272,5 +272,5 @@ class GPUUse(Collector):
             self.events.put(EventRecord(regarding=regarding, reason=IDLE, message=message))
 
 
-def _gpus_held(pod: tuple[CountedRecord, Vector]) -> Fraction:
-    return pod[1].get(GPUS, NOTHING)
+def _gpus_held(pod: tuple[CountedRecord, Amounts]) -> Fraction:
+    return pod[1].get(GPUS, ZERO)

@@ -14,12 +14,12 @@ import msgspec
 from policies.pods.conditions import has_ended, true_condition
 from policies.pods.pod import Pod
 from policies.quota.ledger.keeping_objects import Keeper
-from policies.quota.ledger.keeps import Room
+from policies.quota.ledger.keeps import DemandOfObject
 from webhook.cluster import errors
 from webhook.configuration.workload_kinds import steps
 from webhook.controller.gangs import MAX_OWNERS, Gangs, GangWorkload
 from webhook.workloads.counts import values
-from webhook.workloads.gang_sources import LINKS, GangSource
+from webhook.workloads.gang_sources import GANG_MARKERS, GangSource
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -56,7 +56,7 @@ class Keepers:
         self._known[key] = keeper, now + REMEMBERED_SECONDS if keeper and keeper.through else until
         return keeper
 
-    def room(self, namespace: str, keeper: Keeper, live: Iterable[Fraction]) -> Room | None:
+    def room(self, namespace: str, keeper: Keeper, live: Iterable[Fraction]) -> DemandOfObject | None:
         """Return what an object asks for beyond its live pods, by their GPUs. None if it makes no pods any more.
 
         Raises `errors.ApiError`, other than for an object that is gone or may not be read.
@@ -75,7 +75,7 @@ class Keepers:
             return None
         pods, gpus = len(held := tuple(live)), sum(held, Fraction(0))
         wanted = sum(number * self._gpus_of(pod) for number, pod in asked)
-        return Room(sum(number for number, _ in asked) - pods, wanted - gpus)
+        return DemandOfObject(sum(number for number, _ in asked) - pods, wanted - gpus)
 
     def _find_keeper(self, namespace: str, reference: GangSource) -> Keeper | None:
         """Follow the controllers up. What was read stays, if one above it cannot be read."""
@@ -94,7 +94,7 @@ class Keepers:
                 if (above := workload.metadata.controller) is None:
                     break
                 current = GangSource(above.api_version, above.kind, above.name, uid=above.uid)
-                if current.type not in {*self._gangs.configuration().workload_kinds, *LINKS}:
+                if current.type not in {*self._gangs.configuration().workload_kinds, *GANG_MARKERS}:
                     break
         except (errors.ApiError, msgspec.MsgspecError) as error:
             if not isinstance(error, errors.NotFound):

@@ -17,7 +17,7 @@ import msgspec
 
 from policies.pods.pod import Container, Pod, PodSpec, Resources
 from policies.pods.quantity import QuantityError
-from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.amounts import ZERO, Amounts, total
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
@@ -52,7 +52,7 @@ class Admitted(msgspec.Struct, frozen=True):
     """
 
     uids: frozenset[str] = frozenset()
-    amounts: Vector = {}
+    amounts: Amounts = {}
     read_again_in: float | None = None
 
 
@@ -62,8 +62,8 @@ class _AdmittedWorkloads(msgspec.Struct, frozen=True):
     That counts until `until` (monotonic).
     """
 
-    amounts: Vector
-    rooms: Mapping[str, Vector]
+    amounts: Amounts
+    rooms: Mapping[str, Amounts]
     workload_of: Mapping[str, str]
     until: float
 
@@ -117,7 +117,7 @@ class KueueAdmissions:
             demand = sums.demand_if_started(pod, UnclassifiedPods.MOST_EXPENSIVE) if workload else {}
             if demand:
                 needed = {PODS: Fraction(1), **demand}
-                left = {key: rooms[workload].get(key, NOTHING) - amount for key, amount in needed.items()}
+                left = {key: rooms[workload].get(key, ZERO) - amount for key, amount in needed.items()}
                 is_admitted = min(left.values()) >= 0
                 if is_admitted or pod.holds_quota:
                     rooms[workload] = {**rooms[workload], **left}
@@ -165,10 +165,10 @@ class KueueAdmissions:
 
 
 def _admitted_amounts(
-    workload: KueueWorkload, demand_of: Callable[[str, frozenset[tuple[str, int]]], Vector]
-) -> Vector:
+    workload: KueueWorkload, demand_of: Callable[[str, frozenset[tuple[str, int]]], Amounts]
+) -> Amounts:
     """Return what Kueue has admitted of a Workload for pods that have not succeeded, and the number of those with GPUs."""
-    amounts: list[Vector] = []
+    amounts: list[Amounts] = []
     for assigned, remaining in workload.assignments:
         on_flavors: dict[str, set[tuple[str, int]]] = {}
         for resource, amount in assigned.resource_usage.items():
@@ -186,7 +186,7 @@ def _demand_on_flavor(
     unclassified_pods: UnclassifiedPods,
     flavor: str,
     requested: Iterable[tuple[str, int]],
-) -> Vector:
+) -> Amounts:
     """Return the demand of a pod that requests so much on a flavor."""
     one = Container(name="main", resources=Resources(limits=dict(requested)))
     selector = flavors[flavor].spec.node_labels if flavor in flavors else None

@@ -169,13 +169,13 @@ def grant_gauges(amounts: Mapping[str, tuple[Fraction, Fraction]]) -> Iterator[G
 
 def device_kinds_gauges(inventory: Inventory | None) -> Iterator[GaugeMetricFamily]:
     """`inventory`: the kinds of DRA devices, None before the ResourceSlices were listed."""
-    kinds = [(len(inventory.device_kinds.kinds),)] if inventory else []
+    kinds = [(len(inventory.device_types.types),)] if inventory else []
     yield gauges("gpu_admission_device_kinds", "Types of the DRA devices in ResourceSlices.", [], kinds)
     yield gauges(
         "gpu_admission_device_names_left_out",
         "1 for each attribute or capacity that types of DRA devices lack, because there are too many.",
         ["name"],
-        ((name, 1) for name in (inventory.left_out if inventory else ())),
+        ((name, 1) for name in (inventory.dropped_attributes if inventory else ())),
     )
 
 

@@ -18,8 +18,8 @@ from time import monotonic, time
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING, Vector, key_order, positive_difference, total
-from policies.quota.budget import PER_MS, Held, milliseconds
+from policies.quota.amounts import ZERO, Amounts, key_order, positive_difference, total
+from policies.quota.budget import PER_MS, HeldOverTime, milliseconds
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 
 MAX_POINTS = 4096
@@ -45,7 +45,7 @@ def anchored_clock() -> Callable[[], int]:
 class Life(msgspec.Struct, frozen=True):
     """A stored object: its demand, creationTimestamp, and when it ended: None if it lives, "" if that is not known."""
 
-    demand: Vector
+    demand: Amounts
     created: str
     ended: str | None = None
 
@@ -55,7 +55,7 @@ class Gap(msgspec.Struct, frozen=True):
 
     since: int
     until: int
-    held: Held = Held()
+    held: HeldOverTime = HeldOverTime()
 
     @classmethod
     def of(cls, ledger: QuotaLedger, lives: Iterable[Life], now: int) -> "Gap":
@@ -67,7 +67,7 @@ class Gap(msgspec.Struct, frozen=True):
         keys = ledger.budget.granted if ledger.budget else {}
         since = min(now, ledger.spending.until) if ledger.spending else now
         known = dict.fromkeys(keys, 0)
-        demands: list[Vector] = []
+        demands: list[Amounts] = []
         for life in lives:
             begun = max(since, _moment_or(life.created, since))
             ended = now if life.ended is None else min(now, _moment_or(life.ended, since))
@@ -81,7 +81,7 @@ class Gap(msgspec.Struct, frozen=True):
         unknown = {
             key: round(amount * (now - since) * PER_MS) for key, amount in missing.items() if key in keys
         }
-        return cls(since, now, Held(known, unknown))
+        return cls(since, now, HeldOverTime(known, unknown))
 
 
 class UsageHistory:
@@ -94,19 +94,19 @@ class UsageHistory:
         self._total = {key: gap.held.known.get(key, 0) for key in keys}
         self._totals: list[Mapping[str, int]] = [dict.fromkeys(keys, 0), dict(self._total)]
 
-    def elapse(self, at: int, used: Vector) -> None:
+    def elapse(self, at: int, used: Amounts) -> None:
         """Add the time since the last call, in which `used` was held."""
         elapsed = at - self._moments[-1]
         if elapsed <= 0:
             return
         for key in self.keys:
-            self._total[key] += round(used.get(key, NOTHING) * elapsed * PER_MS)
+            self._total[key] += round(used.get(key, ZERO) * elapsed * PER_MS)
         self._moments.append(at)
         self._totals.append(dict(self._total))
         if len(self._moments) > MAX_POINTS:
             del self._moments[1:-1:2], self._totals[1:-1:2]
 
-    def held(self, since: int, until: int) -> Held:
+    def held(self, since: int, until: int) -> HeldOverTime:
         """Return what was held between two moments, neither of them later than the last call of `elapse`."""
         before, after = self._held_until(since), self._held_until(until)
         gap = self._gap
@@ -116,7 +116,7 @@ class UsageHistory:
             for key, amount in gap.held.unknown.items()
             if common > 0
         }
-        return Held({key: after[key] - before[key] for key in self.keys}, unknown)
+        return HeldOverTime({key: after[key] - before[key] for key in self.keys}, unknown)
 
     def forget(self, until: int) -> None:
         """Forget what was held before a moment from which a ledger was counted on."""
@@ -145,12 +145,15 @@ class NamespaceSum:
     """The sum of one namespace under one `unclassifiedPods`. `demands` has the holder and the demand of each object by uid."""
 
     def __init__(
-        self, dimensions: Collection[str], demands: Mapping[str, tuple[str, Vector]], clock: Callable[[], int]
+        self,
+        dimensions: Collection[str],
+        demands: Mapping[str, tuple[str, Amounts]],
+        clock: Callable[[], int],
     ) -> None:
         self.dimensions = dimensions
         self._clock = clock
         self.history: UsageHistory | None = None
-        self.used: Vector = dict.fromkeys(dimensions, NOTHING)
+        self.used: Amounts = dict.fromkeys(dimensions, ZERO)
         self._by_holder: dict[str, dict[str, Fraction]] = {key: {} for key in dimensions}
         """The amount of each holder by dimension."""
         self._demands = {uid: demand for uid, demand in demands.items() if demand[1]}
@@ -159,7 +162,7 @@ class NamespaceSum:
         for (holder, identity), times in equal.items():
             self._add(holder, vectors[identity], times=times)
 
-    def replace(self, uid: str, holder: str, vector: Vector) -> None:
+    def replace(self, uid: str, holder: str, vector: Amounts) -> None:
         """Count this demand of an object instead of its former one."""
         before, after = self._demands.get(uid, ("", {})), (holder, vector)
         if before == after:
@@ -171,11 +174,11 @@ class NamespaceSum:
         self._add(*before, times=-1)
         self._add(*after)
 
-    def equals_full_count(self, demands: Mapping[str, tuple[str, Vector]]) -> bool:
+    def equals_full_count(self, demands: Mapping[str, tuple[str, Amounts]]) -> bool:
         other = NamespaceSum(self.dimensions, demands, self._clock)
         return (other._demands, other.used, other._by_holder) == (self._demands, self.used, self._by_holder)
 
-    def counted(self, uid: str) -> Vector:
+    def counted(self, uid: str) -> Amounts:
         return self._demands.get(uid, ("", {}))[1]
 
     def elapse(self) -> int:
@@ -185,7 +188,7 @@ class NamespaceSum:
             self.history.elapse(now, self.used)
         return now
 
-    def _add(self, holder: str, vector: Vector, *, times: int = 1) -> None:
+    def _add(self, holder: str, vector: Amounts, *, times: int = 1) -> None:
         if self.history is not None:
             self.elapse()
         for key, amount in vector.items():
@@ -193,7 +196,7 @@ class NamespaceSum:
                 added = amount if times == 1 else amount * times
                 self.used[key] += added
                 held = self._by_holder[key]
-                held[holder] = held.get(holder, NOTHING) + added
+                held[holder] = held.get(holder, ZERO) + added
                 if not held[holder]:
                     del held[holder]
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from policies.printable import first_names
-from policies.quota.amounts import GPUS, Vector, exceeds, format_amount
-from policies.quota.budget import reached
-from policies.quota.budget_findings import how_long, how_much, time_of
+from policies.quota.amounts import GPUS, Amounts, exceeded_limits, format_amount
+from policies.quota.budget import keys_reached
+from policies.quota.budget_findings import outlook_text, spending_text, time_of
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import Subscribers
@@ -175,7 +175,7 @@ class QuotaStatusWriter(StatusWriter[QuotaRecord]):
         )
 
     def _grown_claims(self, namespace: str, ledger: QuotaLedger) -> int:
-        if not exceeds(ledger.used or {}, ledger.hard):
+        if not exceeded_limits(ledger.used or {}, ledger.hard):
             return 0
         return self._usage.own_counter.sums.grown_claims(namespace, ledger.unclassified_pods)
 
@@ -249,10 +249,10 @@ def _ready_verdict(ledger: QuotaLedger, other_verdicts: Mapping[str, ConditionVe
 
 
 def exceeded_verdict(
-    used: Vector, hard: Vector, within: str = "used is within spec.hard", *, grown_claims: int = 0
+    used: Amounts, hard: Amounts, within: str = "used is within spec.hard", *, grown_claims: int = 0
 ) -> ConditionVerdict:
     """Return the condition Exceeded. `within`: its message if nothing is exceeded."""
-    over = exceeds(used, hard)
+    over = exceeded_limits(used, hard)
     if not over:
         return FALSE, "WithinQuota", within
     parts = [
@@ -271,15 +271,15 @@ def _budget_verdicts(ledger: QuotaLedger) -> dict[str, ConditionVerdict]:
     budget, spending = ledger.budget, ledger.spending
     if budget is None or spending is None:
         return {}
-    every = how_much(budget, spending, budget.granted)
-    spent, low = reached(budget, spending), reached(budget, spending, budget.warn_at)
+    every = spending_text(budget, spending, budget.granted)
+    spent, low = keys_reached(budget, spending), keys_reached(budget, spending, budget.warn_at)
     verdicts = {BUDGET_SPENT: (FALSE, "GPUHoursLeft", every), BUDGET_LOW: (FALSE, "GPUHoursLeft", every)}
     if spent:
         until = f"requests for them are denied until {time_of(spending.end)}"
-        verdicts[BUDGET_SPENT] = TRUE, "Spent", f"{how_much(budget, spending, spent)}: {until}"
+        verdicts[BUDGET_SPENT] = TRUE, "Spent", f"{spending_text(budget, spending, spent)}: {until}"
     if low:
-        what_is_left = how_long(budget, spending, low, ledger.used or {})
-        verdicts[BUDGET_LOW] = TRUE, "Low", f"{how_much(budget, spending, low)}, {what_is_left}"
+        what_is_left = outlook_text(budget, spending, low, ledger.used or {})
+        verdicts[BUDGET_LOW] = TRUE, "Low", f"{spending_text(budget, spending, low)}, {what_is_left}"
     return verdicts
 
 

@@ -28,7 +28,7 @@ from policies.quota.ledger.reconcile import (
     begin_transition,
     catalogue_version_to_count_by,
     initialise,
-    is_news,
+    must_be_written,
     reconcile,
 )
 from policies.quota.line import Turn
@@ -295,7 +295,7 @@ class QuotaReconciler:
 
     def _write(self, namespace: str, versioned: VersionedLedger, ledger: QuotaLedger) -> QuotaLedger:
         """Return the ledger in force."""
-        if not isinstance(versioned, PreparedJoin) and not is_news(versioned.ledger, ledger):
+        if not isinstance(versioned, PreparedJoin) and not must_be_written(versioned.ledger, ledger):
             return versioned.ledger
         return self.swap(namespace, versioned, ledger).ledger
 

@@ -13,11 +13,11 @@ from time import monotonic, time
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import GPUS, NOTHING, Vector, maximum
+from policies.quota.amounts import GPUS, ZERO, Amounts, maximum
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.ledger.credits import REPLACED_MS, Credit, credited, holder_key, owner_key
 from policies.quota.ledger.keeping_objects import Keeper
-from policies.quota.ledger.keeps import Ended, Room, with_keeps
+from policies.quota.ledger.keeps import DemandOfObject, Ended, with_keeps
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.waiting import QueueSpec
 from webhook.cluster import errors
@@ -154,14 +154,14 @@ class Replacements:
         namespace: str,
         ledger: QuotaLedger,
         keepers: Mapping[str, Keeper],
-        demand_of: Callable[[CountedPod], Vector],
-    ) -> dict[str, Room | None]:
+        demand_of: Callable[[CountedPod], Amounts],
+    ) -> dict[str, DemandOfObject | None]:
         """Return what each of these objects asks for beyond its pods that hold quota. What cannot be read is absent."""
         keeper_of, live = self.keeper_of(namespace, keepers.values()), dict[str, list[Fraction]]()
         for pod in self.usage_cache.own_counter.sums.pods(namespace):
             if pod.holds_quota or pod.uid in ledger.reservations.lifts:
-                live.setdefault(keeper_of(pod), []).append(demand_of(pod).get(GPUS, NOTHING))
-        rooms: dict[str, Room | None] = {}
+                live.setdefault(keeper_of(pod), []).append(demand_of(pod).get(GPUS, ZERO))
+        rooms: dict[str, DemandOfObject | None] = {}
         deadline = monotonic() + READING_SECONDS
         for uid, keeper in keepers.items():
             if monotonic() >= deadline:
@@ -215,7 +215,7 @@ def now_ms() -> int:
     return int(time() * 1000)
 
 
-def demand_reader(usage_cache: UsageCache, ledger: QuotaLedger) -> Callable[[CountedPod], Vector] | None:
+def demand_reader(usage_cache: UsageCache, ledger: QuotaLedger) -> Callable[[CountedPod], Amounts] | None:
     """Return a function: pod → its demand under every catalogue version of the ledger. None if one cannot be read."""
     counters = []
     for version in map(CatalogueVersion.parse, ledger.catalogue_versions):
@@ -223,9 +223,9 @@ def demand_reader(usage_cache: UsageCache, ledger: QuotaLedger) -> Callable[[Cou
         if version is None or counter is None or not counter.synced:
             return None
         counters.append((counter, version.unclassified_pods))
-    known: dict[tuple[int, ...], Vector] = {}
+    known: dict[tuple[int, ...], Amounts] = {}
 
-    def demand_of(pod: CountedPod) -> Vector:
+    def demand_of(pod: CountedPod) -> Amounts:
         """Return the same object for equal pods, as each counter does."""
         vectors = [counter.sums.demand_if_started(pod, by) for counter, by in counters]
         identities = tuple(map(id, vectors))

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Refused, is_news
+from policies.quota.ledger.reconcile import Refused, must_be_written
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import LedgerError
@@ -191,7 +191,7 @@ class TeamReconciler:
                 counted = counted.with_ledger(namespace, ledger)
         turn = self._line.take_team_turn(counted, counts if has_turns else ())
         for namespace, (former, _) in counts.items():
-            if is_news(former, turn.team_ledgers.ledgers[namespace]):
+            if must_be_written(former, turn.team_ledgers.ledgers[namespace]):
                 after = after.with_ledger(namespace, turn.team_ledgers.ledgers[namespace])
         if after is not before:
             self._observed.observe_team(self._store.swap_team(stored.version, after, CALL_SECONDS))

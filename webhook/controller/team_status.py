@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from policies.printable import first_names
-from policies.quota.amounts import GPUS, NOTHING, Vector, positive_difference, total
+from policies.quota.amounts import GPUS, ZERO, Amounts, positive_difference, total
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.team_spec import MAX_NAMESPACES
 from webhook.cluster.api import ApiClient
@@ -131,15 +131,15 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         yield from super().news(before, after)
 
 
-def _amounts_of(vector: Vector, keys: set[str]) -> Vector:
-    return {key: vector.get(key, NOTHING) for key in sorted(keys)}
+def _amounts_of(vector: Amounts, keys: set[str]) -> Amounts:
+    return {key: vector.get(key, ZERO) for key in sorted(keys)}
 
 
-def _limited_to(vector: Vector, keys: set[str]) -> Vector:
+def _limited_to(vector: Amounts, keys: set[str]) -> Amounts:
     return {key: amount for key, amount in vector.items() if key in keys}
 
 
-def _unused_guarantees(ledgers: TeamLedgers) -> Vector:
+def _unused_guarantees(ledgers: TeamLedgers) -> Amounts:
     """Return what is guaranteed and not used."""
     return total(
         positive_difference(
@@ -161,8 +161,8 @@ def _largest_members(ledgers: TeamLedgers, members: Sequence[str], keys: set[str
     return tuple(largest[:MAX_MEMBERS_SHOWN])
 
 
-def _gpus_of(vector: Vector) -> float:
-    return float(vector.get(GPUS, NOTHING))
+def _gpus_of(vector: Amounts) -> float:
+    return float(vector.get(GPUS, ZERO))
 
 
 def _ready_verdict(

@@ -13,12 +13,12 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import ZERO
 from policies.quota.budget import Spending
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team
 from policies.quota.ledger.team_ledgers import TeamLedgers
-from policies.quota.team_spec import MAX_NAMESPACES, TeamNamespaces, Teams, stricter
+from policies.quota.team_spec import MAX_NAMESPACES, TeamNamespaces, Teams, stricter_of
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import Subscribers
 from webhook.cluster.informer import Informer, Resource
@@ -233,7 +233,7 @@ def desired_ledger(quota: QuotaLedger | None, team: Team | None) -> QuotaLedger 
     if team is None:
         return quota
     own = quota or ledger_without_quota()
-    return replace(own, unclassified_pods=stricter(own.unclassified_pods, team.unclassified_pods))
+    return replace(own, unclassified_pods=stricter_of(own.unclassified_pods, team.unclassified_pods))
 
 
 class TeamSizes:
@@ -285,7 +285,7 @@ def _size(ledgers: TeamLedgers) -> int:
 
 def _counted_in_full(ledger: QuotaLedger, ledgers: TeamLedgers) -> QuotaLedger:
     granted = ledger.budget.granted if ledger.budget else {}
-    used = {**dict.fromkeys((*ledger.hard, *ledgers.team.hard, *granted), NOTHING), **(ledger.used or {})}
+    used = {**dict.fromkeys((*ledger.hard, *ledgers.team.hard, *granted), ZERO), **(ledger.used or {})}
     counted = replace(ledger, used=used, holders={}, stored_names={})
     if not granted:
         return counted

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 
 from policies.pods.pod import Pod
-from policies.quota.amounts import GPUS, NOTHING
+from policies.quota.amounts import GPUS, ZERO
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -63,7 +63,7 @@ class UsageCache:
 
     def gpus_of_new(self, pod: Pod) -> Fraction:
         """Return the GPUs of a pod that is not stored yet."""
-        return pod_demand(pod, self.own_catalogue(), UnclassifiedPods.TOTAL_ONLY).vector.get(GPUS, NOTHING)
+        return pod_demand(pod, self.own_catalogue(), UnclassifiedPods.TOTAL_ONLY).vector.get(GPUS, ZERO)
 
     def configure(self, catalogue: Catalogue) -> bool:
         """Replace our own catalogue, and return whether it changed. Keeps the old one if it raises `errors.ApiError`."""

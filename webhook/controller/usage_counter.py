@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from policies.placement.nodes import NamedNode
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
@@ -107,7 +107,7 @@ class UsageCounter:
         self._handed_over = set[str]()
         """The uids of stored pods whose owner was another one before."""
         self._slices = slices
-        kind_of = partial(slices.kind_of, catalogue.resource_mapping.device_kinds)
+        kind_of = partial(slices.kind_of, catalogue.resource_mapping.device_types)
         self.sums = UsageSums(catalogue, history, kind_of, clock)
         self._lock = self.sums.lock
         claims, nodes = served_resource(api, "resourceclaims"), counted_node_reader(catalogue)
@@ -256,7 +256,7 @@ class UsageCounter:
         held = (self._holding(record) for record in self._counted_records())
         yield from (each for each in held if each is not None)
 
-    def demands(self) -> Iterator[tuple[CountedRecord, Vector]]:
+    def demands(self) -> Iterator[tuple[CountedRecord, Amounts]]:
         """Yield the pods and claims of all namespaces that hold something, and what they hold."""
         for record in self._counted_records():
             if vector := self._demand(record):
@@ -352,7 +352,7 @@ class UsageCounter:
         kind = "Pod" if isinstance(record, CountedPod) else "ResourceClaim"
         return Holding(kind, record, demand_fields(vector, self.catalogue.classes)) if vector else None
 
-    def _demand(self, record: CountedRecord) -> Vector:
+    def _demand(self, record: CountedRecord) -> Amounts:
         """Return the demand of an object, nothing for a claim that the scheduler made for a pod."""
         return {} if isinstance(record, CountedClaim) and record.extended_pod else self.sums.demand(record)
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from policies.placement.nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
-from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.placement.nodes import NODE_NAME_FIELD, NamedNode, NodeIndex, NodeReference
+from policies.quota.amounts import GPUS, ZERO, Amounts
 from policies.quota.budget import Spending, advance
 from policies.quota.demand import Catalogue, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
@@ -189,7 +189,7 @@ class UsageSums:
             claims = {**space.gone, **space.claims}
             known = (claims[uid] for uid in space.allocations.claims_with_known_devices & claims.keys())
             both = (
-                [self._demand(space, each, unclassified_pods).get(GPUS, NOTHING) for each in (now, admitted)]
+                [self._demand(space, each, unclassified_pods).get(GPUS, ZERO) for each in (now, admitted)]
                 for now, admitted in ((claim, replace(claim, devices=())) for claim in known)
             )
             return sum(now > admitted for now, admitted in both)
@@ -205,7 +205,7 @@ class UsageSums:
         ledger: QuotaLedger,
         gone: Mapping[str, CountedClaim] | None = None,
         idle: Mapping[str, str] | None = None,
-    ) -> tuple[Vector, dict[str, tuple[Holder, ...]], dict[str, StoredObject]]:
+    ) -> tuple[Amounts, dict[str, tuple[Holder, ...]], dict[str, StoredObject]]:
         """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation.
 
         `idle` has since when holders are idle.
@@ -294,15 +294,15 @@ class UsageSums:
         with self.lock:
             space = self._namespaces.get(namespace, _Namespace())
             pods = (space.pods[uid] for uid, since in space.unbound.items() if since <= before)
-            gpus = Counter(self._demand(space, pod, unclassified_pods).get(GPUS, NOTHING) for pod in pods)
-            return sum((amount * number for amount, number in gpus.items()), NOTHING)
+            gpus = Counter(self._demand(space, pod, unclassified_pods).get(GPUS, ZERO) for pod in pods)
+            return sum((amount * number for amount, number in gpus.items()), ZERO)
 
     def waiting_namespaces(self) -> set[str]:
         """Return the namespaces in which pods wait. Takes the lock."""
         with self.lock:
             return {name for name, space in self._namespaces.items() if space.waiting}
 
-    def demand_if_started(self, record: CountedPod, unclassified_pods: UnclassifiedPods) -> Vector:
+    def demand_if_started(self, record: CountedPod, unclassified_pods: UnclassifiedPods) -> Amounts:
         """Return the demand that a pod will have without our scheduling gate. Takes the lock."""
         with self.lock:
             return self.reader.demand_of_pod(record, unclassified_pods, self._nodes)
@@ -312,7 +312,7 @@ class UsageSums:
             space.sums = {key: each for key, each in space.sums.items() if (namespace, key) in wanted}
             self._drop_empty(namespace)
 
-    def demand(self, record: CountedRecord) -> Vector:
+    def demand(self, record: CountedRecord) -> Amounts:
         """Return the demand of one object under TOTAL_ONLY. Takes the lock."""
         with self.lock:
             space = self._namespaces.get(record.namespace, _Namespace())
@@ -321,7 +321,7 @@ class UsageSums:
 
     def _demands(
         self, space: _Namespace, unclassified_pods: UnclassifiedPods
-    ) -> dict[str, tuple[str, Vector]]:
+    ) -> dict[str, tuple[str, Amounts]]:
         return {
             each.uid: (each.holder, self._demand(space, each, unclassified_pods))
             for each in (*space.pods.values(), *{**space.gone, **space.claims}.values())
@@ -329,7 +329,7 @@ class UsageSums:
 
     def _demand(
         self, space: _Namespace, record: CountedRecord | None, unclassified_pods: UnclassifiedPods
-    ) -> Vector:
+    ) -> Amounts:
         if isinstance(record, CountedClaim):
             pod = space.pods.get(record.pod)
             pods = {(pod.uid, pod.extended_claim): self._demand(space, pod, unclassified_pods)} if pod else {}
@@ -374,7 +374,7 @@ class UsageSums:
                 self._by_node.setdefault(reference, {})[after.uid] = after.namespace
 
     def _has_bound_pods(self, node: str) -> bool:
-        pods = self._by_node.get((NODE_NAME, node), {})
+        pods = self._by_node.get((NODE_NAME_FIELD, node), {})
         return any(self._namespaces[each].pods[uid].node_name for uid, each in pods.items())
 
     def _forget_empty_node(self, node: str) -> frozenset[str]:
@@ -401,7 +401,7 @@ class UsageSums:
             del self._namespaces[namespace]
 
 
-def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:
+def _stored_object(record: CountedRecord, demand: Amounts) -> StoredObject:
     name = f"{'pods' if isinstance(record, CountedPod) else 'resourceclaims'}/{record.name}"
     stored = StoredObject(demand, version=record.version, name=name)
     if not isinstance(record, CountedPod):

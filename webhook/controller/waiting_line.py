@@ -14,13 +14,13 @@ from time import monotonic
 import msgspec
 
 from policies.pods.pod import decode_pod
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.line import Turn, next_to_start
 from policies.quota.queue_entries import Gang, InLine, line_up
 from policies.quota.team_line import TeamTurn, next_to_start_in_team
-from policies.quota.waiting import GATE, STARVED_SECONDS, Standing, Waiter, creation_timestamp, waits
+from policies.quota.waiting import GATE, STARVED_SECONDS, Standing, Waiter, creation_timestamp, has_quota_gate
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CONTROLLER
@@ -60,7 +60,7 @@ class _WaitingPods(msgspec.Struct, frozen=True, eq=False):
     """The pods of a namespace that wait, their demands by uid, and what the line needs to know of them."""
 
     pods: Collection[CountedPod]
-    demands: Mapping[str, Vector]
+    demands: Mapping[str, Amounts]
     line: InLine
 
 
@@ -235,7 +235,7 @@ class WaitingLine:
             body = msgspec.json.encode(patch)
             answer = self._api.patch(path, body, content_type=JSON_PATCH, timeout=GATE_SECONDS)
             stored = decode_pod(msgspec.Raw(answer))
-            if waits(stored):
+            if has_quota_gate(stored):
                 self._stand_aside(pod, PUT_BACK_ADVICE, stored.metadata.version if stored.metadata else 0)
                 return
             with self._lock:

@@ -8,9 +8,9 @@ from time import monotonic
 from msgspec.structs import replace
 
 from policies.finding import truncate
-from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, total_of_shared, unit
-from policies.quota.budget import reached
-from policies.quota.budget_findings import how_much, time_of
+from policies.quota.amounts import GPUS, ZERO, Amounts, format_amount, total_of_shared, unit_name
+from policies.quota.budget import keys_reached
+from policies.quota.budget_findings import spending_text, time_of
 from policies.quota.idleness import idle_first, idle_holders, largest_first
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState, team_title
@@ -96,7 +96,7 @@ class WaitingReports:
             self._events.put(EventRecord(regarding=regarding, reason=QUEUED, message=IN_STAGES))
 
     def turn(
-        self, namespace: str, waiting: Iterable[CountedPod], demands: Mapping[str, Vector], turn: Turn
+        self, namespace: str, waiting: Iterable[CountedPod], demands: Mapping[str, Amounts], turn: Turn
     ) -> None:
         """Report the places of all pods that wait in a namespace."""
         pods = {pod.uid: pod for pod in waiting}
@@ -223,7 +223,7 @@ def _order(place: Place, pod: CountedPod) -> tuple[object, ...]:
     return place.standing is not Standing.STARTING, not place.number, place.number, pod.since, pod.name
 
 
-def _limited_amounts(needed: Vector, ledger: QuotaLedger) -> Vector:
+def _limited_amounts(needed: Amounts, ledger: QuotaLedger) -> Amounts:
     return {key: amount for key, amount in needed.items() if key in ledger.limited}
 
 
@@ -237,16 +237,16 @@ def _too_large_text(place: Place, ledger: QuotaLedger) -> str:
     return amounts_in_words(_limited_amounts(place.needed, ledger)) + granted
 
 
-def _spent_text(needed: Vector, ledger: QuotaLedger) -> str:
+def _spent_text(needed: Amounts, ledger: QuotaLedger) -> str:
     """Return `100 of 100 GPU-hours used this month; it waits until 2026-12-01T00:00Z`."""
     budget, spending = ledger.budget, ledger.spending
     if budget is None or spending is None:
         return "it waits for the next period"
-    spent = reached(budget, spending).intersection(needed)
-    return f"{how_much(budget, spending, spent)}; it waits until {time_of(spending.end)}"
+    spent = keys_reached(budget, spending).intersection(needed)
+    return f"{spending_text(budget, spending, spent)}; it waits until {time_of(spending.end)}"
 
 
-def _in_line_text(where: str, place: Place, needed: Vector, ledger: QuotaLedger, now: datetime) -> str:
+def _in_line_text(where: str, place: Place, needed: Amounts, ledger: QuotaLedger, now: datetime) -> str:
     """Return the place of a pod, and what it waits for there, of its quota or of that of the team."""
     state, held, of_team = ledger.team_state if place.for_team else None, ledger.held, ""
     hard = ledger.hard
@@ -258,14 +258,11 @@ def _in_line_text(where: str, place: Place, needed: Vector, ledger: QuotaLedger,
         return where
     taken_by_others = state.taken_by_others if state else {}
     free = {
-        key: max(hard[key] - taken_by_others.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
-        for key in needed
+        key: max(hard[key] - taken_by_others.get(key, ZERO) - held.get(key, ZERO), ZERO) for key in needed
     }
     # The dimension that lacks room says what must become free.
     key = min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))
-    amounts = (
-        f"{format_amount(free[key])} of {format_amount(hard[key])}{'' if key == GPUS else f' {unit(key)}'}"
-    )
+    amounts = f"{format_amount(free[key])} of {format_amount(hard[key])}{'' if key == GPUS else f' {unit_name(key)}'}"
     who = (
         _namespaces_text(state, key, fits=needed[key] <= free[key])
         if state

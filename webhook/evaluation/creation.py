@@ -9,11 +9,11 @@ from policies.pods.pod import Pod
 from policies.pods.workload import NO_OWNER, Owner
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_pod
-from policies.quota.waiting import waits, without_gate
+from policies.quota.waiting import has_quota_gate, without_gate
 from policies.rule import Mode, Phase
-from webhook.evaluation.decision import Decision, Outcome, not_repeated
+from webhook.evaluation.decision import Decision, Outcome, without_repeated
 from webhook.evaluation.evaluator import Creation, Evaluator
-from webhook.evaluation.queue_gate import line_of, without_line
+from webhook.evaluation.queue_gate import line_of, without_unwanted_gate
 
 
 def evaluate_creation(
@@ -25,12 +25,12 @@ def evaluate_creation(
     """
     if too_long := evaluator.too_long(policy, pod):
         return [too_long]
-    submitted, is_unwanted = pod, waits(pod) and evaluator.lets_wait(policy) is False
+    as_written, is_unwanted = pod, has_quota_gate(pod) and evaluator.lets_wait(policy) is False
     pod = without_gate(pod) if is_unwanted else pod
     creation = Creation(Phase.MUTATE, policy, by_daemonset)
     mutated = replace(evaluator.evaluate(creation, pod), request=None)
     if is_unwanted:
-        mutated = without_line(mutated, submitted, Phase.MUTATE)
+        mutated = without_unwanted_gate(mutated, as_written, Phase.MUTATE)
     final = evaluator.with_limit_range_defaults(policy, mutated.pod or pod)
     validated = evaluator.evaluate(replace(creation, phase=Phase.VALIDATE), final)
     if counted:
@@ -40,8 +40,8 @@ def evaluate_creation(
         validated = evaluator.reserve(validated, demand)
     by_limits = evaluator.with_helpful_choices(evaluator.by_limit_ranges(policy, final), creation, pod)
     validated = validated.with_findings(by_limits.findings(Outcome.DENIED), Mode.ENFORCE)
-    rest = not_repeated(validated.violations, mutated.violations)
-    return [mutated, replace(validated, violations=tuple(rest))]
+    new_violations = without_repeated(validated.violations, mutated.violations)
+    return [mutated, replace(validated, violations=tuple(new_violations))]
 
 
 def evaluate_template(
@@ -74,7 +74,7 @@ def is_reviewed(pod: Pod, resource_mapping: ResourceMapping) -> bool:
     return (
         any("/" in name for name in names)
         or bool(pod.spec.resource_claims)
-        or waits(pod)
+        or has_quota_gate(pod)
         or any(key in keys or key.startswith(DOMAIN) for key in pod.annotations)
     )
 

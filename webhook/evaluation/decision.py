@@ -36,23 +36,23 @@ class Violation(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, finding: Finding, mode: Mode, policy: EffectivePolicy, rule_id: str = "") -> Self:
-        return cls(finding.of(rule_id, policy.contact), outcome_of(finding.severity, mode))
+        return cls(finding.with_origin(rule_id, policy.contact), outcome_of(finding.severity, mode))
 
     @property
-    def identity(self) -> tuple[str, str, str | None, str | None]:
+    def finding_key(self) -> tuple[str, str, str | None, str | None]:
         """Equal for the findings of /mutate and /validate on the same value. Their messages may differ once the pod is pinned."""
         finding = self.finding
         return finding.rule, finding.path or finding.reason.name, finding.container, finding.value
 
 
-def not_repeated(violations: Iterable[Violation], shown: Iterable[Violation]) -> list[Violation]:
+def without_repeated(violations: Iterable[Violation], shown: Iterable[Violation]) -> list[Violation]:
     """Return the findings of a later phase without what earlier ones have shown; a denial is shown after a warning."""
-    known = {each.identity for each in shown}
-    denied = {each.identity for each in shown if each.outcome is Outcome.DENIED}
+    known = {each.finding_key for each in shown}
+    denied = {each.finding_key for each in shown if each.outcome is Outcome.DENIED}
     return [
         violation
         for violation in violations
-        if violation.identity not in (denied if violation.outcome is Outcome.DENIED else known)
+        if violation.finding_key not in (denied if violation.outcome is Outcome.DENIED else known)
     ]
 
 
@@ -111,9 +111,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return [operation for change in changes for operation in change.operations]
 
     def located(self, path_of: Callable[[str], str], path_of_edit: Callable[[str], str]) -> Self:
-        """Return the decision with paths in the object that contains the pod (`Finding.at`)."""
+        """Return the decision with paths in the object that contains the pod (`Finding.located`)."""
         located = (
-            Violation(each.finding.at(path_of, path_of_edit), each.outcome) for each in self.violations
+            Violation(each.finding.located(path_of, path_of_edit), each.outcome) for each in self.violations
         )
         return replace(self, violations=tuple(located))
 

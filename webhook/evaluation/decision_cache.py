@@ -18,10 +18,10 @@ from policies.rule import FETCHER_IMAGE
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import Decision
 
-MAX_DECISIONS, LONGEST_DECISION = 256, 16 * 1024
+MAX_DECISIONS, MAX_DECISION_LENGTH = 256, 16 * 1024
 """Cached decisions, and bytes of each as JSON: 4 MiB in all."""
 
-MAX_DEMANDS, LONGEST_DEMAND_INPUT = 1_024, 2 * 1024
+MAX_DEMANDS, MAX_INPUT_LENGTH = 1_024, 2 * 1024
 """Keys of cached demands, and bytes of a `demand_input`. The second also limits the denials that a demand contains."""
 
 
@@ -47,7 +47,7 @@ class DecisionCache:
             return {}
         text = demand_input(self.fingerprints.reduced(pod))
         demands = self._demands.get(text, {})
-        if len(text) <= LONGEST_DEMAND_INPUT:
+        if len(text) <= MAX_INPUT_LENGTH:
             if len(self._demands) >= MAX_DEMANDS:
                 self._demands.clear()
             self._demands |= {key: demands for key in (text, fingerprint) if key}
@@ -63,14 +63,14 @@ class DecisionCache:
     def cache_decision(self, key: tuple[object, ...], decision: Decision, nodes: NodeFacts | None) -> None:
         """Cache the decision for equal pods, unless it is long, or quotes the name of a token volume: that name differs."""
         text = msgspec.json.encode((decision.violations, decision.changes))
-        if len(text) > LONGEST_DECISION or TOKEN_VOLUME.encode() in text:
+        if len(text) > MAX_DECISION_LENGTH or TOKEN_VOLUME.encode() in text:
             return
         if len(self.decisions) >= MAX_DECISIONS:
             self.decisions.clear()
         self.decisions[key] = replace(decision, pod=None), nodes
 
 
-def cache_in_force(
+def cache_source(
     source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE
 ) -> Callable[[], DecisionCache]:
     """Return a function that returns the cache of the configuration in force, built once for each configuration."""

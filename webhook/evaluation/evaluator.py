@@ -17,8 +17,9 @@ from policies.gpus.claimed_devices import (
     RequestedDevices,
     ResourceClaim,
     ResourceClaimTemplate,
+    accelerator_classes,
     devices_by_claim,
-    with_accelerator_claims_only,
+    without_other_claims,
 )
 from policies.gpus.limit_range_findings import refusal_findings
 from policies.placement.claim_classes import ClaimedClasses
@@ -32,8 +33,8 @@ from policies.policy import EffectivePolicy
 from policies.quota.claim_protection import borrowed_claims
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome, quota_request_for_pod
-from policies.quota.waiting import waits
-from policies.registry import QUOTA_RULE, ways_of
+from policies.quota.waiting import has_quota_gate
+from policies.registry import QUOTA_RULE, edits_to_try
 from policies.rule import Context, Mode, Need, Phase
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.advised_documents import document_findings
@@ -41,7 +42,7 @@ from webhook.evaluation.decision import MAX_FINDINGS, DeadlineExceeded, Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.facts import Facts, owner_of
 from webhook.evaluation.fitting_choices import may_exceed, with_choices_that_fit
-from webhook.evaluation.limit_range_decisions import limits_needed, naming_limit_ranges
+from webhook.evaluation.limit_range_decisions import limits_needed, with_limit_ranges_named
 from webhook.evaluation.rule_pass import RulePass
 from webhook.evaluation.tried_choices import denials_with, with_tried_choices
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
@@ -109,28 +110,30 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         is_update: bool = False,
         limits: NamespaceLimits | None = None,
         ledger: QuotaLedger | None = None,
-        budgets: tuple[LabelSelector, ...] | None = None,
+        pdb_selectors: tuple[LabelSelector, ...] | None = None,
     ) -> RulePass:
         """Return a pass of the rules, with all that they may look at."""
         configuration, policy, pod = self.configuration, creation.policy, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
-        seen, device_classes = with_accelerator_claims_only(pod, claims, mapping)
-        of_claims = ClaimedClasses(mapping, gpu_classes, configuration.devices.taints)
-        only = [claims.get(each.name) for each in seen.spec.resource_claims or ()]
-        claim_classes = {name: of_claims.of_claim(each) for name, each in claims.items()}
+        visible_pod = without_other_claims(pod, claims, mapping)
+        claimed_classes = ClaimedClasses(mapping, gpu_classes, configuration.devices.taints)
+        single_claim = [claims.get(each.name) for each in visible_pod.spec.resource_claims or ()]
+        claim_classes = {name: claimed_classes.of_claim(each) for name, each in claims.items()}
         context = Context(
             phase=creation.phase,
             namespace=policy.namespace,
             now=self.now,
             classes=gpu_classes,
             resource_mapping=mapping,
-            device_classes=device_classes,
+            device_classes=accelerator_classes(pod, claims, mapping),
             claim_classes={name: classes for name, classes in claim_classes.items() if classes},
-            claimed_gpus=of_claims.number(only[0]) if len(only) == 1 and only[0] else None,
+            claimed_gpus=claimed_classes.gpu_count(single_claim[0])
+            if len(single_claim) == 1 and single_claim[0]
+            else None,
             device_taints=configuration.devices.taints,
             claim_taints={
-                name: taints for name, each in claims.items() if (taints := of_claims.taints(each))
+                name: taints for name, each in claims.items() if (taints := claimed_classes.taints(each))
             },
             made_by_daemonset=creation.by_daemonset,
             owner=creation.owner or NO_OWNER,
@@ -140,11 +143,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             limit_ranges=limits,
             ledger=ledger,
             lets_wait=ledger is not None and self._waits_now(policy),
-            budgets=budgets,
+            pdb_selectors=pdb_selectors,
             config_maps=self.facts.config_maps(policy.namespace),
             options_of=policy.options_of,
         )
-        return RulePass(policy, context, seen, self.deadline)
+        return RulePass(policy, context, visible_pod, self.deadline)
 
     def evaluate(
         self, creation: Creation, pod: Pod, *, is_update: bool = False, fingerprint: bytes | None = None
@@ -176,13 +179,13 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             with suppress(DeadlineExceeded):
                 find = partial(self.trial().findings_by_phase, creation, asks_quota=decision.allowed)
                 mapping = self.configuration.resource_mapping
-                decision = naming_limit_ranges(decision, pod, limits, mapping, find)
+                decision = with_limit_ranges_named(decision, pod, limits, mapping, find)
             if not is_update:
-                by_author = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
-                others = partial(ways_of, by_author, rules.context)
-                decision = self.with_helpful_choices(decision, creation, by_author, others)
+                author_pod = as_submitted(pod, author_set_node=True) if phase is Phase.VALIDATE else pod
+                others = partial(edits_to_try, author_pod, rules.context)
+                decision = self.with_helpful_choices(decision, creation, author_pod, others)
         if phase is Phase.MUTATE:
-            decision = replace(decision, request=self._queueing(policy, rules.patch.pod))
+            decision = replace(decision, request=self._queue_request(policy, rules.patch.pod))
         if is_cacheable:
             self.cache.cache_decision(key, decision, rules.context.nodes)
         return decision if is_update else within_quota(decision)
@@ -194,9 +197,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         read for it. Where nothing will be stored, people read it.
         """
         by_controller = pod.metadata is not None and pod.metadata.controller is not None
-        is_read = self.queue_outcome is None or not by_controller
+        is_shown = self.queue_outcome is None or not by_controller
         is_tried = self.tries_choices and creation.phase is not Phase.TEMPLATE and may_exceed(decision)
-        ledger = self._ledger(decision.policy) if is_tried and is_read else None
+        ledger = self._ledger(decision.policy) if is_tried and is_shown else None
         if ledger is None:
             return decision
         quota = self._tried_quota(decision.policy, ledger)
@@ -207,8 +210,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         self, policy: EffectivePolicy, ledger: QuotaLedger | None, *, is_unused: bool = False
     ) -> ReadOnlyQuota:
         """Return the quota by which a trial decides; it lets pods wait where a review does."""
-        is_led = self._waits_now(policy)
-        return ReadOnlyQuota(ledger, self.configuration, is_unused=is_unused, has_controller=is_led)
+        has_controller = self._waits_now(policy)
+        return ReadOnlyQuota(ledger, self.configuration, is_unused=is_unused, has_controller=has_controller)
 
     def trial(self) -> Self:
         """Return an evaluator that tries choices, in at most half of the time that is left."""
@@ -280,9 +283,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         findings = refusal_findings(pod, limits, mapping, is_partial=is_partial) if limits is not None else ()
         return Decision.of_findings(policy, findings, Mode.ENFORCE)
 
-    def _queueing(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
+    def _queue_request(self, policy: EffectivePolicy, pod: Pod) -> QuotaRequest | None:
         """Return the demand of a new pod that may wait in line, None of another one."""
-        if waits(pod) or not self.lets_wait(policy):
+        if has_quota_gate(pod) or not self.lets_wait(policy):
             return None
         return quota_request_for_pod("review", pod, None, self.configuration, self.facts.named_nodes())
 
@@ -290,18 +293,18 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return the advice on an object as a whole."""
         needs = self._needs(policy, workload)
         ledger = self._ledger(policy) if Need.LEDGER in needs else None
-        budgets = self.facts.budgets(policy.namespace) if Need.BUDGETS in needs else None
+        pdb_selectors = self.facts.pdb_selectors(policy.namespace) if Need.PDBS in needs else None
         advised = Creation(Phase.TEMPLATE, policy)
-        rules = self._rule_pass(advised, is_update=is_update, ledger=ledger, budgets=budgets)
+        rules = self._rule_pass(advised, is_update=is_update, ledger=ledger, pdb_selectors=pdb_selectors)
         rules.check_workload(workload)
         return rules.decision()
 
     def advise(
-        self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
+        self, policy: EffectivePolicy, group_kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
         """Warn, in every mode, of what the author of a ResourceQuota or LimitRange would not see."""
         mapping = self.configuration.resource_mapping
-        findings = document_findings(kind, document, mapping, partial(self._has_line, policy))
+        findings = document_findings(group_kind, document, mapping, partial(self._has_line, policy))
         return Decision.of_findings(policy, findings, Mode.WARN)
 
     def _has_line(self, policy: EffectivePolicy) -> bool:
@@ -336,8 +339,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def lets_wait(self, policy: EffectivePolicy) -> bool | None:
         """Whether pods that exceed the quota wait in line, instead of being denied. None where it denies nothing."""
-        held = policy.in_force(QUOTA_RULE.id, self.now)
-        return held[0].options.queues if held is not None and held[1] is Mode.ENFORCE else None
+        rule_in_force = policy.in_force(QUOTA_RULE.id, self.now)
+        return (
+            rule_in_force[0].options.queues_pods
+            if rule_in_force is not None and rule_in_force[1] is Mode.ENFORCE
+            else None
+        )
 
     def _waits_now(self, policy: EffectivePolicy) -> bool:
         """Whether a new pod that exceeds the quota gets the gate, which only a controller removes."""
@@ -349,10 +356,10 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         policy, outcome = decision.policy, None
         if decision.allowed:
             DeadlineExceeded.check(self.deadline)
-            quota, held = self.quota_of(policy.namespace), policy.in_force(QUOTA_RULE.id, self.now)
-            check = held[0].rule.check_reservation if held is not None else None
-            if quota is not None and held is not None and check is not None:
-                bound, mode = held
+            quota, rule_in_force = self.quota_of(policy.namespace), policy.in_force(QUOTA_RULE.id, self.now)
+            check = rule_in_force[0].rule.check_reservation if rule_in_force is not None else None
+            if quota is not None and rule_in_force is not None and check is not None:
+                bound, mode = rule_in_force
                 may_exceed = bound.options.respects_kueue
                 request = replace(request, is_enforced=mode is Mode.ENFORCE, may_exceed=may_exceed)
                 answer: ReservationOutcome | LedgerError
@@ -367,7 +374,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     policy.namespace,
                     self.now,
                     partial(self._context, policy, request),
-                    helps=partial(self._helps, policy, request, outcome.ledger if outcome else None),
+                    helps=partial(
+                        self._is_admitted_with, policy, request, outcome.ledger if outcome else None
+                    ),
                     would_wait=self.queue_outcome is None and request.may_wait and self._waits_now(policy),
                 )
                 decision = decision.with_findings(findings, mode, bound.rule.id)
@@ -375,12 +384,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
                     limits = limits_needed(self.facts, policy, Phase.VALIDATE, request.pod)
                     mapping = self.configuration.resource_mapping
                     tried = self._tried_quota(policy, outcome.ledger if outcome else None)
-                    find = self._found_within(policy, request, tried)
+                    find = self._find_within(policy, request, tried)
                     with suppress(DeadlineExceeded):
-                        decision = naming_limit_ranges(decision, request.pod, limits, mapping, find)
+                        decision = with_limit_ranges_named(decision, request.pod, limits, mapping, find)
         return replace(decision, request=request, reservation=outcome)
 
-    def _helps(
+    def _is_admitted_with(
         self,
         policy: EffectivePolicy,
         request: QuotaRequest,
@@ -396,9 +405,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             return True
         counted = None if once_unused is None else ledger
         quota = self._tried_quota(policy, counted, is_unused=bool(once_unused))
-        return not denials_with(edits, request.pod, self._found_within(policy, request, quota))
+        return not denials_with(edits, request.pod, self._find_within(policy, request, quota))
 
-    def _found_within(
+    def _find_within(
         self, policy: EffectivePolicy, request: QuotaRequest, quota: ReadOnlyQuota
     ) -> Callable[..., Iterator[tuple[Violation, ...]]]:
         """Return a function that yields the violations of a new pod, also by this quota."""

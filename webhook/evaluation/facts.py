@@ -17,7 +17,7 @@ from policies.policy import EffectivePolicy, Labels
 from policies.rule import Need
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.workloads.references import ObjectName
+from webhook.workloads.references import ObjectReference
 
 
 class OwnerUnread(Exception):  # noqa: N818 - no bug
@@ -40,10 +40,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_made_for_pod: Callable[[ClaimName], bool | None] = lambda _name: False
     """Whether a claim was made from a template for one pod; None if it could not be read."""
     owner_deadline: OwnerLookup | None = None
-    budgets: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
+    pdb_selectors: Callable[[str], tuple[LabelSelector, ...] | None] = lambda _namespace: None
     """The selectors of the PodDisruptionBudgets in a namespace; None if they cannot be read."""
-    referred: Callable[[ObjectName], Any] = lambda _name: None
-    """An object that another one names (`refers`), or scales, as plain data; None if it cannot be read."""
+    find_object: Callable[[ObjectReference], Any] = lambda _name: None
+    """An object that another one references (`refers`), or scales, as plain data; None if it cannot be read."""
     config_maps: Callable[[str], Mapping[str, Mapping[str, str]]] = lambda _namespace: {}
     """The data of the ConfigMaps in a namespace, by name, as far as they are known."""
     limits_of: Callable[[str], NamespaceLimits | None] = lambda _namespace: None

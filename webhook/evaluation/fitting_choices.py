@@ -6,11 +6,11 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edits, Finding, in_words, together
+from policies.finding import Edits, Finding, choices_text, one_choice
 from policies.pods.pod import Pod
 from policies.quota.shortage import WAIT_UNTIL_FREE
 from webhook.evaluation.decision import Decision, Outcome, Violation
-from webhook.evaluation.tried_choices import PhasesOf, denials_with, most_trials
+from webhook.evaluation.tried_choices import PhasesOf, denials_with, max_trials
 
 MAX_TRIED = 16
 """Choices of one decision that are tried; each takes some 0.5 ms. The others are not offered."""
@@ -27,15 +27,15 @@ def with_choices_that_fit(decision: Decision, pod: Pod, phases_of: PhasesOf) -> 
     phases_of: finds also what the quota denies now. If it denies the pod without edits, its denial says what to do instead.
     """
     try:
-        most = min(MAX_TRIED, most_trials(pod, len(msgspec.json.encode(pod))))
+        limit = min(MAX_TRIED, max_trials(pod, len(msgspec.json.encode(pod))))
     except msgspec.MsgspecError:
         return decision  # a hostile pod
-    if most == 0 or denials_with((), pod, phases_of):
+    if limit == 0 or denials_with((), pod, phases_of):
         return decision
     tried = dict.fromkeys(
         edits for each in decision.violations if _is_tried(each) for edits in each.finding.choices
     )
-    denials = {edits: denials_with(edits, pod, phases_of) for edits in islice(tried, most)}
+    denials = {edits: denials_with(edits, pod, phases_of) for edits in islice(tried, limit)}
     return replace(decision, violations=tuple(_fitted(each, denials) for each in decision.violations))
 
 
@@ -48,9 +48,9 @@ def _fitted(violation: Violation, denials: Mapping[Edits, Sequence[Finding]]) ->
         return replace(violation, finding=replace(finding, choices=fitting, remedy=""))
     waits = ((edits, each.awaits) for edits in finding.choices for each in denials.get(edits, ()))
     choice, awaits = next(((edits, wait) for edits, wait in waits if wait), ((), None))
-    remedy = f"{in_words([choice])}, {WAIT_UNTIL_FREE}" if awaits else ""
-    beside = awaits and replace(awaits, beside_choice=True)
-    waiting = replace(finding, choices=together(*choice), awaits=beside, remedy=remedy)
+    remedy = f"{choices_text([choice])}, {WAIT_UNTIL_FREE}" if awaits else ""
+    with_choice = awaits and replace(awaits, beside_choice=True)
+    waiting = replace(finding, choices=one_choice(*choice), awaits=with_choice, remedy=remedy)
     return replace(violation, finding=waiting)
 
 

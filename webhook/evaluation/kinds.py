@@ -3,12 +3,12 @@
 POD = ("", "Pod")
 RESOURCE_QUOTA = ("", "ResourceQuota")
 LIMIT_RANGE = ("", "LimitRange")
-DISRUPTION_BUDGET = ("policy", "PodDisruptionBudget")
+PDB = ("policy", "PodDisruptionBudget")
 CLAIM = ("resource.k8s.io", "ResourceClaim")
 CLAIM_TEMPLATE = ("resource.k8s.io", "ResourceClaimTemplate")
-CLAIM_SPECS = {CLAIM: ("spec",), CLAIM_TEMPLATE: ("spec", "spec")}
+CLAIM_SPEC_PATHS = {CLAIM: ("spec",), CLAIM_TEMPLATE: ("spec", "spec")}
 """Where they have the spec of a claim."""
-ADVISED = frozenset({RESOURCE_QUOTA, LIMIT_RANGE, CLAIM_TEMPLATE})
+ADVISED_KINDS = frozenset({RESOURCE_QUOTA, LIMIT_RANGE, CLAIM_TEMPLATE})
 """Kinds, with their API groups, that may get a warning: their author would not see the effect. Rules may deny templates."""
-VALIDATED_ITSELF = frozenset({RESOURCE_QUOTA, LIMIT_RANGE})
+API_VALIDATED_KINDS = frozenset({RESOURCE_QUOTA, LIMIT_RANGE})
 """Kinds whose findings say what the API server rejects."""

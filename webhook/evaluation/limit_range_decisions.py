@@ -11,19 +11,19 @@ from policies.gpus import limit_range_findings
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.limit_ranges import (
     DEFAULTS_ANNOTATION,
-    KINDS,
+    REQUESTS_AND_LIMITS,
     NamespaceLimits,
-    default_of,
-    stated_defaults,
+    annotated_defaults,
+    default_text,
 )
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from policies.rule import Need, Phase
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.tried_choices import trying
+from webhook.evaluation.tried_choices import choice_test
 
-PhasesUnder = Callable[[Pod, NamespaceLimits], Iterable[Iterable[Violation]]]
+FindPhasesUnder = Callable[[Pod, NamespaceLimits], Iterable[Iterable[Violation]]]
 """Returns what each phase finds of a pod that is created under these LimitRanges."""
 
 
@@ -34,8 +34,12 @@ def limits_needed(facts: Facts, policy: EffectivePolicy, phase: Phase, pod: Pod)
     return facts.limits_of(policy.namespace) if is_needed else None
 
 
-def naming_limit_ranges(
-    decision: Decision, pod: Pod, limits: NamespaceLimits | None, mapping: ResourceMapping, find: PhasesUnder
+def with_limit_ranges_named(
+    decision: Decision,
+    pod: Pod,
+    limits: NamespaceLimits | None,
+    mapping: ResourceMapping,
+    find: FindPhasesUnder,
 ) -> Decision:
     """Return the decision, whose denials name the LimitRange that gave the pod the GPUs they are about.
 
@@ -46,26 +50,26 @@ def naming_limit_ranges(
     if limits is None or not defaults:
         return decision
     all_of_pod = limit_range_findings.has_no_other_gpus(pod, defaults, mapping)
-    can_be_0, listed = limit_range_findings.can_be_0(pod, defaults, limits), stated_defaults(pod)
+    is_optional, annotated = limit_range_findings.can_be_zero(pod, defaults, limits), annotated_defaults(pod)
 
     @cache
     def trying_without(taken: frozenset[str]) -> Callable[[Finding, Edits], bool]:
-        left = limits.without(taken) if taken else limits
-        return trying(decision, pod, lambda each: find(each, left))
+        remaining = limits.without(taken) if taken else limits
+        return choice_test(decision, pod, lambda each: find(each, remaining))
 
     def named(violation: Violation) -> Violation:
         finding = violation.finding
         if violation.outcome is Outcome.DENIED:
-            zero = limit_range_findings.set_to_0(defaults)
-            admitted_without = trying_without(frozenset())(finding, zero) if can_be_0 else None
+            zero = limit_range_findings.edits_to_zero(defaults)
+            admitted_without = trying_without(frozenset())(finding, zero) if is_optional else None
             finding = limit_range_findings.with_limit_range_named(
                 finding, defaults, limits, all_of_pod=all_of_pod, admitted_without=admitted_without
             )
         if taken := limit_range_findings.resources_to_remove(finding):
             edits = tuple(
                 Edit(f"{place.path}.resources.{kind}[{name}]")
-                for place, kind, name in product(pod.places, KINDS, taken)
-                if default_of(place, kind.removesuffix("s"), name) in listed
+                for place, kind, name in product(pod.places, REQUESTS_AND_LIMITS, taken)
+                if default_text(place, kind.removesuffix("s"), name) in annotated
             )
             # What the annotation does not list, the author may have written.
             if not edits or not trying_without(taken)(finding, edits):
@@ -73,16 +77,16 @@ def naming_limit_ranges(
         return replace(violation, finding=finding)
 
     violations = tuple(map(named, decision.violations))
-    said = {
+    paths_said = {
         after.finding.path
         for before, after in zip(decision.violations, violations, strict=True)
         if after.outcome is Outcome.DENIED
         and (after.finding.choices, after.finding.contact_choices)
         != (before.finding.choices, before.finding.contact_choices)
     }
-    once = (
+    violations_said_once = (
         each
         for each in violations
-        if each.finding.reason != limit_range_findings.GPUS_BY_DEFAULT or each.finding.path not in said
+        if each.finding.reason != limit_range_findings.GPUS_BY_DEFAULT or each.finding.path not in paths_said
     )
-    return replace(decision, violations=tuple(once))
+    return replace(decision, violations=tuple(violations_said_once))

@@ -82,7 +82,7 @@ class RulePass:
         """Check the final pod, and report injected fields that other webhooks removed."""
         is_update = self.context.is_update
         for bound, mode in self.rules:
-            if is_update and not bound.rule.on_update:
+            if is_update and not bound.rule.checks_updates:
                 continue
             self._check(bound, mode)
             if not is_update:

@@ -12,17 +12,23 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimStatus, DeviceResult, ResourceClaim, decode_claim, owner_pod
+from policies.gpus.claimed_devices import (
+    ClaimStatus,
+    DeviceResult,
+    ResourceClaim,
+    decode_claim,
+    owner_pod_uid,
+)
 from policies.gpus.classes import GPUClasses
-from policies.placement.nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
+from policies.placement.nodes import NO_NODES, NODE_NAME_FIELD, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.pods.quantity import QuantityText
-from policies.quota.amounts import CLASSES, RESOURCES, Vector, texts
+from policies.quota.amounts import CLASSES, RESOURCES, Amounts, amount_texts
 from policies.quota.claim_demand import AllocatedDevice, allocated_demand, beyond_pod, claim_demand
-from policies.quota.claim_protection import marked_for
+from policies.quota.claim_protection import marked_pod_uid
 from policies.quota.demand import Catalogue, UnclassifiedPods, pod_demand
-from policies.quota.waiting import GATE, names_kueue, waits
+from policies.quota.waiting import GATE, has_quota_gate, names_kueue
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import fields_of
 from webhook.workloads.gang_sources import SCHEDULING, GangSource, gang_source, owner_source
@@ -40,7 +46,7 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
     """What the demand of a pod or claim depends on (JSON), its demands, and the nodes that a pod without a node selects."""
 
     document: bytes
-    demands: dict[tuple[UnclassifiedPods, Hashable], Vector]
+    demands: dict[tuple[UnclassifiedPods, Hashable], Amounts]
     nodes: tuple[NodeReference, ...] = ()
 
 
@@ -111,7 +117,7 @@ class CountedPod(CountedRecord, frozen=True, kw_only=True):
     @property
     def nodes(self) -> tuple[NodeReference, ...]:
         """The nodes whose labels decide its demand: its own node, or else the nodes that it selects."""
-        return ((NODE_NAME, self.node_name),) if self.node_name else self.blueprint.nodes
+        return ((NODE_NAME_FIELD, self.node_name),) if self.node_name else self.blueprint.nodes
 
     def owns(self, claim: "CountedClaim") -> bool:
         """Whether a controller made the claim for this pod. A tenant can write the owner of a claim, but no status of a pod."""
@@ -227,7 +233,7 @@ class RecordReader:
         pod = decode_pod(raw)
         extended = pod.status and pod.status.extended_resource_claim_status
         has_claim = bool(pod.spec.resource_claims or extended)
-        waiting = _waiting_pod(pod, raw) if waits(pod) else None
+        waiting = _waiting_pod(pod, raw) if has_quota_gate(pod) else None
         requests_gpus = self._resource_mapping.pod_requests_gpus(pod) or bool(pod.spec.overhead)
         if not has_claim and not requests_gpus and waiting is None:
             return None
@@ -252,7 +258,7 @@ class RecordReader:
 
     def demand_of_pod(
         self, record: CountedPod, unclassified_pods: UnclassifiedPods, nodes: NodeIndex
-    ) -> Vector:
+    ) -> Amounts:
         """Return the demand of the pod. For a pod that waits: its demand once the gate is removed."""
         demands = record.blueprint.demands
         key = unclassified_pods, (bool(record.node_name), tuple(map(nodes.find, record.nodes)))
@@ -268,7 +274,7 @@ class RecordReader:
         claim = decode_claim(raw)
         metadata = claim.metadata or Metadata()
         common = self._record_fields(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
-        pod = marked_for(metadata)
+        pod = marked_pod_uid(metadata)
         is_extended = bool(pod) and self._history.is_first(pod, common["name"], common["uid"])
         consumers = (claim.status and claim.status.reserved_for) or ()
         pods = tuple(each.uid for each in consumers if (each.api_group, each.resource) == ("", "pods"))
@@ -280,7 +286,7 @@ class RecordReader:
             extended_pod=pod if is_extended else "",
             reserved_for=pods,
             groups=tuple(groups),
-            pod=owner_pod(metadata) if is_extended or not pod else "",
+            pod=owner_pod_uid(metadata) if is_extended or not pod else "",
             devices=_claimed_devices(claim.status),
         )
 
@@ -293,9 +299,9 @@ class RecordReader:
         self,
         record: CountedClaim,
         unclassified_pods: UnclassifiedPods,
-        pods: Mapping[tuple[str, str], Vector],
+        pods: Mapping[tuple[str, str], Amounts],
         kinds: KindIndexes = (),
-    ) -> Vector:
+    ) -> Amounts:
         """Return the demand of the claim, less the demand of the pod for which the scheduler made it.
 
         `pods` has the demand of live pods by uid and `extended_claim`. Only the scheduler and the API server write the status
@@ -418,11 +424,11 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
     )
 
 
-def demand_fields(vector: Vector, gpu_classes: GPUClasses) -> dict[str, Any]:
+def demand_fields(vector: Amounts, gpu_classes: GPUClasses) -> dict[str, Any]:
     """Return the fields `demand` and `class` (class or family) of a line. No `class` if several classes are possible."""
     names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
     classes = [name for name in names if gpu_classes.get(name) is not None] or names
-    fields: dict[str, Any] = {"demand": texts(vector)} if vector else {}
+    fields: dict[str, Any] = {"demand": amount_texts(vector)} if vector else {}
     if len(classes) == 1:
         fields["class"] = classes[0]
     return fields

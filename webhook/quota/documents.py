@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, format_amount, parse_amount, total
+from policies.quota.amounts import ZERO, Amounts, format_amount, parse_amount, total
 from policies.quota.budget import gpu_hours, moment
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.spec import NAME, LimitsSpec, QuotaSpec
@@ -57,7 +57,7 @@ class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pods: int = 1
     place: int = 0
     since: str = ""
-    demand: Vector = {}
+    demand: Amounts = {}
     reason: str = ""
     message: str = ""
 
@@ -77,7 +77,7 @@ class WaitingPods(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     pods: int
     since: str = ""
-    demand: Vector = {}
+    demand: Amounts = {}
     next: tuple[PlaceInLine, ...] = ()
 
 
@@ -147,9 +147,9 @@ class TeamView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     """
 
     name: str
-    hard: Vector = {}
-    free: Vector = {}
-    guaranteed_to_others: Vector = {}
+    hard: Amounts = {}
+    free: Amounts = {}
+    guaranteed_to_others: Amounts = {}
     largest: Mapping[str, tuple[Holder, ...]] = {}
     contact: str = ""
 
@@ -162,7 +162,7 @@ class TeamView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         return cls(
             name=team_state.team.name,
             hard=hard,
-            free={key: max(team_state.free(key, held.get(key, NOTHING)), NOTHING) for key in hard},
+            free={key: max(team_state.free(key, held.get(key, ZERO)), ZERO) for key in hard},
             guaranteed_to_others={key: each for key, each in team_state.guaranteed_to_others.items() if each},
             largest={
                 key: tuple(
@@ -183,12 +183,12 @@ class KeptQuota(msgspec.Struct, frozen=True, rename="camel"):
     """What an object, such as RayCluster/train, keeps while its pods are replaced. `reserved` includes it."""
 
     object: str
-    demand: Vector
+    demand: Amounts
 
     @classmethod
     def of(cls, ledger: QuotaLedger) -> tuple["KeptQuota", ...]:
         """Return what each object keeps in the dimensions of the status, of the first KEPT_SHOWN objects by name."""
-        demands: dict[str, Vector] = {}
+        demands: dict[str, Amounts] = {}
         for keeper in ledger.keepers:
             kept = total(each.demand for each in ledger.reservations.keeps if each.keeper_uid == keeper.uid)
             if shown := {key: kept[key] for key in kept if key in ledger.dimensions}:
@@ -204,9 +204,9 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     that the count was complete (RFC 3339, UTC); empty before the first count.
     """
 
-    hard: Vector = {}
-    used: Vector | None = None
-    reserved: Vector = {}
+    hard: Amounts = {}
+    used: Amounts | None = None
+    reserved: Amounts = {}
     shown: Mapping[str, Mapping[str, str]] = {}
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
@@ -221,7 +221,7 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         return condition if condition and condition.status == "True" else None
 
 
-def decimals(amounts: Mapping[str, Vector]) -> dict[str, dict[str, str]]:
+def decimals(amounts: Mapping[str, Amounts]) -> dict[str, dict[str, str]]:
     """Return `shown` of a status."""
     return {
         name: {key: format_amount(amount) for key, amount in sorted(vector.items())}
@@ -254,7 +254,7 @@ class LimitsRecord(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
     @property
-    def hard(self) -> Vector:
+    def hard(self) -> Amounts:
         """The limits in force according to the status, else the limits of the spec."""
         if self.status.hard or self.spec is None:
             return self.status.hard

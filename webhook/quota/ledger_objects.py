@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import asdict, replace
 
-from policies.quota.amounts import parse_amount, parse_vector, texts
+from policies.quota.amounts import amount_texts, parse_amount, parse_amounts
 from policies.quota.budget import Budget, Spending
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.credits import Credits, Marks
@@ -153,9 +153,9 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
 def _parse_ledger(written: _LedgerText, ledger_uid: str) -> QuotaLedger:
     parsed = {
         "ledger_uid": ledger_uid,
-        "hard": parse_vector(written.hard),
-        "used": None if written.used is None else parse_vector(written.used),
-        "stored_names": {name: parse_vector(stored) for name, stored in written.stored_names.items()},
+        "hard": parse_amounts(written.hard),
+        "used": None if written.used is None else parse_amounts(written.used),
+        "stored_names": {name: parse_amounts(stored) for name, stored in written.stored_names.items()},
         "reservations": Reservations.parse(written.reservations),
         "revisions": msgspec.convert(written.revisions, Revisions, strict=False),
     }
@@ -189,9 +189,9 @@ def encode_epoch(version: str) -> bytes:
 def _ledger_text(ledger: QuotaLedger) -> _LedgerText:
     as_text = {
         "ledger_uid": "",
-        "hard": texts(ledger.hard),
-        "used": None if ledger.used is None else texts(ledger.used),
-        "stored_names": {name: texts(stored) for name, stored in ledger.stored_names.items()},
+        "hard": amount_texts(ledger.hard),
+        "used": None if ledger.used is None else amount_texts(ledger.used),
+        "stored_names": {name: amount_texts(stored) for name, stored in ledger.stored_names.items()},
         "reservations": ledger.reservations.text,
         "revisions": {key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
     }

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import ZERO
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
@@ -158,7 +158,7 @@ class MemoryStore:
             ledger,
             hard=spec.amounts,
             unclassified_pods=pods,
-            used={**dict.fromkeys(spec.amounts, NOTHING), **(ledger.used or {})},
+            used={**dict.fromkeys(spec.amounts, ZERO), **(ledger.used or {})},
             class_catalogue=str(version),
         )
         if stored is not None and current == ledger:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.team import Team
 from policies.quota.team_spec import TeamMatch, TeamNamespaces, TeamSpec
 from webhook.cluster import errors
@@ -35,8 +35,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A namespace of a team. `used` includes what is reserved; None before the first count."""
 
     name: str
-    used: Vector | None = None
-    guaranteed: Vector = {}
+    used: Amounts | None = None
+    guaranteed: Amounts = {}
 
 
 class Members(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +53,8 @@ class TeamStatus(LimitsStatus, frozen=True, kw_only=True, rename="camel", omit_d
     kept free.
     """
 
-    granted: Vector = msgspec.field(default_factory=dict)
-    guaranteed_idle: Vector = msgspec.field(default_factory=dict)
+    granted: Amounts = msgspec.field(default_factory=dict)
+    guaranteed_idle: Amounts = msgspec.field(default_factory=dict)
     namespaces: Members = Members()
 
 

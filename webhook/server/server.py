@@ -47,14 +47,14 @@ def run(make_app: AppFactory, settings: ServerSettings, registry: CollectorRegis
     `make_app` is called in the worker process, and so may start threads. It may raise StartupError.
     """
     try:
-        server = Server(make_app, settings, registry)
+        server = ServingWorkload(make_app, settings, registry)
     except StartupError as error:
         print(f"gpu-admission: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_BAD_START)
     sys.exit(Master(server).run())
 
 
-class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
+class ServingWorkload(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     """The settings and listeners for gunicorn's master and `ServerWorker`. Raises StartupError."""
 
     def __init__(self, make_app: AppFactory, settings: ServerSettings, registry: CollectorRegistry) -> None:
@@ -116,7 +116,7 @@ class ServerWorker(Worker):  # type: ignore[misc] # gunicorn has no types
 
     def run(self) -> None:
         """Serve, drain and stop. gunicorn calls it once signal handlers are set and the application is created."""
-        server: Server = self.app
+        server: ServingWorkload = self.app
         [listener], settings, metrics = self.sockets, server.settings, ServerMetrics(server.registry)
         certificate, app = server.certificate, server.wsgi()
         callers = None

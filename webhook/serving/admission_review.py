@@ -114,7 +114,7 @@ class AdmissionResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     audit_annotations: dict[str, str] | None = None
 
 
-class Name(msgspec.Struct, frozen=True, rename="camel"):
+class NameMetadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     generate_name: str = ""
     uid: str = ""
@@ -123,7 +123,7 @@ class Name(msgspec.Struct, frozen=True, rename="camel"):
 class _Named(msgspec.Struct, frozen=True):
     """As little as possible of an object, which may be too long to be decoded."""
 
-    metadata: Name = Name()
+    metadata: NameMetadata = NameMetadata()
 
 
 _NAMED = msgspec.json.Decoder(_Named)
@@ -173,23 +173,23 @@ def subject_of(request: AdmissionRequest) -> str:
     return f"{request.kind.kind} {place}{object_name(request)}"
 
 
-def metadata_of(document: msgspec.Raw) -> Name:
+def metadata_of(document: msgspec.Raw) -> NameMetadata:
     """Return name and uid of an object that no handler decodes, empty if it cannot be read."""
     try:
         return _NAMED.decode(document).metadata
     except msgspec.ValidationError:
-        return Name()
+        return NameMetadata()
 
 
 def encode_response(response: AdmissionResponse) -> bytes:
     return _ENCODER.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
-def allowed(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
+def allowed_response(uid: str, *, warnings: tuple[str, ...] = ()) -> AdmissionResponse:
     return AdmissionResponse(uid=uid, allowed=True, warnings=warnings or None)
 
 
-def rejected(uid: str, code: int, reason: str, message: str) -> AdmissionResponse:
+def rejected_response(uid: str, code: int, reason: str, message: str) -> AdmissionResponse:
     """Reject an object on which no rule has decided. Client libraries take code 504 for "try again"."""
     return AdmissionResponse(uid=uid, allowed=False, status=Status(code, reason, message))
 

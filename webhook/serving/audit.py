@@ -21,7 +21,7 @@ from policies.finding import Severity, truncate
 from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
 from policies.printable import printable_json
-from policies.quota.amounts import NOTHING, Vector, texts, total
+from policies.quota.amounts import ZERO, Amounts, amount_texts, total
 from policies.quota.quota_request import QuotaRequest
 from webhook.cluster.objects import timestamp
 from webhook.evaluation.decision import Decision, Outcome, Violation
@@ -224,8 +224,8 @@ def _quota_fields(
     fields = demand_fields(demand, review.evaluator.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         amounts = total((ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved))
-        held: Vector = {key: amounts.get(key, NOTHING) for key in ledger.dimensions}
-        fields["quota"] = {"held": texts(held), "hard": texts(ledger.hard)}
+        held: Amounts = {key: amounts.get(key, ZERO) for key in ledger.dimensions}
+        fields["quota"] = {"held": amount_texts(held), "hard": amount_texts(ledger.hard)}
     return fields
 
 

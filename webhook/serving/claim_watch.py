@@ -12,7 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimName, ClaimRecord, RequestedDevices, claim_record
+from policies.gpus.claimed_devices import ClaimName, ClaimRequest, RequestedDevices, claim_request
 from policies.pods.names import is_dns_subdomain
 from webhook.cluster import errors
 from webhook.cluster.api import REVIEW_READ_SECONDS, ApiClient
@@ -21,10 +21,10 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResour
 
 MAX_READS = 4
 """Claims that one review reads. A pod with more new ones is rare, or an attack."""
-UNREAD = ClaimRecord("", ClaimName("", "", ""), None)
+UNREAD = ClaimRequest("", ClaimName("", "", ""), None)
 """A claim that this review could not read."""
 
-ClaimLookup = Callable[[ClaimName], ClaimRecord | None]
+ClaimLookup = Callable[[ClaimName], ClaimRequest | None]
 """Returns the record of a claim; None if it does not exist, UNREAD if it could not be read."""
 
 
@@ -36,7 +36,7 @@ class ClaimWatch:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._records: dict[ClaimName, ClaimRecord] = {}
+        self._records: dict[ClaimName, ClaimRequest] = {}
         changed = partial(update_by_key, self._records)
         self._watches = {
             kind: DynamicResourceWatch(api, plural, partial(_kept_claim, kind), changed)
@@ -47,19 +47,19 @@ class ClaimWatch:
         for watch in self._watches.values():
             watch.start(stopping)
 
-    def watched(self, name: ClaimName) -> ClaimRecord | None:
+    def watched(self, name: ClaimName) -> ClaimRequest | None:
         """Return the record in the watch; None while the watch is silent."""
         informer = self._watches[name.kind].informer
         return self._records.get(name) if informer is not None and informer.is_current else None
 
-    def read(self, name: ClaimName, seconds: float) -> ClaimRecord | None:
+    def read(self, name: ClaimName, seconds: float) -> ClaimRequest | None:
         """Read the claim from the API server; None if it does not exist, UNREAD if it cannot be read in that time."""
         informer = self._watches[name.kind].informer
         if informer is None or not name.namespace or not is_dns_subdomain(name.name):
             return None
         try:
             document = self._api.get(informer.resource.path(name.namespace, name.name), timeout=seconds)
-            return claim_record(name.kind, document)
+            return claim_request(name.kind, document)
         except errors.NotFound:
             return None
         except (errors.ApiError, msgspec.MsgspecError):
@@ -67,10 +67,10 @@ class ClaimWatch:
 
     def lookup(self, deadline: float) -> ClaimLookup:
         """Return the lookup of one review. It reads the claims that the watch lacks, each once, until the deadline."""
-        read: dict[ClaimName, ClaimRecord | None] = {}
+        read: dict[ClaimName, ClaimRequest | None] = {}
         until = inf
 
-        def look_up(name: ClaimName) -> ClaimRecord | None:
+        def look_up(name: ClaimName) -> ClaimRequest | None:
             nonlocal until
             now = monotonic()
             until = min(until, deadline, now + REVIEW_READ_SECONDS)  # set by the first call
@@ -84,9 +84,9 @@ class ClaimWatch:
         return look_up
 
 
-def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRecord:
-    record = claim_record(kind, raw)
-    return msgspec.structs.replace(record, devices=None) if record.made_for else record
+def _kept_claim(kind: str, raw: msgspec.Raw) -> ClaimRequest:
+    record = claim_request(kind, raw)
+    return msgspec.structs.replace(record, devices=None) if record.owner_kind else record
 
 
 def requested_by(find: ClaimLookup, name: ClaimName) -> RequestedDevices | None:
@@ -98,7 +98,7 @@ def requested_by(find: ClaimLookup, name: ClaimName) -> RequestedDevices | None:
 def is_made_for_pod(find: ClaimLookup, name: ClaimName) -> bool | None:
     """Return whether the claim was made from a template for one pod; None if it could not be read."""
     record = find(name)
-    return None if record is UNREAD else record is not None and record.made_for == "Pod"
+    return None if record is UNREAD else record is not None and record.owner_kind == "Pod"
 
 
 def may_name_claims(review: bytes) -> bool:

@@ -33,7 +33,7 @@ from webhook.workloads.creators import is_program
 log = logging.getLogger("gpu_admission.denials")
 
 WINDOW_SECONDS = 60.0
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 """Seconds between two checks for due lines. The first denial of an owner waits at most that long."""
 MAX_OWNERS = 20
 """Owners of one namespace with lines of their own in a window. Anybody can invent owners."""
@@ -51,7 +51,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
     owner: the controller that repeats it, as `Deployment/train`; empty for a pod without a controller.
     reason, quota_uid: of the Event and its GPUQuota; empty if no quota denied it.
-    changed: the pod whose change by the program `user` was denied, and its controller if it has one; empty for other denials.
+    changed_objects: the pod whose change by the program `user` was denied, and its controller if it has one; else empty.
     """
 
     namespace: str
@@ -59,7 +59,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     reason: str = ""
     quota_uid: str = ""
-    changed: tuple[Regarding, ...] = ()
+    changed_objects: tuple[Regarding, ...] = ()
     user: str = ""
 
     @property
@@ -83,7 +83,7 @@ def denial_of(review: Review, result: ReviewResult) -> Denial:
         message=printable(status.message.partition("\n")[0] if status else ""),
         reason=reason,
         quota_uid=quota_uid,
-        changed=tuple(_changed(review)),
+        changed_objects=tuple(_changed(review)),
         user=printable(request.user_info.username),
     )
 
@@ -126,7 +126,7 @@ class _Gathered:
         self.first = self.first if self.count else self.last
         self.count += 1
         self.denial = denial
-        for changed in denial.changed:
+        for changed in denial.changed_objects:
             if changed in self.changes or len(self.changes) < MAX_CHANGED:
                 self.changes[changed] = denial, self.changes.get(changed, (denial, 0))[1] + 1
 
@@ -143,7 +143,7 @@ class DenialReports:
         """Keys of `_gathered` by namespace: no review looks through all of them."""
         self._stopping = threading.Event()
         self._thread = thread(
-            "denials", every(LOOK_SECONDS, lambda: self._write(monotonic())), self._stopping
+            "denials", every(CHECK_SECONDS, lambda: self._write(monotonic())), self._stopping
         )
 
     def start(self) -> None:
@@ -213,7 +213,7 @@ def _events(denial: Denial, gathered: _Gathered) -> Iterator[EventRecord]:
             last=gathered.last,
             first=gathered.first,
             count=count,
-            related=next((owner for owner in of_change.changed[1:] if owner != changed), None),
+            related=next((owner for owner in of_change.changed_objects[1:] if owner != changed), None),
         )
 
 

@@ -14,8 +14,8 @@ from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.kinds import (
     CLAIM,
     CLAIM_TEMPLATE,
-    DISRUPTION_BUDGET,
     LIMIT_RANGE,
+    PDB,
     POD,
     RESOURCE_QUOTA,
 )
@@ -28,8 +28,8 @@ from webhook.serving.review_documents import review_document
 from webhook.serving.review_pods import restore_pod, review_pod
 from webhook.serving.review_workloads import (
     review_autoscaler,
-    review_budget,
     review_for_warnings,
+    review_pdb,
     review_templates,
 )
 from webhook.workloads.autoscalers import AUTOSCALERS
@@ -72,7 +72,7 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 def _rejected(request: AdmissionRequest, code: int, reason: str, problem: str) -> ReviewResult:
-    return ReviewResult(responses.rejected(request.uid, code, reason, f"gpu-admission {problem}"))
+    return ReviewResult(responses.rejected_response(request.uid, code, reason, f"gpu-admission {problem}"))
 
 
 def release(review: Review) -> ReviewResult:
@@ -97,8 +97,8 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
     (*CLAIM_TEMPLATE, "CREATE"): review_claim_template,
     (*RESOURCE_QUOTA, "CREATE"): review_for_warnings,
     (*RESOURCE_QUOTA, "UPDATE"): review_for_warnings,
-    (*DISRUPTION_BUDGET, "CREATE"): review_budget,
-    (*DISRUPTION_BUDGET, "UPDATE"): review_budget,
+    (*PDB, "CREATE"): review_pdb,
+    (*PDB, "UPDATE"): review_pdb,
     (*LIMIT_RANGE, "CREATE"): review_for_warnings,
     (*LIMIT_RANGE, "UPDATE"): review_for_warnings,
     **{(*kind, operation): review_autoscaler for kind in AUTOSCALERS for operation in ("CREATE", "UPDATE")},

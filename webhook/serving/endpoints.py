@@ -82,7 +82,7 @@ class AdmissionEndpoints:
                 return text(500, INTERNAL_ERROR)
             # Details go to the log by uid, never to the user: they could quote the object.
             remedy = f"report it to the platform team; see its log for request uid {reviewed.uid}"
-            response = admission_review.rejected(
+            response = admission_review.rejected_response(
                 reviewed.uid, 500, "InternalError", f"{INTERNAL_ERROR}: {remedy}"
             )
         return Response(200, JSON, admission_review.encode_response(response))

@@ -119,7 +119,7 @@ def check_uid_and_name(request: AdmissionRequest, metadata: Metadata | None) -> 
         raise UnreadableObject("metadata.name must be a DNS subdomain of at most 253 characters")
 
 
-def shown_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
+def display_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     """Return the object's name, or its generateName while it has no final one."""
     name = request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
     return truncate(name, admission_review.LONGEST_NAME)
@@ -127,10 +127,10 @@ def shown_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
 
 def allow(review: Review) -> ReviewResult:
     """Allow an object that no rule reads."""
-    return ReviewResult(admission_review.allowed(review.request.uid))
+    return ReviewResult(admission_review.allowed_response(review.request.uid))
 
 
-def advised(request: AdmissionRequest, decisions: list[Decision]) -> ReviewResult:
+def advisory_result(request: AdmissionRequest, decisions: list[Decision]) -> ReviewResult:
     subject = admission_review.subject_of(request)
     return ReviewResult(
         admission_review.decided(request.uid, decisions, subject=subject, only_advises=True), decisions

@@ -20,8 +20,8 @@ from policies.placement.nodes import (
     NO_NODES,
     NamedNode,
     NodeFacts,
+    NodeGroup,
     NodeIndex,
-    NodeOffer,
     node_facts,
     nodes_with_other_labels,
 )
@@ -44,7 +44,7 @@ class NodeWatch:
         self._api = api
         self._keys = keys
         self._nodes: _Nodes | None = None
-        self._pools: tuple[NodeOffer, ...] | None = None
+        self._pools: tuple[NodeGroup, ...] | None = None
         self._pools_read = 0.0
 
     def facts(self) -> NodeFacts | None:
@@ -92,12 +92,12 @@ class _Nodes:
         self.keys = keys
         self.index = NodeIndex(keys.names)
         self._changes = 0
-        self._seen: tuple[int, tuple[NodeOffer, ...], NodeFacts] = (-1, (), NodeFacts(keys=keys))
+        self._seen: tuple[int, tuple[NodeGroup, ...], NodeFacts] = (-1, (), NodeFacts(keys=keys))
         self.informer = Informer(api, NODES_IN_FULL, state_reader(keys), self._changed)
         self.stopping = threading.Event()
         self.informer.start(self.stopping)
 
-    def facts(self, pools: tuple[NodeOffer, ...]) -> NodeFacts:
+    def facts(self, pools: tuple[NodeGroup, ...]) -> NodeFacts:
         """Return the facts about all nodes, computed once after a change. Most events of nodes change nothing here."""
         changes = self._changes  # read first: a change meanwhile is computed next time
         known_at, with_pools, known = self._seen
@@ -113,10 +113,10 @@ class _Nodes:
 
     def _changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
         self.index.replace(before, after)
-        if _seen_of(before) != _seen_of(after):
+        if _facts_input(before) != _facts_input(after):
             self._changes += 1
 
 
-def _seen_of(node: NamedNode | None) -> object:
+def _facts_input(node: NamedNode | None) -> object:
     """Return what the facts depend on."""
     return node and (node.labels, node.state, node.other_labels)

@@ -15,7 +15,7 @@ from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.facts import OwnerLookup, OwnerUnread
 from webhook.workloads.owners import own_deadline
 
-OWNER_SECONDS = 30.0
+CACHE_SECONDS = 30.0
 """How long a deadline is remembered. Users may change it."""
 MAX_OWNERS = 4096
 
@@ -25,7 +25,7 @@ class OwnerDeadlines:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._known: dict[tuple[str, OwnerReference], tuple[int | None, float]] = {}
+        self._cached: dict[tuple[str, OwnerReference], tuple[int | None, float]] = {}
 
     def lookup(self, deadline: float) -> OwnerLookup:
         """Return the lookup of one review. It ends by the review's own `deadline`, a moment of `monotonic`."""
@@ -41,16 +41,16 @@ class OwnerDeadlines:
         ):
             return None
         key, now = (namespace, owner), monotonic()
-        known = self._known.get(key)
+        known = self._cached.get(key)
         if known is not None and now < known[1]:
             return known[0]
         seconds = min(deadline - now, REVIEW_READ_SECONDS)
         if seconds <= 0:
             raise OwnerUnread("no time was left to ask the API server")
         own = self._read(namespace, owner, workload_kind, seconds)
-        if len(self._known) >= MAX_OWNERS:
-            self._known.clear()
-        self._known[key] = own, now + OWNER_SECONDS
+        if len(self._cached) >= MAX_OWNERS:
+            self._cached.clear()
+        self._cached[key] = own, now + CACHE_SECONDS
         return own
 
     def _read(

@@ -8,7 +8,7 @@ from policies.rule import Mode
 from webhook.evaluation.decision import Decision
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionResponse, subject_of
-from webhook.serving.handler import Review, ReviewResult, check_uid_and_name, shown_name
+from webhook.serving.handler import Review, ReviewResult, check_uid_and_name, display_name
 from webhook.workloads.creators import CLAIM_CREATORS
 
 
@@ -16,7 +16,7 @@ def review_claim(review: Review) -> ReviewResult:
     request, evaluator = review.request, review.evaluator
     claim = review.decode(decode_claim, request.object)
     check_uid_and_name(request, claim.metadata)
-    name, username = shown_name(request, claim.metadata), request.user_info.username
+    name, username = display_name(request, claim.metadata), request.user_info.username
     by_cluster = username in CLAIM_CREATORS
     given = None if by_cluster else changed_owner(None, claim)
     objections = (forged_mark(None, claim.metadata, username), given)
@@ -24,7 +24,7 @@ def review_claim(review: Review) -> ReviewResult:
         return _refused_claim(review, name, findings)
     demand = quota_request_for_claim(request.uid, claim, username, evaluator.configuration)
     decision = evaluator.check_claim(review.policy(), claim, demand, by_cluster=by_cluster)
-    return ReviewResult(_on_claim(review, name, decision), [decision], name, claim.metadata)
+    return ReviewResult(_claim_response(review, name, decision), [decision], name, claim.metadata)
 
 
 def review_claim_template(review: Review) -> ReviewResult:
@@ -47,7 +47,7 @@ def review_changed_claim(review: Review) -> ReviewResult:
     request = review.request
     claim = review.decode(decode_claim, request.object)
     before = review.decode(decode_claim, request.old_object)
-    name = shown_name(request, claim.metadata)
+    name = display_name(request, claim.metadata)
     objections = (
         forged_mark(before.metadata, claim.metadata, request.user_info.username),
         lost_protection(before, claim),
@@ -55,15 +55,15 @@ def review_changed_claim(review: Review) -> ReviewResult:
     )
     if findings := [each for each in objections if each is not None]:
         return _refused_claim(review, name, findings)
-    return ReviewResult(responses.allowed(request.uid), name=name)
+    return ReviewResult(responses.allowed_response(request.uid), name=name)
 
 
 def _refused_claim(review: Review, name: str, findings: list[Finding]) -> ReviewResult:
     """Refuse a claim that no quota would count. No mode or exemption lifts this, because no rule decides it."""
     decision = Decision.of_findings(review.policy(), findings, Mode.ENFORCE)
-    return ReviewResult(_on_claim(review, name, decision), [decision], name)
+    return ReviewResult(_claim_response(review, name, decision), [decision], name)
 
 
-def _on_claim(review: Review, name: str, decision: Decision) -> AdmissionResponse:
+def _claim_response(review: Review, name: str, decision: Decision) -> AdmissionResponse:
     title = f"resourceclaim {review.request.namespace}/{name}"
     return responses.decided(review.request.uid, [decision], subject=title)

@@ -26,7 +26,7 @@ from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.decision import Decision, Outcome
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, Cause, subject_of
-from webhook.serving.handler import Review, ReviewResult, advised, allow
+from webhook.serving.handler import Review, ReviewResult, advisory_result, allow
 
 _problem = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
 _warning = partial(_problem, severity=Severity.WARNING)
@@ -143,7 +143,7 @@ def review_document(review: Review) -> ReviewResult:
     policy = evaluator.configuration.policies.for_namespace(request.namespace)
     decision = Decision.of_findings(policy, findings, Mode.ENFORCE)
     if decision.allowed:
-        return advised(request, [decision])
+        return advisory_result(request, [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
     warnings = responses.warning_texts(decision.findings(Outcome.WARNED), subject=subject_of(request))
     name = responses.object_name(request)

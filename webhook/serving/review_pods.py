@@ -13,16 +13,16 @@ from policies.pods.workload import NO_OWNER
 from policies.policy import EffectivePolicy
 from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import QuotaRequest, quota_request_for_pod
-from policies.quota.waiting import waits, without_gate
+from policies.quota.waiting import has_quota_gate, without_gate
 from policies.rule import Phase
 from webhook.canary.traces import canary_trace
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Creation, Evaluator
 from webhook.evaluation.facts import owner_of
-from webhook.evaluation.queue_gate import keep_gate, line_of, queue, without_line
-from webhook.serving.admission_review import AdmissionRequest, allowed, decided
-from webhook.serving.handler import Review, ReviewResult, allow, check_uid_and_name, shown_name
+from webhook.evaluation.queue_gate import keep_gate, line_of, queue_pod, without_unwanted_gate
+from webhook.serving.admission_review import AdmissionRequest, allowed_response, decided
+from webhook.serving.handler import Review, ReviewResult, allow, check_uid_and_name, display_name
 from webhook.workloads import creators
 
 LONGEST_CACHED = 64 * 1024
@@ -32,17 +32,17 @@ LONGEST_CACHED = 64 * 1024
 def review_pod(review: Review) -> ReviewResult:
     """Mutate or validate a pod; an update is validated with the pod as it is stored.
 
-    A pod over quota that may wait gets our scheduling gate at /mutate (`queue`), and the controller removes it (`Line.LIFTS`).
+    A pod over quota that may wait gets our scheduling gate at /mutate (`queue_pod`); the controller removes it (`Line.LIFTS`).
     """
     request, evaluator, phase = review.request, review.evaluator, review.phase
     submitted = review.decode(decode_pod, request.object)
     before = review.decode(decode_pod, request.old_object) if request.operation == "UPDATE" else None
-    name = shown_name(request, submitted.metadata)
+    name = display_name(request, submitted.metadata)
     if is_mirror_pod(submitted, request):
-        return ReviewResult(allowed(request.uid), name=name)
+        return ReviewResult(allowed_response(request.uid), name=name)
     policy = review.policy()
     # None of lets_wait: the quota denies nothing here, so a gate does no harm.
-    has_unwanted_gate = before is None and waits(submitted) and evaluator.lets_wait(policy) is False
+    has_unwanted_gate = before is None and has_quota_gate(submitted) and evaluator.lets_wait(policy) is False
     pod = without_gate(submitted) if has_unwanted_gate and phase is Phase.MUTATE else submitted
     oversize = decision = evaluator.too_long(policy, pod, before)
     if decision is None and phase is Phase.VALIDATE and before is None:
@@ -53,10 +53,10 @@ def review_pod(review: Review) -> ReviewResult:
         fingerprint = evaluator.cache.fingerprints.of(pod) if _is_cached(request) else None
         decision = _by_rules(review, policy, pod, fingerprint)
         if has_unwanted_gate:
-            decision = without_line(decision, submitted, phase)
+            decision = without_unwanted_gate(decision, submitted, phase)
         if phase is Phase.MUTATE:
             by_daemonset = made_by_daemonset(pod, request)
-            decision = queue(evaluator, decision, pod, request.uid, by_daemonset=by_daemonset)
+            decision = queue_pod(evaluator, decision, pod, request.uid, by_daemonset=by_daemonset)
         else:
             decision = evaluator.reserve(decision, _quota_request(review, pod, before, fingerprint))
     trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
@@ -103,13 +103,13 @@ def restore_pod(review: Review) -> ReviewResult:
     try:
         pod = decode_pod(review.document(request.object))
         stored = decode_pod(review.document(request.old_object))
-        name, injected = shown_name(request, pod.metadata), injected_changes(stored)
+        name, injected = display_name(request, pod.metadata), injected_changes(stored)
         mapping = evaluator.configuration.resource_mapping
-        lost_gate = waits(stored) and not waits(pod) and not review.by_controller
+        lost_gate = has_quota_gate(stored) and not has_quota_gate(pod) and not review.by_controller
         if excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
-            return ReviewResult(allowed(request.uid), name=name)
+            return ReviewResult(allowed_response(request.uid), name=name)
         if not injected and not lost_gate:
-            return ReviewResult(allowed(request.uid), name=name)
+            return ReviewResult(allowed_response(request.uid), name=name)
         author_set_node = bool(pod.spec.node_name) and author_wrote_node_name(request.old_object)
         submitted = as_submitted(pod, author_set_node=author_set_node, injected=injected)
         documents = request.old_object, request.object

@@ -12,7 +12,7 @@ from webhook.evaluation.decision import DeadlineExceeded, Decision
 from webhook.evaluation.workloads import evaluate_autoscaler, evaluate_workload
 from webhook.serving import admission_review as responses
 from webhook.serving.admission_review import AdmissionRequest, subject_of
-from webhook.serving.handler import Review, ReviewResult, advised, allow
+from webhook.serving.handler import Review, ReviewResult, advisory_result, allow
 from webhook.workloads.autoscalers import scale_target
 
 
@@ -35,13 +35,13 @@ def review_templates(review: Review) -> ReviewResult:
     if policy.templates is TemplateMode.ENFORCE:
         response = responses.decided(request.uid, decisions, subject=subject_of(request))
         return ReviewResult(response, decisions)
-    return advised(request, decisions)
+    return advisory_result(request, decisions)
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
     subject = subject_of(request)
     warnings = responses.warning_texts((), subject=subject, before=[f"{subject}: gpu-admission {why}"])
-    return ReviewResult(responses.allowed(request.uid, warnings=warnings))
+    return ReviewResult(responses.allowed_response(request.uid, warnings=warnings))
 
 
 def review_autoscaler(review: Review) -> ReviewResult:
@@ -52,35 +52,35 @@ def review_autoscaler(review: Review) -> ReviewResult:
     try:
         data = msgspec.json.decode(review.document(request.object))
         target = scale_target(*key, data)
-        if target is None or not (has_quota or target.least <= 1):
+        if target is None or not (has_quota or target.min_replicas <= 1):
             return allow(review)
-        stored = evaluator.facts.referred(target.in_namespace(request.namespace))
+        stored = evaluator.facts.find_object(target.in_namespace(request.namespace))
         if stored is None:
             return allow(review)
         is_update = request.operation == "UPDATE"
         decision = evaluate_autoscaler(evaluator, policy, key, data, target, stored, is_update=is_update)
     except (msgspec.ValidationError, DeadlineExceeded, RecursionError):
         return allow(review)
-    return advised(request, [decision])
+    return advisory_result(request, [decision])
 
 
-def review_budget(review: Review) -> ReviewResult:
+def review_pdb(review: Review) -> ReviewResult:
     """Warn of a PodDisruptionBudget that lets no pod be evicted. Only of one that may, the servers of its namespace are read."""
     request, evaluator = review.request, review.evaluator
     try:
-        budget = decode_budget(review.document(request.object)).spec
+        pdb = decode_budget(review.document(request.object)).spec
     except (msgspec.ValidationError, DeadlineExceeded):
         return allow(review)
     configuration = evaluator.configuration
     servers = None
-    if budget.may_keep_all:
+    if pdb.may_block_all:
         kinds = configuration.workload_kinds
         servers = review.cluster.servers(request.namespace, kinds, evaluator.deadline)
     if not servers:
         return allow(review)
     # Its pods may be made later.
-    findings = check_pdb(budget, servers, configuration.resource_mapping, no_other_pods=False)
-    return advised(request, [Decision.of_findings(review.policy(), findings, Mode.WARN)])
+    findings = check_pdb(pdb, servers, configuration.resource_mapping, no_other_pods=False)
+    return advisory_result(request, [Decision.of_findings(review.policy(), findings, Mode.WARN)])
 
 
 def review_for_warnings(review: Review) -> ReviewResult:
@@ -90,4 +90,4 @@ def review_for_warnings(review: Review) -> ReviewResult:
     except (msgspec.ValidationError, DeadlineExceeded):
         return allow(review)
     decision = review.evaluator.advise(review.policy(), review.request.kind.key, document)
-    return advised(review.request, [decision])
+    return advisory_result(review.request, [decision])

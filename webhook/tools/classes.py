@@ -10,11 +10,11 @@ from types import MappingProxyType
 import msgspec
 
 from policies.gpus.classes import GPUClass, HostShare
+from policies.placement.class_options import ANY, class_matches
 from policies.placement.class_selection import node_label_values
-from policies.placement.class_use import ANY, class_matches
 from policies.placement.nodes import NodeFacts
 from policies.policy import EffectivePolicy
-from policies.quota.amounts import CLASSES, GPUS, NOTHING
+from policies.quota.amounts import CLASSES, GPUS, ZERO
 from policies.rule import Mode
 from policies.rules import gpu_class, host_resources
 from policies.rules.gpu_class import GPUClassOptions
@@ -206,7 +206,7 @@ def class_permission(
             because = f"rule {gpu_class.RULE.id} of policy {policy.name} allows {', '.join(options.allowed)}"
             because += f"; it is in mode {mode.value} here" if allowed else ""
     keys = (GPUS, f"{CLASSES}{of_class.name}", f"{CLASSES}{of_class.family}")
-    forbidden = next((key for key in keys if hard and hard.get(key) == NOTHING), None)
+    forbidden = next((key for key in keys if hard and hard.get(key) == ZERO), None)
     if allowed is not False and forbidden is not None:
         return False, f"the GPUQuota grants 0 of {forbidden}"
     return (None if allowed and hard is None else allowed), because

@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, parse_amount
+from policies.quota.amounts import GPUS, ZERO, parse_amount
 
 STDIN = "-"
 GZIP = b"\x1f\x8b"
@@ -268,14 +268,14 @@ class GroupUsage(msgspec.Struct):
         """GPU-hours by class, exact."""
         hours: dict[str, Fraction] = {}
         for (gpu_class, denominator), milliseconds in self.held.items():
-            hours[gpu_class] = hours.get(gpu_class, NOTHING) + _hours(milliseconds, denominator)
+            hours[gpu_class] = hours.get(gpu_class, ZERO) + _hours(milliseconds, denominator)
         return hours
 
     @property
     def hours(self) -> Fraction:
         return sum(
             (_hours(milliseconds, denominator) for (_, denominator), milliseconds in self.held.items()),
-            NOTHING,
+            ZERO,
         )
 
     @property
@@ -283,7 +283,7 @@ class GroupUsage(msgspec.Struct):
         """Return the GPU-hours that were used, idle, and not measured; their sum is `hours`."""
         measured = sum(
             (_hours(milliseconds, denominator) for denominator, milliseconds in self.measured.items()),
-            NOTHING,
+            ZERO,
         )
         used = self.worked / MS_PER_HOUR
         return used, max(float(measured) - used, 0.0), float(self.hours - measured)

@@ -13,9 +13,9 @@ from policies.gpus.claimed_devices import (
     ClaimName,
     RequestedDevices,
     devices_by_claim,
-    with_accelerator_claims_only,
+    without_other_claims,
 )
-from policies.pods.limit_ranges import NamespaceLimits, by_namespace, decode_limit_range
+from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, limits_by_namespace
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
 from policies.quota.team_spec import Teams
@@ -192,15 +192,13 @@ class InstalledCluster:
 
     @cached_property
     def limits(self) -> dict[str, NamespaceLimits]:
-        return by_namespace(self.decoded("/api/v1/limitranges", decode_limit_range))
+        return limits_by_namespace(self.decoded("/api/v1/limitranges", decode_limit_range))
 
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
         """Whether the pod requests a GPU, or devices that may be GPUs."""
         mapping = self.usable_configuration.resource_mapping
         if pod.spec.resource_claims:
-            pod, _ = with_accelerator_claims_only(
-                pod, devices_by_claim(pod, namespace, self.claims.get), mapping
-            )
+            pod = without_other_claims(pod, devices_by_claim(pod, namespace, self.claims.get), mapping)
         return mapping.pod_requests_gpus(pod)
 
     def gpu_pods(self, path: str, **query: str) -> list[ObjectMeta]:
@@ -231,4 +229,4 @@ class InstalledCluster:
     def lets_wait(self, namespace: str) -> bool:
         """Whether pods that exceed the quota of the namespace wait in line."""
         in_force = self.policy_of(namespace).in_force(QUOTA_RULE.id, self.now)
-        return in_force is not None and in_force[1] is Mode.ENFORCE and in_force[0].options.queues
+        return in_force is not None and in_force[1] is Mode.ENFORCE and in_force[0].options.queues_pods

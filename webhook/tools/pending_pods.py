@@ -12,7 +12,7 @@ import msgspec
 
 from policies.finding import truncate
 from policies.placement.nodes import NO_NODES, NodeIndex
-from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
+from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Amounts, total
 from policies.quota.demand import UnclassifiedPods
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import Configuration
@@ -66,7 +66,7 @@ def pending_owners(
     """
     reader = RecordReader(configuration)
 
-    def read(raw: msgspec.Raw) -> tuple[CountedPod, Vector, str] | None:
+    def read(raw: msgspec.Raw) -> tuple[CountedPod, Amounts, str] | None:
         """Return a pod, what it holds, and why it does not run; None if it holds nothing."""
         pod = reader.read_pod(raw)
         if pod is None or pod.namespace not in unclassified_pods or not pod.holds_quota:
@@ -74,7 +74,7 @@ def pending_owners(
         held = certain_demand(reader, pod, unclassified_pods[pod.namespace], nodes)
         return (pod, held, _why_pending(decode_stored(raw))) if held else None
 
-    owners: dict[tuple[str, str, bool], list[tuple[Vector, str, str]]] = defaultdict(list)
+    owners: dict[tuple[str, str, bool], list[tuple[Amounts, str, str]]] = defaultdict(list)
     for pod, held, reason in api.list(PODS.path(namespace), read, query=PENDING_QUERY).items:
         owners[pod.namespace, pod.holder, bool(pod.node_name)].append((held, pod.since, reason))
     all_pending = (
@@ -92,7 +92,7 @@ def pending_owners(
     return tuple(sorted(all_pending, key=lambda each: each.order))
 
 
-def _total_of_certain(amounts: Sequence[Vector]) -> Vector:
+def _total_of_certain(amounts: Sequence[Amounts]) -> Amounts:
     """Return the sum, without dimensions that one of the pods leaves open."""
     is_certain = all(GPUS in each for each in amounts)
     return {key: amount for key, amount in total(amounts).items() if is_certain or key.startswith(RESOURCES)}
@@ -108,7 +108,7 @@ def _why_pending(pod: StoredPod) -> str:
 
 def certain_demand(
     reader: RecordReader, pod: CountedPod, unclassified_pods: UnclassifiedPods, nodes: NodeIndex | None
-) -> Vector:
+) -> Amounts:
     """Return the demand of a pod. If the caller may not list nodes, return only the dimensions that do not depend on the node.
 
     nodes: None if the caller may not list them. A bound pod counts for the class of its node, which is unknown then. So classes

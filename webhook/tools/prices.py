@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from policies.pods.names import is_class_name
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import ZERO
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import LocatedProblem, documents_in, reading
 from webhook.configuration.files import read_file
@@ -44,13 +44,13 @@ class Prices(msgspec.Struct, frozen=True):
 
     def cost(self, hours: Mapping[str, Fraction]) -> Fraction:
         """Return what GPU-hours by class cost, exactly. No class may lack a price."""
-        return sum(((self.of(each) or NOTHING) * amount for each, amount in hours.items()), NOTHING)
+        return sum(((self.of(each) or ZERO) * amount for each, amount in hours.items()), ZERO)
 
 
 def in_cents(amounts: Sequence[Fraction]) -> list[int]:
     """Round amounts so that their sum is the exact sum, rounded half a cent up: the largest remainders are rounded up."""
     cents = [int(amount * 100) for amount in amounts]
-    missing = int(sum(amounts, NOTHING) * 100 + Fraction(1, 2)) - sum(cents)
+    missing = int(sum(amounts, ZERO) * 100 + Fraction(1, 2)) - sum(cents)
     by_remainder = sorted(range(len(cents)), key=lambda at: cents[at] - amounts[at] * 100)
     for at in by_remainder[:missing]:
         cents[at] += 1
@@ -112,4 +112,4 @@ def _price(raw: Any, at: tuple[str, ...], problems: list[Problem]) -> Fraction:
     if _PRICE.fullmatch(text):
         return Fraction(text)
     problems.append(Problem(at, f'must be a price such as 2.50, with at most 6 decimals, not "{text[:40]}"'))
-    return NOTHING
+    return ZERO

@@ -1,6 +1,6 @@
 """Which workload an autoscaler scales, and its least and most replicas.
 
-A ClusterRole lets the webhook read the kinds in `_SCALED`. All of them count replicas in `spec.replicas`.
+A ClusterRole lets the webhook read the kinds in `_SCALED_KINDS`. All of them count replicas in `spec.replicas`.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.configuration.workload_kinds import plural
-from webhook.workloads.references import ObjectName
+from webhook.workloads.references import ObjectReference
 
 HPA = ("autoscaling", "HorizontalPodAutoscaler")
 SCALED_OBJECT = ("keda.sh", "ScaledObject")
@@ -17,7 +17,7 @@ AUTOSCALERS = frozenset({HPA, SCALED_OBJECT})
 _KEDA_MAX_REPLICAS = 100
 """KEDA's default of `maxReplicaCount` (keda.sh/docs, reference/scaledobject-spec). Its default target is a Deployment."""
 
-_SCALED = {
+_SCALED_KINDS = {
     ("", "ReplicationController"): "v1",
     ("apps", "Deployment"): "v1",
     ("apps", "ReplicaSet"): "v1",
@@ -27,24 +27,24 @@ _SCALED = {
 }
 """The version by which each kind is read."""
 
-SCALED_RESOURCES = tuple((group, plural(kind)) for group, kind in _SCALED)
-"""API group and resource of each kind in `_SCALED`."""
+SCALED_RESOURCES = tuple((group, plural(kind)) for group, kind in _SCALED_KINDS)
+"""API group and resource of each kind in `_SCALED_KINDS`."""
 
 
 class ScaleTarget(msgspec.Struct, frozen=True):
-    """The workload that an autoscaler scales to at most `max_replicas`, and at least to `least`."""
+    """The workload that an autoscaler scales to at most `max_replicas`, and at least to `min_replicas`."""
 
     group: str
     kind: str
     name: str
     max_replicas: int
-    least: int = 1
+    min_replicas: int = 1
 
-    def in_namespace(self, namespace: str) -> ObjectName:
-        version = _SCALED[self.group, self.kind]
-        return ObjectName(self.group, version, self.kind, plural(self.kind), namespace, self.name)
+    def in_namespace(self, namespace: str) -> ObjectReference:
+        version = _SCALED_KINDS[self.group, self.kind]
+        return ObjectReference(self.group, version, self.kind, plural(self.kind), namespace, self.name)
 
-    def scaled(self, data: Any) -> bytes:
+    def with_max_replicas(self, data: Any) -> bytes:
         """Return the workload in JSON with its maximum of replicas."""
         spec = data.get("spec") if isinstance(data, dict) else None
         if not isinstance(spec, dict):
@@ -71,7 +71,7 @@ msgspec.convert({"scaleTargetRef": {"name": ""}}, _Spec)
 
 
 def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
-    """Return the target of an autoscaler. None for another kind, and for a target outside `_SCALED`."""
+    """Return the target of an autoscaler. None for another kind, and for a target outside `_SCALED_KINDS`."""
     if (group, kind) not in AUTOSCALERS or not isinstance(data, dict):
         return None
     try:
@@ -79,13 +79,13 @@ def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
     except msgspec.ValidationError:
         return None
     target, max_replicas = spec.scale_target_ref, spec.max_replicas
-    least = 1 if spec.min_replicas is None else spec.min_replicas
+    min_replicas = 1 if spec.min_replicas is None else spec.min_replicas
     version = target.api_version or ""
     if (group, kind) == SCALED_OBJECT:
         max_replicas = _KEDA_MAX_REPLICAS if spec.max_replica_count is None else spec.max_replica_count
-        least = spec.min_replica_count or 0
+        min_replicas = spec.min_replica_count or 0
         version = version or "apps/v1"
-    group_and_kind = version.rpartition("/")[0], target.kind
-    if group_and_kind not in _SCALED or max_replicas <= 0:
+    group_kind = version.rpartition("/")[0], target.kind
+    if group_kind not in _SCALED_KINDS or max_replicas <= 0:
         return None
-    return ScaleTarget(*group_and_kind, target.name, max_replicas, least)
+    return ScaleTarget(*group_kind, target.name, max_replicas, min_replicas)

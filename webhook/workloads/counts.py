@@ -40,11 +40,11 @@ def pod_count(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Par
         gang=_product(pod_path.gang, data, pod_path, at) if pod_path.gang else None,
         number=_pod_number(running, data, pod_path, at) if running and not maximum else None,
     )
-    is_stopped = any(_stops(workload_kind, pod_path, data, at))
+    is_stopped = any(_stopping_fields(workload_kind, pod_path, data, at))
     return replace(_NONE, resumed=count) if is_stopped else count
 
 
-def shared_pods(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> int | None:
+def pods_of_model(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> int | None:
     """Return the number of pods over which the object spreads one model, with those of the template at `at`; None if unknown.
 
     They are its gang, and the gangs of templates with another path in the table: the workers of a leader.
@@ -53,7 +53,7 @@ def shared_pods(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: P
     for other in workload_kind.pods:
         if other is pod_path or not other.gang:
             continue
-        for path, _ in values(data, bound(pod_path, at, other.path)):
+        for path, _ in values(data, resolved_path(pod_path, at, other.path)):
             # `amounts` are of the pods that paths below them describe.
             is_same = path == at or (pod_path.form is PodForm.AMOUNTS and path[: len(at)] == at)
             gangs += [] if is_same else [_product(other.gang, data, other, path)]
@@ -61,19 +61,19 @@ def shared_pods(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: P
     return sum(known) if len(known) == len(gangs) else None
 
 
-def zeros(workload_kind: WorkloadKind, data: Any) -> Iterator[str]:
+def fields_without_pods(workload_kind: WorkloadKind, data: Any) -> Iterator[str]:
     """Yield the fields by which the object creates no pods: `spec.suspend is true`, `scaled to zero: spec.replicas is 0`."""
     if workload_kind.templates_only:
         yield f"a {workload_kind.kind} is only a template: other objects make pods of it"
     for pod_path in workload_kind.pods:
         for at, _ in values(data, steps(pod_path.path)):
-            yield from _stops(workload_kind, pod_path, data, at)
+            yield from _stopping_fields(workload_kind, pod_path, data, at)
             for factor in factors(pod_path.replicas):
                 for path in factor.paths:
                     written = first_value(data, pod_path, at, path)
                     if written is not None:
                         if plain_number(written) == 0:
-                            yield f"scaled to zero: {field_path(bound(pod_path, at, path))} is 0"
+                            yield f"scaled to zero: {field_path(resolved_path(pod_path, at, path))} is 0"
                         break
 
 
@@ -94,7 +94,7 @@ def with_gang_sizes(workload_kind: WorkloadKind, data: Any, counts: Sequence[Pod
     ]
 
 
-def bound(pod_path: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
+def resolved_path(pod_path: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
     """Return the steps of `path`. Those that it shares with the path of the pods take map keys and list indexes from `at`."""
     own, other = steps(pod_path.path), steps(path, pod_path.path)
     shared = next(
@@ -133,21 +133,21 @@ def values(data: Any, way: Sequence[str | int]) -> Iterator[tuple[Parts, Any]]:
 
 
 def first_value(data: Any, pod_path: PodPath, at: Parts, path: str) -> Any:
-    """Return the first value at `path` for the pods at `at`, see `bound`."""
-    return next((value for _, value in values(data, bound(pod_path, at, path))), None)
+    """Return the first value at `path` for the pods at `at`, see `resolved_path`."""
+    return next((value for _, value in values(data, resolved_path(pod_path, at, path))), None)
 
 
 def stage_field(workload_kind: WorkloadKind, data: Any) -> str:
     """Return the field by which the pods of the object start in stages, "" if they do not."""
-    return next(map(field_path, _that_have(workload_kind.staged, data)), "")
+    return next(map(field_path, _paths_with(workload_kind.staged, data)), "")
 
 
 def has_one_of(wanted: Mapping[str, str], data: Any) -> bool:
     """Whether the object has the value at one of these paths; `*` is any value."""
-    return any(True for _ in _that_have(wanted, data))
+    return any(True for _ in _paths_with(wanted, data))
 
 
-def _that_have(wanted: Mapping[str, str], data: Any) -> Iterator[Parts]:
+def _paths_with(wanted: Mapping[str, str], data: Any) -> Iterator[Parts]:
     return (
         at
         for path, text in wanted.items()
@@ -156,10 +156,10 @@ def _that_have(wanted: Mapping[str, str], data: Any) -> Iterator[Parts]:
     )
 
 
-def _stops(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> Iterator[str]:
+def _stopping_fields(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> Iterator[str]:
     """Yield the fields that keep the object from creating these pods: `spec.suspend is true`."""
     for path, stopped in workload_kind.stopped.items():
-        way = bound(pod_path, at, path)
+        way = resolved_path(pod_path, at, path)
         if any(step in BRANCHES for step in way):
             continue  # the field belongs to other pods
         value = next((value for _, value in values(data, way)), None)
@@ -170,9 +170,9 @@ def _stops(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts)
 
 def _pod_number(running: int, data: Any, pod_path: PodPath, at: Parts) -> PodNumber | None:
     """Return the first field that says there are several, and that is not the size of a group beside its leader."""
-    of_gang = [_written(factor, data, pod_path, at)[0] for factor in factors(pod_path.gang)]
+    of_gang = [_stated_value(factor, data, pod_path, at)[0] for factor in factors(pod_path.gang)]
     for factor in factors(pod_path.replicas):
-        (path, value), pods = _written(factor, data, pod_path, at), _number(factor, data, pod_path, at)
+        (path, value), pods = _stated_value(factor, data, pod_path, at), _number(factor, data, pod_path, at)
         if path and isinstance(value, int) and pods and pods > 1 and not factor.less:
             low = plain_number(first_value(data, pod_path, at, factor.at_least)) if factor.at_least else None
             return PodNumber(field_path(path), running // pods, low or 1, path in of_gang)
@@ -190,7 +190,7 @@ def _product(texts: tuple[str, ...], data: Any, pod_path: PodPath, at: Parts) ->
 
 
 def _number(factor: Factor, data: Any, pod_path: PodPath, at: Parts) -> int | None:
-    number = plain_number(_written(factor, data, pod_path, at)[1])
+    number = plain_number(_stated_value(factor, data, pod_path, at)[1])
     if number is None:
         return None
     low, high = (
@@ -204,9 +204,9 @@ def _number(factor: Factor, data: Any, pod_path: PodPath, at: Parts) -> int | No
     return number
 
 
-def _written(factor: Factor, data: Any, pod_path: PodPath, at: Parts) -> tuple[Parts, Any]:
+def _stated_value(factor: Factor, data: Any, pod_path: PodPath, at: Parts) -> tuple[Parts, Any]:
     """Return the first value at a path of the factor, with its path in the object; its default without one."""
-    written = (next(values(data, bound(pod_path, at, path)), ((), None)) for path in factor.paths)
+    written = (next(values(data, resolved_path(pod_path, at, path)), ((), None)) for path in factor.paths)
     return next((each for each in written if each[1] is not None), ((), factor.default))
 
 

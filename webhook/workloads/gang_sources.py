@@ -15,7 +15,7 @@ from webhook.configuration.workload_kinds import WorkloadKind, WorkloadKinds
 from webhook.workloads.counts import stage_field
 
 SOURCES = 4096
-"""Gang sources that are remembered."""
+"""Gang sources that are cached."""
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 """Label of the pods of a LeaderWorkerSet: each group is a gang."""
 
@@ -31,7 +31,7 @@ SIZE = re.compile("[1-9][0-9]{0,5}")
 SCHEDULING = "scheduling.k8s.io"
 """The API group of Kubernetes' own. A pod names a PodGroup in `schedulingGroup` since 1.36 (feature gate GenericWorkload)."""
 
-LINKS = {
+GANG_MARKERS = {
     ("batch", "Job"): (
         ("annotations", "batch.kubernetes.io/job-completion-index"),
         ("labels", "jobset.sigs.k8s.io/jobset-name"),
@@ -45,7 +45,7 @@ launcher of an MPIJob, and a StatefulSet and the leader Pod of a LeaderWorkerSet
 
 
 class GangSource(msgspec.Struct, frozen=True):
-    """The object by which the gang of a pod is looked up. `part` is the part of the object that is a gang.
+    """The object by which the gang of a pod is looked up. `part`: which of its gangs (group index); for Kueue, the size.
 
     `uid` is that of a controller: another object of that name may have another size.
     """
@@ -65,7 +65,7 @@ class GangSource(msgspec.Struct, frozen=True):
         return self.group, self.kind
 
     @property
-    def is_group(self) -> bool:
+    def is_pod_group(self) -> bool:
         return self.kind == "PodGroup"
 
 
@@ -103,23 +103,23 @@ def gang_source(pod: Pod) -> GangSource | None:
         return _source(KUEUE, "PodGroup", group, size) if SIZE.fullmatch(size) else None
     part = fields["labels"].get(GROUP_INDEX, "")
     source = _source(owner.api_version, owner.kind, owner.name, part, owner.uid)
-    marks = LINKS.get(source.type) if source is not None else None
-    return source if marks is None or any(key in fields[field] for field, key in marks) else None
+    markers = GANG_MARKERS.get(source.type) if source is not None else None
+    return source if markers is None or any(key in fields[field] for field, key in markers) else None
 
 
 def may_be_in_gang(pod: Pod, kinds: WorkloadKinds) -> bool:
     """Whether the pod may be in a gang, by its metadata. Then it waits until the other pods are there."""
     source = gang_source(pod)
-    return source is not None and (source.is_group or may_lead_to_gang(source, kinds))
+    return source is not None and (source.is_pod_group or may_lead_to_gang(source, kinds))
 
 
 def may_lead_to_gang(source: GangSource, kinds: WorkloadKinds) -> bool:
     """Whether the pods of an object run together, or it may belong to an object whose pods do."""
     workload_kind = kinds.get(source.type)
-    return source.type in LINKS or (workload_kind is not None and runs_together(workload_kind))
+    return source.type in GANG_MARKERS or (workload_kind is not None and may_be_gang(workload_kind))
 
 
-def runs_together(workload_kind: WorkloadKind) -> bool:
+def may_be_gang(workload_kind: WorkloadKind) -> bool:
     """Whether pods of such objects may be a gang: all of them (`starts_together`), or some that need each other."""
     has_gang = bool(workload_kind.together) or any(pod_path.gang for pod_path in workload_kind.pods)
     return workload_kind.starts_together or has_gang

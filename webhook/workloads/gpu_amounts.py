@@ -14,7 +14,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.unmapped import is_unmapped_accelerator
 from policies.pods.field_paths import Parts
 from policies.pods.limits import LONGEST_NAME
-from policies.pods.quantity import readable
+from policies.pods.quantity import parse_or_none
 from policies.quota.spec import LIMITS, REQUESTS
 from webhook.configuration.workload_kinds import WorkloadKinds
 
@@ -68,7 +68,7 @@ _LINE = re.compile(
     r"""(\d[\w.]{0,20}|\{\{|\$\{)"""
 )
 """A key with an amount in a text that is YAML or JSON."""
-CLAIM = frozenset({"resourceClaimName", "resourceClaimTemplateName"})
+CLAIM_FIELDS = frozenset({"resourceClaimName", "resourceClaimTemplateName"})
 _DEVICE_CLASS = "deviceClassName"
 """A device of a claim that a controller makes; of a claim that the object has for its own pods, these repeat it."""
 _CLAIM_LINE = re.compile(r"resourceClaim(Template)?Name[\"']?[ \t]{0,9}:[ \t]{0,9}[\"']?[\w{$]")
@@ -125,7 +125,7 @@ class _Names:
     def form(self, at: Parts, value: Any) -> Form | None:
         """Return how the value names GPUs, if it does."""
         key = str(at[-1]) if at else ""
-        if key in CLAIM and value and isinstance(value, str):
+        if key in CLAIM_FIELDS and value and isinstance(value, str):
             return Form.RESOURCE
         name = key.removeprefix(REQUESTS).removeprefix(LIMITS)
         if "/" in name and _is_positive(value):
@@ -141,7 +141,7 @@ class _Names:
     def _is_accelerator(self, key: str, value: str) -> bool:
         """Whether it is a DeviceClass of GPUs, or a profile of an accelerator."""
         if key == _DEVICE_CLASS:
-            return bool(value) and self._mapping.device_class(value) is not None
+            return bool(value) and self._mapping.device_class_pattern(value) is not None
         return _end_of_accelerator(_words(value)) > 0
 
     def _is_gpu(self, name: str) -> bool:
@@ -188,7 +188,7 @@ def _is_positive(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
     text = str(value)
-    quantity = readable(text)
+    quantity = parse_or_none(text)
     return quantity.nano > 0 if quantity is not None else text.startswith(PARAMETERS)
 
 
@@ -218,17 +218,17 @@ def _is_of_gpus(at: Parts) -> bool:
 def _values(data: Any, kinds: WorkloadKinds, pods: Collection[Parts]) -> Iterator[tuple[Parts, Any]]:
     """Yield every value with its path, without recursion: the author chooses the depth."""
     yield (), data
-    rest = [_items((), data)]
-    while rest:
-        item = next(rest[-1], None)
+    stack = [_items((), data)]
+    while stack:
+        item = next(stack[-1], None)
         if item is None:
-            rest.pop()
+            stack.pop()
             continue
         yield item
         at, inner = item
         is_whole = isinstance(inner, dict) and (at in pods or _has_no_gpus(inner, kinds))
         if isinstance(inner, dict | list) and not is_whole and len(at) < MAX_DEPTH:
-            rest.append(_items(at, inner))
+            stack.append(_items(at, inner))
 
 
 def _has_no_gpus(value: dict[str, Any], kinds: WorkloadKinds) -> bool:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import Edit, Finding, Json, together, warning
+from policies.finding import Edit, Finding, Json, one_choice, warning
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.field_paths import Parts, field_path, value_at
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
-from policies.rules.ineffective_fields import MISPLACED_FIELD, READ
+from policies.rules.ineffective_fields import MISPLACED_FIELD, READ_ANNOTATIONS
 from webhook.configuration.workload_kinds import EVERY_ITEM, steps
 from webhook.workloads.counts import values
 from webhook.workloads.gpu_amounts import gpu_amounts
@@ -52,7 +52,7 @@ def misplaced_gpus(
         if any(at[: len(pod)] == pod for pod in pods):
             yield _misplaced(
                 path=field_path(at),
-                choices=together(*_into_limits(data, at)),
+                choices=one_choice(*_into_limits(data, at)),
                 remedy="write it into resources.limits of the container",
             )
 
@@ -101,7 +101,7 @@ def lost_fields(data: Any) -> Iterator[Finding]:
 def misplaced_requests(data: Any, api_version: str) -> Iterator[Finding]:
     """Yield a warning for each field of a claim's device request (DRA) that this API version has elsewhere, or no longer.
 
-    A request that has none where this version reads it is refused (`refused_requests`).
+    A request that has none where this version reads it is refused (`invalid_requests`).
     """
     is_flat = api_version.endswith("/v1beta1")
     for spec in (("spec",), ("spec", "spec")):
@@ -127,7 +127,7 @@ def _moved(data: Any, at: Parts, target: Parts) -> Finding:
     is_free = bool(target) and value_at(data, target) is None
     return _misplaced(
         path=field_path(at),
-        choices=together(Edit(field_path(at)), Edit(field_path(target), moved)) if is_free else (),
+        choices=one_choice(Edit(field_path(at)), Edit(field_path(target), moved)) if is_free else (),
         remedy=f"write it into {field_path(target[:-1]) if target else 'the container that it is for'}",
     )
 
@@ -140,7 +140,7 @@ def _lost(data: Any, at: Parts, known: PodFields) -> Finding:
     return _misplaced(
         path=field_path(at),
         message="must not stand here: this kind has no such field, so that no pod gets it",
-        choices=together(Edit(field_path(at)), Edit(field_path(target), value)) if is_free else (),
+        choices=one_choice(Edit(field_path(at)), Edit(field_path(target), value)) if is_free else (),
         remedy=f"write it into {field_path(others)}" if known.others else "remove it",
     )
 
@@ -150,7 +150,7 @@ def _our_keys(data: Any, spec: Parts, above: Iterable[Parts]) -> Iterator[Parts]
     for at in (each for way in (*above, spec) for each in (way, (*way, "metadata"))):
         holder = value_at(data, at)
         for key, value in holder.items() if isinstance(holder, dict) else ():
-            if key in READ:
+            if key in READ_ANNOTATIONS:
                 yield (*at, key)
             is_read = key == "nodeSelector" or (at[-1:] == ("metadata",) and key in {"annotations", "labels"})
             if (
@@ -159,7 +159,7 @@ def _our_keys(data: Any, spec: Parts, above: Iterable[Parts]) -> Iterator[Parts]
                 and key != "metadata"
                 and (*at, key) != spec[: len(at) + 1]
             ):
-                yield from ((*at, key, each) for each in value if each in READ)
+                yield from ((*at, key, each) for each in value if each in READ_ANNOTATIONS)
 
 
 def _beside_spec(data: Any, spec: Parts, above: Sequence[Parts]) -> Iterator[tuple[Parts, Parts]]:
@@ -214,10 +214,10 @@ _FIELDS = {
     "resource.k8s.io/v1beta1": _CLASS,
 }
 """By version, the field of a request that has no alternatives."""
-_refused = partial(Finding, rule=INEFFECTIVE_FIELDS, reason=MISPLACED_FIELD)
+_invalid = partial(Finding, rule=INEFFECTIVE_FIELDS, reason=MISPLACED_FIELD)
 
 
-def refused_requests(data: Mapping[str, Any], path: Parts) -> Iterator[Finding]:
+def invalid_requests(data: Mapping[str, Any], path: Parts) -> Iterator[Finding]:
     """Yield a denial for each request without devices, or with two kinds of them. path: of the claim's spec in the object.
 
     resource.k8s.io v1beta1 has the fields of a device in the request itself, v1beta2 and v1 have them below `exactly`
@@ -237,8 +237,8 @@ def _of_request(request: dict[str, Any], at: str, version: str) -> Iterator[Find
     alternatives = request.get(_ALTERNATIVES)
     if alternatives:
         if request.get(field):
-            choices = together(Edit(f"{at}.{field}"))
-            yield _refused(
+            choices = one_choice(Edit(f"{at}.{field}"))
+            yield _invalid(
                 path=f"{at}.{field}", message=f"must not be set beside {_ALTERNATIVES}", choices=choices
             )
         items = alternatives if isinstance(alternatives, list) else ()
@@ -248,7 +248,7 @@ def _of_request(request: dict[str, Any], at: str, version: str) -> Iterator[Find
         return
     for path, device in devices.items():
         if isinstance(device, dict) and not device.get(_CLASS):
-            yield _refused(path=f"{path}.{_CLASS}", message="must be set")
+            yield _invalid(path=f"{path}.{_CLASS}", message="must be set")
 
 
 def _without_devices(request: dict[str, Any], at: str, version: str) -> Finding:
@@ -263,10 +263,10 @@ def _without_devices(request: dict[str, Any], at: str, version: str) -> Finding:
         edits = [Edit(f"{at}.{_EXACTLY}"), *(Edit(f"{at}.{name}", _json(moved[name])) for name in moved)]
         remedy = f"write the fields of {_EXACTLY} into the request"
     is_whole = bool(moved.get(_CLASS))
-    return _refused(
+    return _invalid(
         path=f"{at}.{field}",
         message=f"must be set, or {_ALTERNATIVES}: {version} reads no device anywhere else",
-        choices=together(*edits) if is_whole else (),
+        choices=one_choice(*edits) if is_whole else (),
         remedy=remedy if is_whole else "",
     )
 

@@ -8,12 +8,12 @@ from policies.finding import Edit
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.workload import Owner
 from webhook.configuration.workload_kinds import BRANCHES, PodPath, WorkloadKind, steps
-from webhook.workloads.counts import bound, has_one_of, plain_number, shared_pods, values
+from webhook.workloads.counts import has_one_of, plain_number, pods_of_model, resolved_path, values
 
 
 def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> Owner:
     """Return the object `data` as the owner of the pods of its template at `at`."""
-    model_pods = shared_pods(workload_kind, pod_path, data, at)
+    model_pods = pods_of_model(workload_kind, pod_path, data, at)
     gang_paths = (steps(each.path) for each in workload_kind.pods if each.gang)
     # Only a path with `*` or `[]` can lead to further gangs of the object.
     no_other_pods = model_pods != 1 and all(map(BRANCHES.isdisjoint, gang_paths))
@@ -23,7 +23,7 @@ def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any,
         model_pods=model_pods,
         model_pods_are_all=no_other_pods,
     )
-    path_of = bound(pod_path, at, workload_kind.deadline) if workload_kind.deadline else None
+    path_of = resolved_path(pod_path, at, workload_kind.deadline) if workload_kind.deadline else None
     for path, value in values(data, path_of) if path_of else ():
         if deadline := plain_number(value):
             return replace(owner, deadline=deadline, deadline_path=field_path(path))

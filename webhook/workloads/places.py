@@ -16,8 +16,8 @@ from policies.pods.workload import NO_OWNER, Owner, PodCount
 from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import PodForm, PodPath, WorkloadKind, WorkloadKinds, steps
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.workloads.counts import bound, first_value, follow, pod_count, values, with_gang_sizes
-from webhook.workloads.gpu_amounts import CLAIM
+from webhook.workloads.counts import first_value, follow, pod_count, resolved_path, values, with_gang_sizes
+from webhook.workloads.gpu_amounts import CLAIM_FIELDS
 from webhook.workloads.owners import owner_of_template
 from webhook.workloads.parameters import (
     container_without_parameters,
@@ -133,7 +133,7 @@ def pod_places(kinds: WorkloadKinds, group: str, kind: str, data: Any) -> list[P
 
 def _counted(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> list[PodPlace | Problem]:
     """Return the first MAX_PLACES places, with gang sizes, which depend on all of them."""
-    places = list(islice(_once(_places(kinds, workload_kind, data)), MAX_PLACES))
+    places = list(islice(_without_duplicates(_places(kinds, workload_kind, data)), MAX_PLACES))
     if not workload_kind.together:
         return places
     counts = [place.count for place in places if isinstance(place, PodPlace)]
@@ -156,7 +156,7 @@ def _decoded(place: PodPlace | Problem) -> tuple[PodPlace, Pod]:
         raise msgspec.ValidationError(f"{message} - at `$.{in_object}`") from None
 
 
-def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
+def _without_duplicates(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
     """Skip duplicates: Problems and places that an earlier path has found."""
     known: set[Problem | Parts] = set()
     for place in places:
@@ -197,7 +197,9 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
     """Yield the pods of an object that is embedded in another. Skip YAML patches and objects embedded in it."""
     group, kind = str(data.get("apiVersion")).rpartition("/")[0], str(data.get("kind"))
     if (group, kind) == ("", "Pod"):
-        yield _place_without_parameters(PodPlace(at, data, {(): at}, count=_times(outer, PodCount(), at)))
+        yield _place_without_parameters(
+            PodPlace(at, data, {(): at}, count=_multiplied_count(outer, PodCount(), at))
+        )
         return
     workload_kind = kinds.get((group, kind))
     if workload_kind is None:
@@ -219,7 +221,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
         if owner.deadline_path:
             path = field_path((*at, *path_parts(owner.deadline_path)))
             owner = msgspec.structs.replace(owner, deadline_path=path)
-        count = _times(outer, place.count, at)
+        count = _multiplied_count(outer, place.count, at)
         inner_place = msgspec.structs.replace(
             place, at=(*at, *place.at), origins=origins, count=count, owner=owner
         )
@@ -235,7 +237,7 @@ def _place_without_parameters(place: PodPlace) -> PodPlace:
     return msgspec.structs.replace(place, data=data, is_partial=True, count=count)
 
 
-def _times(outer: PodCount, inner: PodCount, at: Parts) -> PodCount:
+def _multiplied_count(outer: PodCount, inner: PodCount, at: Parts) -> PodCount:
     """Return the count of the pods of an inner object at `at`, multiplied by the count of the outer object."""
     times = outer.running
     if 0 in {times, inner.running}:
@@ -257,20 +259,20 @@ def _pod_data(pod_path: PodPath, whole: Any, at: Parts, value: Any) -> PodData |
         case PodForm.TEMPLATE:
             return value, {(): at}
         case PodForm.SPEC:
-            made = _of_spec(pod_path, at, value)
+            made = _pod_of_spec(pod_path, at, value)
         case PodForm.RESOURCES:
-            made = _of_resources(pod_path, whole, at, value)
+            made = _pod_of_resources(pod_path, whole, at, value)
         case PodForm.AMOUNTS:
-            made = _of_amounts(pod_path, whole, at, value)
+            made = _pod_of_amounts(pod_path, whole, at, value)
         case _:
-            made = _of_patch(at, value)
+            made = _pod_of_patch(at, value)
     if made is None:
         return None
     pod, origins = made
     spec = pod["spec"]
     fields = _DEFAULTS_OF_SPECS if pod_path.form is PodForm.SPEC else _DEFAULTS
     for path in pod_path.defaults:
-        outer = bound(pod_path, at, path)
+        outer = resolved_path(pod_path, at, path)
         for key in fields:
             if spec.get(key) is None:
                 for origin, default in values(whole, (*outer, key)):
@@ -279,7 +281,7 @@ def _pod_data(pod_path: PodPath, whole: Any, at: Parts, value: Any) -> PodData |
     return pod, origins
 
 
-def _of_spec(pod_path: PodPath, at: Parts, data: dict[str, Any]) -> PodData | None:
+def _pod_of_spec(pod_path: PodPath, at: Parts, data: dict[str, Any]) -> PodData | None:
     members, own = list(_members(pod_path, data)), data.get("containers")
     if not (isinstance(own, list) or members):
         return None
@@ -336,14 +338,14 @@ def _members(pod_path: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, d
                     yield at, {"name": name, **member}
 
 
-def _of_resources(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData:
+def _pod_of_resources(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData:
     field = str(at[-2:][0])  # which has these resources: the container gets its name
     container: dict[str, Any] = {"name": field, "resources": resources_without_parameters(data)}
     spec: dict[str, Any] = {"containers": [container]}
     origins: Origins = {("spec", "containers", 0, "resources"): at}
     claims = first_value(whole, pod_path, at, pod_path.claims) if pod_path.claims else None
     listed = (
-        [each for each in claims if isinstance(each, dict) and each.keys() & CLAIM]
+        [each for each in claims if isinstance(each, dict) and each.keys() & CLAIM_FIELDS]
         if isinstance(claims, list)
         else []
     )
@@ -351,11 +353,11 @@ def _of_resources(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]
         names = [f"claim-{index}" for index in range(len(listed))]
         spec["resourceClaims"] = [{**each, "name": name} for name, each in zip(names, listed, strict=True)]
         container["resources"] = {**container["resources"], "claims": [{"name": name} for name in names]}
-        origins["spec", "resourceClaims"] = bound(pod_path, at, pod_path.claims)
+        origins["spec", "resourceClaims"] = resolved_path(pod_path, at, pod_path.claims)
     return {"spec": spec}, origins
 
 
-def _of_amounts(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData | None:
+def _pod_of_amounts(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) -> PodData | None:
     limits: dict[str, Any] = {}
     origins: Origins = {}
     for name, quantity, origin in _amounts(pod_path, whole, at):
@@ -383,30 +385,30 @@ def _of_amounts(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, Any]) 
 def _amounts(pod_path: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, Parts]]:
     """Yield the name of each resource, its amount, and the path of the amount."""
     for gpu in pod_path.gpus:
-        names = list(values(whole, bound(pod_path, at, gpu.name))) if gpu.name else []
+        names = list(values(whole, resolved_path(pod_path, at, gpu.name))) if gpu.name else []
         if not gpu.quantity:
             amounts = [(name, 1, origin) for origin, name in names]
         else:
             name = names[0][1] if names else gpu.resource
             amounts = [
                 (name, quantity_without_parameters(value), origin)
-                for origin, value in values(whole, bound(pod_path, at, gpu.quantity))
+                for origin, value in values(whole, resolved_path(pod_path, at, gpu.quantity))
             ]
         yield from (
             each for each in amounts if isinstance(each[0], str) and each[0] and not is_parameter(each[0])
         )
 
 
-def _of_patch(at: Parts, text: str) -> PodData | None:
+def _pod_of_patch(at: Parts, text: str) -> PodData | None:
     """Return the pod that a YAML patch describes. None for an expression, and for text that is not a map."""
-    spec = plain_data(text)
+    spec = yaml_field_data(text)
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         return None
     containers = [container_without_parameters(each) for each in spec["containers"]]
     return {"spec": {**spec, "containers": containers}}, {("spec",): at}
 
 
-def plain_data(text: str) -> Any:
+def yaml_field_data(text: str) -> Any:
     """Return what a field of YAML text says; None if it is not one document of plain data."""
     documents = list(load_documents(text, aliases=0))
     if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
@@ -423,4 +425,4 @@ _FIELD = {("ray.io", "RayService"): ("spec", "serveConfigV2")}
 def serve_config(group: str, kind: str, data: Any) -> Any:
     """Return what the field says, as plain data; None for other kinds, and for text that cannot be read or is too long."""
     text = value_at(data, _FIELD.get((group, kind), ("",)))
-    return plain_data(text) if isinstance(text, str) and len(text) <= LONGEST_PATCHES else None
+    return yaml_field_data(text) if isinstance(text, str) and len(text) <= LONGEST_PATCHES else None

@@ -20,14 +20,14 @@ from webhook.workloads.counts import values
 ID = "workloads"
 """Rule id of the findings about GPUs that are not read."""
 
-MAX_NAMES = 100
+MAX_REFERENCED = 100
 """Maximum number of objects that are read for one reference, as many as the pods that are checked."""
 
 GPUS_READ_IN_PODS = "the GPUs of {} are read only in the pods that the controller creates".format
 unread = partial(warning, rule=ID, reason=UNREAD_GPUS)
 
 
-class ObjectName(msgspec.Struct, frozen=True):
+class ObjectReference(msgspec.Struct, frozen=True):
     """Where the API has an object. `namespace` is "" for a cluster-scoped kind."""
 
     group: str
@@ -44,22 +44,24 @@ class ObjectName(msgspec.Struct, frozen=True):
         return Resource(prefix, self.plural).path(self.namespace, self.name)
 
 
-class Referred(msgspec.Struct, frozen=True):
+class ReferenceField(msgspec.Struct, frozen=True):
     """A field that names another object, which is the first that exists of `candidates`. `kind` is that of the first."""
 
     reference: Reference
     path: str
     kind: str
     name: str
-    candidates: tuple[ObjectName, ...]
+    candidates: tuple[ObjectReference, ...]
 
 
-def referred(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: Any) -> Iterator[Referred]:
+def find_references(
+    kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: Any
+) -> Iterator[ReferenceField]:
     """Yield the fields that name other objects, of an object with that API group and kind (`key`)."""
     workload_kind = kinds.get(key)
     for reference in workload_kind.refers if workload_kind else ():
         found = chain.from_iterable(values(data, steps(field)) for field in reference.fields)
-        for at, name in islice(found, MAX_NAMES):
+        for at, name in islice(found, MAX_REFERENCED):
             if isinstance(name, str) and name:
                 written = value_at(data, (*at[:-1], "kind"))
                 written_kind = written if isinstance(written, str) and written else ""
@@ -70,7 +72,7 @@ def referred(kinds: WorkloadKinds, key: tuple[str, str], namespace: str, data: A
                 if written_kind:
                     candidates = [each for each in candidates if each.kind.lower() == written_kind.lower()]
                 kind = candidates[0].kind if candidates else written_kind
-                yield Referred(reference, field_path(at), kind, name, tuple(candidates))
+                yield ReferenceField(reference, field_path(at), kind, name, tuple(candidates))
 
 
 def referred_kinds(kinds: WorkloadKinds) -> set[tuple[str, str]]:
@@ -84,13 +86,15 @@ def referred_kinds(kinds: WorkloadKinds) -> set[tuple[str, str]]:
     return {(each.group, each.plural) for each in found}
 
 
-def _object_name(kinds: WorkloadKinds, text: str, own_version: str, namespace: str, name: str) -> ObjectName:
+def _object_name(
+    kinds: WorkloadKinds, text: str, own_version: str, namespace: str, name: str
+) -> ObjectReference:
     """`text`: one of `kinds` of a Reference. `own_version`: the API version of the object that has it."""
     api_version, _, kind = text.rpartition("/")
     group, _, version = (api_version or own_version).rpartition("/")
     workload_kind = kinds.get((group, kind))
     resource = workload_kind.plural if workload_kind else plural(kind)
-    return ObjectName(
+    return ObjectReference(
         group,
         version,
         kind,
@@ -100,7 +104,7 @@ def _object_name(kinds: WorkloadKinds, text: str, own_version: str, namespace: s
     )
 
 
-def with_given_values(reference: Reference, data: Any, other: Any) -> Any:
+def with_copied_fields(reference: Reference, data: Any, other: Any) -> Any:
     """Return the object with the values that the other one gives it. A value that is not 0 replaces the object's own."""
     edits = []
     for path, sources in reference.gives.items():
@@ -111,7 +115,7 @@ def with_given_values(reference: Reference, data: Any, other: Any) -> Any:
     return with_edits(data, edits)
 
 
-def read_object(api: ApiClient, name: ObjectName, deadline: float) -> Any:
+def read_object(api: ApiClient, name: ObjectReference, deadline: float) -> Any:
     """Return the object, read before a `monotonic` deadline, or None."""
     if (seconds := min(deadline - monotonic(), REVIEW_READ_SECONDS)) > 0:
         with suppress(errors.ApiError, msgspec.MsgspecError):

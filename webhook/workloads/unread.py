@@ -10,8 +10,8 @@ from policies.finding import (
     ContactEdit,
     Edit,
     Finding,
+    one_choice,
     short_path,
-    together,
     truncate,
 )
 from policies.gpus.resource_mapping import ResourceMapping
@@ -33,7 +33,7 @@ MAX_NAMED = 3
 
 _CHART_KINDS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
-_OF_A_CLOUD = (
+_CLOUD_GROUPS = (
     ".cnrm.cloud.google.com",
     ".services.k8s.aws",
     ".azure.com",
@@ -58,7 +58,7 @@ Crossplane, Cluster API, Gardener, GKE's ComputeClass, EKS, Hive, Karpenter, kOp
 of this cluster.
 """
 
-_ALIKE = 0.8
+_MIN_SIMILARITY = 0.8
 """How much a kind must be like one that is known."""
 _SHORTEST_WORD = 3
 
@@ -77,20 +77,20 @@ def unread_gpus(
     """
     workload_kind = kinds.get((group, kind))
     # A quota object of another system requests no GPUs.
-    is_of_others = kind.endswith("Quota") or group.endswith(_OF_A_CLOUD)
+    is_of_others = kind.endswith("Quota") or group.endswith(_CLOUD_GROUPS)
     has_no_gpus = is_of_others if workload_kind is None else workload_kind.has_no_gpus
     if has_no_gpus or group in {GROUPS.get(kind), DRA_GROUP}:
         return []
-    found = list(_unread(data, pods, resource_mapping, kinds, workload_kind))
+    found = list(_unread_paths(data, pods, resource_mapping, kinds, workload_kind))
     if not found:
         return []
     alike = {other.lower(): other for kind_group, other in (*kinds, ("", "Pod")) if kind_group == group}
     lowered = kind.lower()[:LONGEST_NAME]
-    near = [] if workload_kind else get_close_matches(lowered, alike, n=1, cutoff=_ALIKE)
+    near = [] if workload_kind else get_close_matches(lowered, alike, n=1, cutoff=_MIN_SIMILARITY)
     # With a word more it is another kind: DynamoGraphDeploymentRequest.
     if near and not (lowered.startswith(near[0]) and len(lowered) - len(near[0]) >= _SHORTEST_WORD):
         message, meant = "no kind of this name is read, and the object contains GPU resources", alike[near[0]]
-        remedy, choices = f"did you mean {meant}?", together(Edit("kind", meant))
+        remedy, choices = f"did you mean {meant}?", one_choice(Edit("kind", meant))
         return [unread(path="kind", value=kind, message=message, choices=choices, remedy=remedy)]
     # Not `short_path`: this is what to write into workloadKinds.
     named = ", ".join(truncate(field_path(at)) for at in found[:MAX_NAMED])
@@ -128,7 +128,7 @@ def unread_gpus(
     ]
 
 
-def _unread(
+def _unread_paths(
     data: Any,
     pods: Sequence[tuple[PodPlace, Pod]],
     resource_mapping: ResourceMapping,
@@ -136,12 +136,12 @@ def _unread(
     workload_kind: WorkloadKind | None,
 ) -> Iterator[Parts]:
     """Yield the paths of the GPUs in the object that no pod requests."""
-    whole: set[Parts] = set()  # pods that the object has entirely
-    read: set[Parts] = set()  # amounts, claims and quotas that are read
+    full_pods: set[Parts] = set()  # pods that the object has entirely
+    read_paths: set[Parts] = set()  # amounts, claims and quotas that are read
     containers: set[Parts] = set()
     for place, _ in pods:
         if () in place.origins:
-            whole.add(place.at)  # of other amounts in it, the rules say that they are in the wrong place
+            full_pods.add(place.at)  # of other amounts in it, the rules say that they are in the wrong place
             continue
         own = [
             ("spec", kind, index)
@@ -152,22 +152,24 @@ def _unread(
             containers.add(place.at)
         containers |= {place.parts_in_object(at) for at in own}
         located = (place.path_of_edit(field_path((*at, "resources"))) for at in own)
-        read |= {path_parts(path) for path in located if path}
+        read_paths |= {path_parts(path) for path in located if path}
         if claims := place.path_of_edit("spec.resourceClaims"):
-            read.add(path_parts(claims))
-        read |= {at for inner, at in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}}
+            read_paths.add(path_parts(claims))
+        read_paths |= {
+            at for inner, at in place.origins.items() if inner[-2:-1] in {("limits",), ("requests",)}
+        }
     for path in (*workload_kind.quotas, *workload_kind.repeats) if workload_kind else ():
-        read |= {at for at, _ in values(data, steps(path))}
+        read_paths |= {at for at, _ in values(data, steps(path))}
     requesting = [(place.at, resource_mapping.pod_requests_gpus(pod)) for place, pod in pods]
-    lengths = sorted({len(each) for each in (*read, *containers)})
+    lengths = sorted({len(each) for each in (*read_paths, *containers)})
     yield from _without_amount(data, workload_kind.unread if workload_kind else (), requesting)
-    for amount in gpu_amounts(data, resource_mapping, kinds, whole):
+    for amount in gpu_amounts(data, resource_mapping, kinds, full_pods):
         # What a container runs may be a text that says anything.
-        known = containers if amount.in_text else read
+        known = containers if amount.in_text else read_paths
         at, is_name = amount.at, workload_kind is not None and amount.form is Form.NAME
         if is_name or any(at[:length] in known for length in lengths):
             continue
-        if amount.form is Form.RESOURCE or not _repeats(at, requesting):
+        if amount.form is Form.RESOURCE or not _may_repeat_request(at, requesting):
             yield at
 
 
@@ -177,7 +179,7 @@ def _without_amount(
     """Yield the paths of fields that ask for GPUs, unless a pod beside them requests these."""
     for at, value in chain.from_iterable(values(data, steps(path)) for path in paths):
         beside = [each for each in requesting if each[0] == at or each[0] != at[: len(each[0])]]
-        if _may_have_gpus(value) and not _repeats(at, beside):
+        if _may_have_gpus(value) and not _may_repeat_request(at, beside):
             yield at
 
 
@@ -186,7 +188,7 @@ def _may_have_gpus(value: Any) -> bool:
     return value not in ("", None) and not str(value)[:LONGEST_NAME].lower().startswith("cpu")
 
 
-def _repeats(at: Parts, requesting: Iterable[tuple[Parts, bool]]) -> bool:
+def _may_repeat_request(at: Parts, requesting: Iterable[tuple[Parts, bool]]) -> bool:
     """Whether one of the nearest pods requests GPUs, so that the amount at the path may be theirs: Ray's num-gpus.
 
     requesting: the paths of the pods, and whether they request GPUs.
@@ -209,7 +211,7 @@ def quota_findings(
         amounts: ResourceList = {key: each for key, each in members if isinstance(each, str | int | float)}
         hard_at = field_path(at)
         for finding in islice(resource_quota_findings(amounts, resource_mapping), MAX_MISPLACED):
-            yield finding.at(partial(_in_object, hard_at))
+            yield finding.located(partial(_in_object, hard_at))
 
 
 def _in_object(hard_at: str, path: str) -> str:

@@ -26,10 +26,10 @@ from policies.pods.pod import (
     VolumeMount,
 )
 
-CONTAINER = "gpu-admission-fetch-model"
-CACHE = "gpu-admission-model"
-SOURCE = "gpu-admission-model-source"
-CREDENTIALS = "gpu-admission-model-credentials"
+FETCH_CONTAINER = "gpu-admission-fetch-model"
+CACHE_VOLUME = "gpu-admission-model"
+SOURCE_VOLUME = "gpu-admission-model-source"
+CREDENTIALS_VOLUME = "gpu-admission-model-credentials"
 
 # Mount points inside the init container.
 _CACHE_PATH = "/gpu-admission/models"
@@ -46,8 +46,8 @@ _SECRET_VARIABLES = {
     "models": ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", _AWS_SECRET),
 }
 """By scheme, the variables with a secret. Only a container that sets one has credentials in variables."""
-_AWS = ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
-_FURTHER_VARIABLES = {"s3": _AWS, "hf": (), "models": ("MLFLOW_TRACKING_USERNAME", *_AWS)}
+_AWS_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_FURTHER_VARIABLES = {"s3": _AWS_VARIABLES, "hf": (), "models": ("MLFLOW_TRACKING_USERNAME", *_AWS_VARIABLES)}
 """By scheme, what is copied beside them."""
 
 
@@ -86,24 +86,24 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def volumes(self) -> tuple[Volume, ...]:
         if not self.is_fetched:
             image = ImageVolumeSource(reference=self.uri.text.removeprefix("oci://"))
-            return (Volume(name=CACHE, image=image),)
+            return (Volume(name=CACHE_VOLUME, image=image),)
         if self.claim:
             claim = PersistentVolumeClaimSource(claim_name=self.claim)
-            volumes = [Volume(name=CACHE, persistent_volume_claim=claim)]
+            volumes = [Volume(name=CACHE_VOLUME, persistent_volume_claim=claim)]
         else:
-            volumes = [Volume(name=CACHE, empty_dir=EmptyDir(size_limit=self.size_limit))]
+            volumes = [Volume(name=CACHE_VOLUME, empty_dir=EmptyDir(size_limit=self.size_limit))]
         if self.uri.scheme == "pvc":
             claim = PersistentVolumeClaimSource(claim_name=self.uri.host, read_only=True)
-            volumes.append(Volume(name=SOURCE, persistent_volume_claim=claim))
+            volumes.append(Volume(name=SOURCE_VOLUME, persistent_volume_claim=claim))
         secret = self.source.secret_for(self.uri)
         if secret and self._key_file:
-            volumes.append(Volume(name=CREDENTIALS, secret=SecretVolumeSource(secret_name=secret)))
+            volumes.append(Volume(name=CREDENTIALS_VOLUME, secret=SecretVolumeSource(secret_name=secret)))
         return tuple(volumes)
 
     @property
     def container(self) -> Container:
         return Container(
-            name=CONTAINER,
+            name=FETCH_CONTAINER,
             image=self.image,
             command=("gpu-admission", "fetch-model"),
             args=self._args,
@@ -124,7 +124,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def serving_mount(self, mount_path: str) -> VolumeMount:
         """Return the mount with the model's files directly below `mount_path`."""
         folder = self.uri.directory if self.is_fetched else None
-        return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=folder, read_only=True)
+        return VolumeMount(name=CACHE_VOLUME, mount_path=mount_path, sub_path=folder, read_only=True)
 
     @property
     def may_have_token(self) -> bool:
@@ -139,7 +139,9 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         References are copied, never contents. The address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) is not copied.
         """
         scheme = self.uri.scheme
-        credentials = (_of_server(scheme, server, exposes_key=self.exposes_key) for server in self.servers)
+        credentials = (
+            _server_credentials(scheme, server, exposes_key=self.exposes_key) for server in self.servers
+        )
         return next(filter(None, credentials), FetchCredentials())
 
     @property
@@ -160,7 +162,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self._key_file is None:
             return FetchCredentials(env_from=env_from)
         file = EnvVar(name=_KEY_FILE_VARIABLE, value=f"{_CREDENTIALS_PATH}/{self._key_file}")
-        mount = VolumeMount(name=CREDENTIALS, mount_path=_CREDENTIALS_PATH, read_only=True)
+        mount = VolumeMount(name=CREDENTIALS_VOLUME, mount_path=_CREDENTIALS_PATH, read_only=True)
         return FetchCredentials((file,), env_from, mount)
 
     @property
@@ -184,24 +186,24 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def _mounts(self) -> tuple[VolumeMount, ...]:
-        mounts = [VolumeMount(name=CACHE, mount_path=_CACHE_PATH)]
+        mounts = [VolumeMount(name=CACHE_VOLUME, mount_path=_CACHE_PATH)]
         if self.uri.scheme == "pvc":
-            mounts.append(VolumeMount(name=SOURCE, mount_path=_SOURCE_PATH, read_only=True))
+            mounts.append(VolumeMount(name=SOURCE_VOLUME, mount_path=_SOURCE_PATH, read_only=True))
         if self._credentials.mount:
             mounts.append(self._credentials.mount)
         return tuple(mounts)
 
 
-def _of_server(scheme: str, server: Container, *, exposes_key: bool) -> FetchCredentials | None:
+def _server_credentials(scheme: str, server: Container, *, exposes_key: bool) -> FetchCredentials | None:
     """Return the credentials of a server for a source. None without any."""
-    variables = _variables(scheme, server)
-    key_file = _key_file(server) if scheme in {"gs", "models"} and not exposes_key else None
+    variables = _server_variables(scheme, server)
+    key_file = _mounted_key_file(server) if scheme in {"gs", "models"} and not exposes_key else None
     if variables is None or key_file is None:
         return variables or key_file
     return replace(variables, env=(*variables.env, *key_file.env), mount=key_file.mount)
 
 
-def _variables(scheme: str, server: Container) -> FetchCredentials | None:
+def _server_variables(scheme: str, server: Container) -> FetchCredentials | None:
     """Return the variables of a server with credentials, and the Secrets that may have them. None without any."""
     secret_names = _SECRET_VARIABLES.get(scheme, ())
     if not secret_names:
@@ -216,7 +218,7 @@ def _variables(scheme: str, server: Container) -> FetchCredentials | None:
     return FetchCredentials(env, secrets) if secrets else None
 
 
-def _key_file(server: Container) -> FetchCredentials | None:
+def _mounted_key_file(server: Container) -> FetchCredentials | None:
     """Return the key file that a server mounts, at the path of the init container. None without one."""
     path = next((each.value for each in server.env or () if each.name == _KEY_FILE_VARIABLE), None) or ""
     for mount in server.volume_mounts or ():

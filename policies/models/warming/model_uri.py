@@ -21,13 +21,13 @@ import msgspec
 from policies.pods.annotations import MODEL_URI, BadAnnotation
 from policies.pods.names import is_dns_subdomain
 
-LONGEST = 2048
+MAX_LENGTH = 2048
 FETCHED = ("s3", "gs", "hf", "https", "pvc", "models")
 SCHEMES = (*FETCHED, "oci")
 WITH_DIGEST = ("https", "models", "oci")
 """The schemes whose URIs may have a digest."""
-_OF_HUB = "hf://owner/name"
-_USABLE = (
+_HF_EXAMPLE = "hf://owner/name"
+_FORMS = (
     "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file, pvc://claim/path, models:/name/version or "
     "oci://registry.example.com/name:tag"
 )
@@ -43,7 +43,7 @@ _HOST: dict[str, Callable[[str], object]] = {
     # Runtimes take a first part without a dot or a port for a name of Docker Hub.
     "oci": re.compile(r"localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(\.[A-Za-z0-9-]+|:[0-9]{1,5})").fullmatch,
 }
-_WHAT = {
+_HOST_NOUN = {
     "s3": ("bucket", " (3 to 63 letters, digits, . _ and -)"),
     "gs": ("bucket", " (3 to 222 letters, digits, . _ and -)"),
     "hf": ("owner", ""),
@@ -51,9 +51,9 @@ _WHAT = {
     "pvc": ("claim", ""),
     "oci": ("registry", ""),
 }
-"""What the first part is, and what it may have."""
-_EXTRA = {"https": "?#", "models": "#"}
-"""What may follow the path of a URI."""
+"""By scheme, the noun of the host, and the characters that it may have."""
+_ALLOWED_MARKS = {"https": "?#", "models": "#"}
+"""By scheme, the marks that may follow the path: of a query, of a fragment."""
 _USER = re.compile(
     r"""
     [^/?#]*@  # user@host, user:password@host
@@ -88,7 +88,7 @@ _SECRET_PARAMETER = re.compile(r"sig|token|secret|passw|credential|key|auth", re
 
 
 class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid URI. `text` is for the fetcher only, an init container. `shown` is for people and logs.
+    """A valid URI. `text` is for the fetcher only, an init container. `redacted` is for people and logs.
 
     host: a bucket (s3, gs), an owner (hf), a host with its port (https), a claim (pvc), a model (models), a registry (oci).
     """
@@ -96,12 +96,12 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
     host: str
     text: str
-    shown: str
+    redacted: str
 
     @property
     def path(self) -> str:
         """The path below the host, without query and fragment."""
-        return self.shown.partition("://")[2].partition("/")[2]
+        return self.redacted.partition("://")[2].partition("/")[2]
 
     @property
     def query(self) -> str:
@@ -115,12 +115,12 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def registered(self) -> Mapping[str, str | None]:
         """Of models: the `name`, and its `version`, `alias` or `stage`; the others are None, all for the newest version."""
-        match = _REGISTERED.fullmatch(self.shown.removeprefix("models:/"))
+        match = _REGISTERED.fullmatch(self.redacted.removeprefix("models:/"))
         return match.groupdict() if match and self.scheme == "models" else {}
 
     @property
-    def moves(self) -> bool:
-        """Whether it names an alias or a stage, so other versions of the model at other times."""
+    def is_mutable(self) -> bool:
+        """Whether it names an alias, a stage or `latest`, which may be another version of the model later."""
         return self.registered.get("version", "") is None
 
     def at_version(self, version: str) -> str:
@@ -128,46 +128,48 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
         return f"models:/{self.host}/{version}{f'#sha256={self.digest}' if self.digest else ''}"
 
     @property
-    def is_gated(self) -> bool:
+    def needs_token(self) -> bool:
         """Whether the model is known to need a token."""
         return self.scheme == "hf" and _GATED.match(f"{self.host}/{self.path}") is not None
 
     @property
     def directory(self) -> str:
         """The folder in a cache for this URI only, readable and of bounded length."""
-        _, _, rest = _split(self.shown)
+        _, _, rest = _split(self.redacted)
         last = rest if self.scheme == "models" else rest.rstrip("/").rpartition("/")[2]
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", last).strip("-.")[:40]
         return f"{name or 'model'}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
 
 
-def shown(text: str) -> str:
+def redacted(text: str) -> str:
     """Return any text without user, password, query and fragment."""
     scheme, separator, rest = _split(text)
     if not separator:
         scheme, rest = "", text
-    plain = scheme + separator + re.split("[?#]", rest[_user_end(scheme, rest) :], maxsplit=1)[0]
+    plain = scheme + separator + re.split("[?#]", rest[_userinfo_length(scheme, rest) :], maxsplit=1)[0]
     printable = "".join(character if character.isprintable() else "�" for character in plain)
-    return printable if len(printable) <= LONGEST else printable[:LONGEST] + "…"
+    return printable if len(printable) <= MAX_LENGTH else printable[:MAX_LENGTH] + "…"
 
 
 def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
     """Return the URI, or its first problem. The value of the problem has no secrets."""
     problem = next(_problems(text), None)
     if problem is not None:
-        meant = _meant(text)
+        meant = _corrected(text)
         if is_uri(meant):
-            return BadAnnotation(MODEL_URI, shown(text), *problem, meant=meant)
+            return BadAnnotation(MODEL_URI, redacted(text), *problem, meant=meant)
         of_hub = f"hf://{text}"
         if text.count("/") == 1 and is_uri(of_hub):
             message, remedy = problem
             return BadAnnotation(
-                MODEL_URI, shown(text), message, remedy.replace(_OF_HUB, of_hub), example=of_hub
+                MODEL_URI, redacted(text), message, remedy.replace(_HF_EXAMPLE, of_hub), example=of_hub
             )
-        return BadAnnotation(MODEL_URI, shown(text), *problem, example=_OF_HUB)
+        return BadAnnotation(MODEL_URI, redacted(text), *problem, example=_HF_EXAMPLE)
     scheme, _, rest = _split(text)
     end = "[/?#@]" if scheme == "models" else "[/?#]"
-    return ModelURI(scheme=scheme, host=re.split(end, rest, maxsplit=1)[0], text=text, shown=shown(text))
+    return ModelURI(
+        scheme=scheme, host=re.split(end, rest, maxsplit=1)[0], text=text, redacted=redacted(text)
+    )
 
 
 def is_uri(text: str) -> bool:
@@ -179,8 +181,11 @@ def _split(text: str) -> tuple[str, str, str]:
     return text.partition(":/" if text.startswith("models:/") else "://")
 
 
-def _user_end(scheme: str, rest: str) -> int:
-    """Return where the user, or user and password, before the host ends; 0 without one. A model has one `@` before its alias."""
+def _userinfo_length(scheme: str, rest: str) -> int:
+    """Return the length of the user, or user:password, with its `@` before the host; 0 without one.
+
+    In a URI of models, one `@` precedes the alias.
+    """
     if scheme != "models" or rest.startswith("/"):
         host = rest.lstrip("/") if scheme == "models" else rest
         user = _USER.match(host)
@@ -189,7 +194,7 @@ def _user_end(scheme: str, rest: str) -> int:
     return len(before) + 1 if at and (":" in before or "@" in before) else 0
 
 
-def _meant(text: str) -> str:
+def _corrected(text: str) -> str:
     """Return the text with the slashes of its scheme, where its author wrote more or less of them, or capitals."""
     scheme, separator, rest = text.partition(":")
     slashes = "/" if scheme.lower() == "models" else "//"
@@ -202,29 +207,29 @@ def _problems(text: str) -> Iterator[tuple[str, str]]:
     if separator and scheme == "http":
         yield "is plain http, over which anyone on the way can replace the model", "use https://"
     if not separator or scheme not in SCHEMES:
-        yield "is not from a supported source", f"write {_USABLE}"
+        yield "is not from a supported source", f"write {_FORMS}"
     remedy = f"remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source {scheme}"
-    if _user_end(scheme, rest):
+    if _userinfo_length(scheme, rest):
         yield "holds credentials, which everyone who may see the pod can read", remedy
     query = rest.partition("#")[0].partition("?")[2]
     if any(_SECRET_PARAMETER.search(parameter.partition("=")[0]) for parameter in query.split("&")):
         yield "holds a signature or token in its query, which everyone who may see the pod can read", remedy
-    if len(text) > LONGEST:
-        yield f"is longer than {LONGEST} characters", "use a shorter path"
+    if len(text) > MAX_LENGTH:
+        yield f"is longer than {MAX_LENGTH} characters", "use a shorter path"
     if not _URI_CHARACTERS.fullmatch(text):
         remedy = "write such characters %-encoded in an https:// URI, or rename the object"
         yield "holds a space, a quote, $ or another character that no URI may hold", remedy
-    yield from _problems_of_place(scheme, rest)
+    yield from _problems_of_location(scheme, rest)
 
 
-def _problems_of_place(scheme: str, rest: str) -> Iterator[tuple[str, str]]:
+def _problems_of_location(scheme: str, rest: str) -> Iterator[tuple[str, str]]:
     plain, *extra = re.split("[?#]", rest, maxsplit=1)
     host, _, path = plain.partition("/")
     if scheme == "models":
         if not _REGISTERED.fullmatch(plain):
             yield "does not name a version of a model", "write models:/name/version or models:/name@alias"
     elif not _HOST[scheme](host):
-        what, letters = _WHAT[scheme]
+        what, letters = _HOST_NOUN[scheme]
         yield f"does not name a valid {what}{letters}", f"write {scheme}://{what}/…"
     if scheme == "hf" and not _NAME_AND_REVISION.fullmatch(path):
         yield "does not name a model of the hub", "write hf://owner/name or hf://owner/name@revision"
@@ -235,7 +240,7 @@ def _problems_of_place(scheme: str, rest: str) -> Iterator[tuple[str, str]]:
         yield "does not name a file", "name one file; a folder can be fetched from s3, gs, hf or pvc"
     if ".." in path.split("/"):
         yield 'holds ".." as part of its path', "write the path without it"
-    if extra and (mark := rest[len(plain)]) not in _EXTRA.get(scheme, ""):
+    if extra and (mark := rest[len(plain)]) not in _ALLOWED_MARKS.get(scheme, ""):
         what = "query (?)" if mark == "?" else "fragment (#)"
         yield f"has a {what}, which no URI of {scheme} may have", "leave it out"
     fragment = rest.partition("#")[2]

@@ -38,23 +38,23 @@ class _Field(NamedTuple):
     attribute: str
     name: str
     is_valid: Callable[[str], object]
-    what: str
+    noun: str
     schemes: tuple[str, ...]
 
 
-def _any(_value: object) -> bool:
+def _is_anything(_value: object) -> bool:
     return True
 
 
-_FIELDS = (
+_OPTION_FIELDS = (
     _Field("image", "image", _IMAGE.fullmatch, "image name", FETCHED),
     _Field("endpoint", "endpoint", _ENDPOINT.fullmatch, _URL, ("s3", "gs", "hf", "models")),
     _Field("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", _SCHEMES_WITH_SECRET),
     _Field("credentials_key", "credentialsKey", is_data_key, "key of a Secret", ("gs", "models")),
     _Field("hosts", "hosts", _HOST_PATTERN.fullmatch, "host such as models.example.com", ("https",)),
-    _Field("env", "env", _any, "", FETCHED),
-    _Field("require_digest", "requireDigest", _any, "", WITH_DIGEST),
-    _Field("image_volumes", "imageVolumes", _any, "", ("oci",)),
+    _Field("env", "env", _is_anything, "", FETCHED),
+    _Field("require_digest", "requireDigest", _is_anything, "", WITH_DIGEST),
+    _Field("image_volumes", "imageVolumes", _is_anything, "", ("oci",)),
 )
 _RESERVED = {
     NVIDIA_VISIBLE_DEVICES: "is set by this rule itself",
@@ -98,20 +98,20 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         return scheme in {"gs", "hf", "models"} and _PLAIN_HTTP.match(self.endpoint or "") is not None
 
     def problems(self, scheme: str) -> Iterator[tuple[str, str]]:
-        for field, name, is_valid, what, schemes in _FIELDS:
-            setting = getattr(self, field)
-            for value in setting if isinstance(setting, tuple) else [setting]:
+        for field, name, is_valid, noun, schemes in _OPTION_FIELDS:
+            option = getattr(self, field)
+            for value in option if isinstance(option, tuple) else [option]:
                 if value is not None and not is_valid(value):
-                    yield name, f'"{value}" is not a valid {what}'
-            if setting and scheme not in schemes:
+                    yield name, f'"{value}" is not a valid {noun}'
+            if option and scheme not in schemes:
                 yield name, f"has no effect on {scheme}; it is for {', '.join(schemes)}"
         if scheme == "https" and self.credentials_secret and not self.hosts:
             yield "hosts", "must name the hosts that get the credentials: the pod's author writes the URI"
         if self.credentials_secret and self.exposes_token(scheme):
             yield "endpoint", f'"{self.endpoint}" must begin with https://, as a token is sent there'
-        yield from self._bad_variables()
+        yield from self._variable_problems()
 
-    def _bad_variables(self) -> Iterator[tuple[str, str]]:
+    def _variable_problems(self) -> Iterator[tuple[str, str]]:
         for name in self.env:
             if not is_variable_name(name):
                 yield f"env[{name}]", "is not a valid variable name"
@@ -152,7 +152,7 @@ class FetchResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def problems(self) -> Iterator[tuple[str, str]]:
         for name, value, least in (("cpu", self.cpu, "100m"), ("memory", self.memory, "256Mi")):
-            if problem := too_little(value, least):
+            if problem := minimum_problem(value, least):
                 yield name, problem
 
 
@@ -168,7 +168,7 @@ def mount_path_problem(path: str) -> str | None:
     return None
 
 
-def too_little(text: int | str, least: str) -> str | None:
+def minimum_problem(text: int | str, least: str) -> str | None:
     try:
         quantity = parse_quantity(text)
     except QuantityError as error:

@@ -19,7 +19,7 @@ from operator import itemgetter
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector, positive_difference, texts
+from policies.quota.amounts import Amounts, amount_texts, positive_difference
 from policies.quota.waiting import Waiter, creation_timestamp
 
 MAX_CHARACTERS = 64 * 1024
@@ -37,7 +37,7 @@ class Credit(msgspec.Struct, frozen=True, array_like=True):
     """When pods of one owner and demand ended, in ms since 1970, oldest first. `owner` is an `owner_key`."""
 
     owner: str
-    demand: Vector
+    demand: Amounts
     ended: tuple[int, ...]
 
     @property
@@ -48,7 +48,7 @@ class Credit(msgspec.Struct, frozen=True, array_like=True):
     @property
     def size(self) -> int:
         """Characters in JSON."""
-        demand = sum(len(key) + len(amount) + 6 for key, amount in texts(self.demand).items())
+        demand = sum(len(key) + len(amount) + 6 for key, amount in amount_texts(self.demand).items())
         return 16 + len(self.owner) + demand + sum(len(str(at)) + 1 for at in self.ended)
 
 
@@ -147,14 +147,14 @@ Kubernetes double their pauses between attempts, up to 1,000 s."""
 class Mark(msgspec.Struct, frozen=True):
     """`since` is when the first of its objects was denied, and `seen` when the last one was, in ms since 1970."""
 
-    demand: Vector
+    demand: Amounts
     since: int
     seen: int
 
     @property
     def size(self) -> int:
         """Characters in JSON, with its key."""
-        return 96 + sum(len(key) + len(amount) + 6 for key, amount in texts(self.demand).items())
+        return 96 + sum(len(key) + len(amount) + 6 for key, amount in amount_texts(self.demand).items())
 
     def is_late(self, now: int) -> bool:
         """Whether its owner has not tried again for too long."""
@@ -164,13 +164,13 @@ class Mark(msgspec.Struct, frozen=True):
 Marks = Mapping[str, Mark]
 
 
-def mark_key(owner: str, demand: Vector) -> str:
+def mark_key(owner: str, demand: Amounts) -> str:
     """Return the key of the mark of an owner and demand. It is used like the uid of a pod, and sorts after any uid."""
-    text = f"{owner} {sorted(texts(demand).items())}"
+    text = f"{owner} {sorted(amount_texts(demand).items())}"
     return f"mark-{sha256(text.encode()).hexdigest()[:16]}"
 
 
-def marked(marks: Marks, key: str, demand: Vector, now: int, space: int) -> Marks:
+def with_mark(marks: Marks, key: str, demand: Amounts, now: int, space: int) -> Marks:
     """Return the marks with this one. Unchanged if it was written lately, or does not fit `space` (in characters)."""
     mark = Mark(demand, marks[key].since if key in marks else now, now)
     has_room = len(marks) < MAX_MARKS and mark.size <= space

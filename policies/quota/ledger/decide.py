@@ -18,8 +18,8 @@ from fractions import Fraction
 import msgspec
 
 from policies.finding import Finding
-from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
-from policies.quota.ledger.credits import mark_key, marked
+from policies.quota.amounts import ZERO, Amounts, maximum, positive_difference, total
+from policies.quota.ledger.credits import mark_key, with_mark
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 from policies.quota.ledger.team import TeamState
@@ -50,7 +50,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     denials: tuple[Finding, ...] = ()
     because: str = ""
     line: Line = Line.BEHIND
-    will_need: Vector = {}
+    will_need: Amounts = {}
     """The demand of a new pod under our gate once it starts."""
     owner: str | None = ""
     """The controller that recreates an object that never waits. None: the object is admitted in any case."""
@@ -60,7 +60,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the controller may hold more than the GPUQuota grants, for pods that Kueue has admitted (`kueue: respect`)."""
 
     @property
-    def demand(self) -> Vector:
+    def demand(self) -> Amounts:
         return self.reservation.demand
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     reserved: Fraction
     hard: Fraction
     team: str = ""
-    guaranteed_to_others: Fraction = NOTHING
+    guaranteed_to_others: Fraction = ZERO
 
     @property
     def maximum_hard(self) -> Fraction:
@@ -130,7 +130,7 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
 
     reason: VerdictReason
     shortfalls: tuple[Shortfall, ...] = ()
-    reserved: Vector = {}
+    reserved: Amounts = {}
 
     @property
     def allowed(self) -> bool:
@@ -189,7 +189,7 @@ class _Batch:
         self._spent = ledger.spent_keys(now)
         self._reserved = ledger.reserved
         self._space, self._space_of_name = limit - ledger.size, limit // NAME_PARTS
-        self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
+        self._largest: dict[str, Amounts] = {}  # by name, for names with added reservations
         self._joining = ledger.joining
         self.added: dict[str, Reservation] = {}
         self.lifted: set[str] = set()
@@ -250,7 +250,7 @@ class _Batch:
         self._reserved = reserved
         is_late = request.owner is not None and (others_go_first or key in self.marks)
         if is_late and not any(shortfall.can_never_fit for shortfall in shortfalls):
-            self.marks = marked(self.marks, key, needed, self._now, self._space)
+            self.marks = with_mark(self.marks, key, needed, self._now, self._space)
         return reason, shortfalls
 
     def _reserve(
@@ -339,7 +339,7 @@ class _Batch:
             total((self._ledger.used or {}, reserved)),
         )
         limited = reservation.demand.keys() & state.team.hard
-        return any(in_flight.get(key, NOTHING) > state.free(key, held[key]) for key in limited)
+        return any(in_flight.get(key, ZERO) > state.free(key, held[key]) for key in limited)
 
     def _has_uncounted(self, reservation: Reservation) -> bool:
         """Whether the ledger of another namespace of the team lacks one of its dimensions."""
@@ -355,10 +355,10 @@ class _Batch:
         of_name = self._ledger.reservations.plus([*added, reservation])
         return of_name.size_of(name) > self._space_of_name
 
-    def _held(self, name: str) -> Vector:
+    def _held(self, name: str) -> Amounts:
         return self._largest.get(name, self._ledger.reservations.largest(name)) if name else {}
 
-    def _growth(self, reservation: Reservation) -> Vector:
+    def _growth(self, reservation: Reservation) -> Amounts:
         """Return what the reservation adds to the reserved amounts, by the rule of `Reservations.held`."""
         stored = self._ledger.stored_names.get(reservation.name, {})
         return positive_difference(reservation.demand, maximum((self._held(reservation.name), stored)))
@@ -369,17 +369,17 @@ class _Batch:
         self._space -= self._ledger.reservations.added_size(reservation)
         self.added[reservation.id] = reservation
 
-    def _shortfalls(self, reservation: Reservation, growth: Vector) -> tuple[Shortfall, ...]:
+    def _shortfalls(self, reservation: Reservation, growth: Amounts) -> tuple[Shortfall, ...]:
         """Return the dimensions that are exceeded when the reservation adds `growth` to what is reserved."""
         used, hard, state = self._ledger.used or {}, self._ledger.hard, self._ledger.team_state
         own, of_team = [], []
         for key, requested in sorted(reservation.demand.items()):
-            reserved = self._reserved.get(key, NOTHING)
-            if key in hard and used[key] + reserved + growth.get(key, NOTHING) > hard[key]:
+            reserved = self._reserved.get(key, ZERO)
+            if key in hard and used[key] + reserved + growth.get(key, ZERO) > hard[key]:
                 own.append(Shortfall(key, requested, used[key], reserved, hard[key]))
             if state is None or key not in state.team.hard:
                 continue
-            if state.free(key, used[key] + reserved + growth.get(key, NOTHING)) < 0:
+            if state.free(key, used[key] + reserved + growth.get(key, ZERO)) < 0:
                 of_team.append(
                     Shortfall(
                         key,

@@ -11,7 +11,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import GPUS, NOTHING, Vector, positive_difference, total
+from policies.quota.amounts import GPUS, ZERO, Amounts, positive_difference, total
 from policies.quota.budget import Spending, with_held
 from policies.quota.ledger.credits import MAX_CHARACTERS
 from policies.quota.ledger.keeping_objects import Keeper
@@ -28,18 +28,18 @@ class Ended(msgspec.Struct, frozen=True):
     """A pod that ended and did not succeed, the demand that it had, and the object that replaces it."""
 
     uid: str
-    demand: Vector
+    demand: Amounts
     keeper: Keeper
 
 
-class Room(msgspec.Struct, frozen=True):
+class DemandOfObject(msgspec.Struct, frozen=True):
     """What an object asks for now beyond its live pods: pods, and GPUs of them all."""
 
     pods: int
     gpus: Fraction
 
 
-Rooms = Mapping[str, Room | None]
+Rooms = Mapping[str, DemandOfObject | None]
 """By uid of a Keeper; None if it makes no pods any more. What could not be read is absent: it keeps no more than before."""
 
 
@@ -67,16 +67,18 @@ def with_keeps(ledger: QuotaLedger, ended: Iterable[Ended], rooms: Rooms, now: i
         each
         for uid, keeper in known.items()
         if keeper.left_ms > 0
-        for each in _within(before.get(uid, []), added.get(uid, []), rooms.get(uid), is_known=uid in rooms)
+        for each in _that_fit_room(
+            before.get(uid, []), added.get(uid, []), rooms.get(uid), is_known=uid in rooms
+        )
     ]
-    keeps = _fitting(stay, space)
+    keeps = _that_fit_space(stay, space)
     gone = (each.id for each in chain.from_iterable(before.values()) if each.id not in keeps)
     used = {each.keeper_uid for each in keeps}
     return replace(
         ledger,
         reservations=ledger.reservations.without(gone).plus(keeps),
         keepers=tuple(each for each in known.values() if each.uid in used or each.spent),
-        spending=_spending(ledger, before, now),
+        spending=_spending_with_kept(ledger, before, now),
     )
 
 
@@ -99,8 +101,12 @@ def _by_keeper(keeps: Iterable[Reservation]) -> dict[str, list[Reservation]]:
     return found
 
 
-def _within(
-    before: Iterable[Reservation], added: Iterable[Reservation], room: Room | None, *, is_known: bool
+def _that_fit_room(
+    before: Iterable[Reservation],
+    added: Iterable[Reservation],
+    room: DemandOfObject | None,
+    *,
+    is_known: bool,
 ) -> Iterator[Reservation]:
     """Yield what fits into the room of their object, the first ones first."""
     if not is_known:
@@ -108,13 +114,13 @@ def _within(
     elif room is not None:
         pods, gpus = room.pods, room.gpus
         for each in (*before, *added):
-            pods, gpus = pods - 1, gpus - each.demand.get(GPUS, NOTHING)
+            pods, gpus = pods - 1, gpus - each.demand.get(GPUS, ZERO)
             if pods < 0 or gpus < 0:
                 return
             yield each
 
 
-def _fitting(keeps: Iterable[Reservation], space: int) -> Reservations:
+def _that_fit_space(keeps: Iterable[Reservation], space: int) -> Reservations:
     fitting = Reservations({})
     for each in keeps:
         if fitting.size + fitting.added_size(each) <= space:
@@ -122,7 +128,9 @@ def _fitting(keeps: Iterable[Reservation], space: int) -> Reservations:
     return fitting
 
 
-def _spending(ledger: QuotaLedger, before: Mapping[str, Iterable[Reservation]], now: int) -> Spending | None:
+def _spending_with_kept(
+    ledger: QuotaLedger, before: Mapping[str, Iterable[Reservation]], now: int
+) -> Spending | None:
     """Return what is spent, with what was kept since the last count."""
     spending = ledger.spending
     if ledger.budget is None or spending is None:

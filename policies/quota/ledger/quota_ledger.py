@@ -10,8 +10,8 @@ from operator import ge
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, Vector, total
-from policies.quota.budget import Budget, Spending, reached
+from policies.quota.amounts import GPUS, ZERO, Amounts, total
+from policies.quota.budget import Budget, Spending, keys_reached
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.credits import Credits, Marks
 from policies.quota.ledger.keeping_objects import Keeper
@@ -119,7 +119,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     ledger_uid: str = ""
     quota_uid: str
     generation: int
-    hard: Vector
+    hard: Amounts
     unclassified_pods: UnclassifiedPods
     max_waiting: int = MAX_WAITING
     waiting: int = 0
@@ -129,8 +129,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     marks: Marks = {}
     credits: Credits = ()
     keepers: tuple[Keeper, ...] = ()
-    used: Vector | None = None
-    stored_names: Mapping[str, Vector] = {}
+    used: Amounts | None = None
+    stored_names: Mapping[str, Amounts] = {}
     reservations: Reservations = Reservations({})
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
@@ -175,7 +175,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         """Return the keys whose budget is spent, unless its period has ended. `now` is in ms since 1970."""
         if self.budget is None or self.spending is None or now >= self.spending.end:
             return frozenset()
-        return reached(self.budget, self.spending)
+        return keys_reached(self.budget, self.spending)
 
     def is_bound(self, now: int) -> bool:
         """Whether the namespace may reserve less of its team, because creations were repeatedly never stored."""
@@ -183,17 +183,17 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return last - first >= AGAIN_MS and now < last + UNSTORED_MS
 
     @property
-    def reserved(self) -> Vector:
+    def reserved(self) -> Amounts:
         """The demand of creations and updates in flight, in all dimensions."""
         return self.reservations.held(self.stored_names)
 
     @property
-    def held(self) -> Vector:
+    def held(self) -> Amounts:
         """What is used and reserved, in all dimensions."""
         return total((self.used or {}, self.reserved))
 
     @property
-    def reserved_of_dimensions(self) -> Vector:
+    def reserved_of_dimensions(self) -> Amounts:
         """The demand of creations and updates in flight, in `dimensions`."""
         return {key: amount for key, amount in self.reserved.items() if key in self.dimensions}
 
@@ -202,7 +202,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         """Whether at least one dimension is fully used or reserved."""
         held = self.held
         return any(
-            self.free(key, held.get(key, NOTHING)) <= 0 for key in self.limited if self.hard.get(key) != 0
+            self.free(key, held.get(key, ZERO)) <= 0 for key in self.limited if self.hard.get(key) != 0
         )
 
     def free(self, key: str, held: Fraction) -> Fraction:
@@ -215,30 +215,30 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return min(free)
 
     @property
-    def left(self) -> Vector:
+    def left(self) -> Amounts:
         """What is free of each limited dimension."""
         held = self.held
-        return {key: max(self.free(key, held.get(key, NOTHING)), NOTHING) for key in self.limited}
+        return {key: max(self.free(key, held.get(key, ZERO)), ZERO) for key in self.limited}
 
-    def exceeded(self, held: Vector) -> list[str]:
+    def exceeded(self, held: Amounts) -> list[str]:
         """Return the limited dimensions that are exceeded, if this is held."""
-        return [key for key in sorted(self.limited) if self.free(key, held.get(key, NOTHING)) < 0]
+        return [key for key in sorted(self.limited) if self.free(key, held.get(key, ZERO)) < 0]
 
     @property
-    def maximum_hard(self) -> Vector:
+    def maximum_hard(self) -> Amounts:
         """The maximum that the namespace can have: `hard`, and `hard` of the team less what is guaranteed to others."""
         team = self.team_state.reachable if self.team_state else {}
         return {**self.hard, **{key: min(amount, self.hard.get(key, amount)) for key, amount in team.items()}}
 
-    def using(self, used: Vector) -> "QuotaLedger":
+    def using(self, used: Amounts) -> "QuotaLedger":
         """Return this ledger with `used` (other dimensions are zero), and nothing reserved."""
-        none = dict.fromkeys(self.limited, NOTHING)
+        none = dict.fromkeys(self.limited, ZERO)
         return msgspec.structs.replace(self, used={**none, **used}, reservations=Reservations({}))
 
-    def has_room(self, demand: Vector, *, times: int) -> bool:
+    def has_room(self, demand: Amounts, *, times: int) -> bool:
         """Whether the demand fits this many times."""
         limited, held = self.limited.intersection(demand), self.held
-        return all(times * demand[key] <= self.free(key, held.get(key, NOTHING)) for key in limited)
+        return all(times * demand[key] <= self.free(key, held.get(key, ZERO)) for key in limited)
 
     @property
     def all_waiting(self) -> int:
@@ -262,7 +262,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, marks=marks) if len(marks) < len(self.marks) else self
 
     @property
-    def pods_before(self) -> int:
+    def pods_ahead(self) -> int:
         """How many pods go before a new one, also in other namespaces that wait for the team."""
         return self.all_waiting + (self.team_state.waiting if self.team_state else 0)
 

@@ -19,9 +19,9 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, positive_difference
+from policies.quota.amounts import ZERO, Amounts, positive_difference
 from policies.quota.budget import Spending
-from policies.quota.budget import is_news as is_spending_news
+from policies.quota.budget import must_be_written as is_spending_news
 from policies.quota.ledger.quota_ledger import UNSTORED_MS, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations, lift_id
 
@@ -38,7 +38,7 @@ class StoredObject(msgspec.Struct, frozen=True):
     `version` is its resourceVersion, `name` its kind and name: `pods/train-0`.
     """
 
-    demand: Vector
+    demand: Amounts
     terminal: bool = False
     waits: bool = False
     version: int = 0
@@ -55,7 +55,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     1970. `spending` is the spending of the ledger, advanced to that moment.
     """
 
-    used: Vector
+    used: Amounts
     waiting: int = 0
     objects: Mapping[str, StoredObject]
     revisions: Revisions
@@ -123,7 +123,7 @@ def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) ->
         return Refused.UNCOUNTED
     if listing.catalogue not in ledger.catalogue_versions:
         return Refused.OTHER_CATALOGUE
-    counted = _count(ledger, listing, expired)
+    counted = _counted(ledger, listing, expired)
     if isinstance(counted, Reconciled) and counted.ledger.class_catalogue is None:
         return Refused.UNMARKED
     return counted
@@ -142,10 +142,10 @@ def initialise(
     """
     if not waited:
         return Refused.TOO_EARLY
-    return _count(ledger, listing, expired)
+    return _counted(ledger, listing, expired)
 
 
-def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
+def _counted(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(
@@ -160,10 +160,10 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     has_version = not is_other_version or _are_marked(listing.catalogue, reservations)
     counted = msgspec.structs.replace(
         ledger,
-        used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
+        used={key: listing.used.get(key, ZERO) for key in ledger.dimensions},
         waiting=listing.waiting,
         waiting_for_team=0,  # until a turn says who waits for the team
-        unstored=_unstored(ledger, listing, all_expired),
+        unstored=_unstored_times(ledger, listing, all_expired),
         scarce={},
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
@@ -189,7 +189,7 @@ def _expired_ids(reservations: Reservations, expired: frozenset[str]) -> tuple[s
 
 def _stored_names(
     reservations: Reservations, listing: Listing, dimensions: tuple[str, ...]
-) -> dict[str, Vector]:
+) -> dict[str, Amounts]:
     """Return the demand of each stored object with the name of a creation in flight, by name; it may be empty.
 
     A creation in flight is a reservation of a new object. Names beyond STORED_NAMES_LIMIT are omitted, which is safe.
@@ -205,7 +205,7 @@ def _stored_names(
     return demand_by_name
 
 
-def _unstored(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> tuple[int, int]:
+def _unstored_times(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> tuple[int, int]:
     """Return `unstored` of the ledger, updated if a reservation expired whose demand no stored object of its name has."""
     stored = {each.name: each.demand for each in listing.objects.values()}
     gone = (each for each in ledger.reservations if each.id in expired and not each.is_begun_lift)
@@ -240,7 +240,7 @@ def _is_confirmed(reservation: Reservation, objects: Mapping[str, StoredObject])
     return 0 < reservation.version < stored.version
 
 
-def is_news(before: QuotaLedger, after: QuotaLedger) -> bool:
+def must_be_written(before: QuotaLedger, after: QuotaLedger) -> bool:
     """Whether a count has to be written. Newer revisions alone need no write, because they only must not go back.
 
     Neither do credits alone: each is added with a new `used`, removed when quota is held for a replacement, and ignored once too

@@ -25,7 +25,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.quota.amounts import Vector, maximum, parse_vector, positive_difference, texts, total_of_shared
+from policies.quota.amounts import (
+    Amounts,
+    amount_texts,
+    maximum,
+    parse_amounts,
+    positive_difference,
+    total_of_shared,
+)
 
 LIMIT = 384 * 1024
 """Maximum characters of the text. A creation takes 37, plus `:pods/<name>`: some 3,700 fit with names of 63 characters,
@@ -61,7 +68,7 @@ class Reservation(msgspec.Struct, frozen=True):
     """
 
     id: str
-    demand: Vector
+    demand: Amounts
     version: int = 0
     name: str = ""
     catalogue: str = ""
@@ -120,7 +127,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         entries: dict[str, _Entry] = {}
         unreadable = []
         for line in text.split(_LINES) if text else ():
-            parsed = _parsed(line)
+            parsed = _parsed_line(line)
             if parsed and entries.keys().isdisjoint(parsed):
                 entries.update(parsed)
             else:
@@ -131,7 +138,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
     def text(self) -> str:
         lines: dict[str, list[str]] = {}
         for reservation_id, entry in self._entries.items():
-            lines.setdefault(entry.head.text, []).append(_item(reservation_id, entry.name))
+            lines.setdefault(entry.head.text, []).append(_id_text(reservation_id, entry.name))
         readable = (f"{head}{_AND_IDS}{_ITEMS.join(items)}" for head, items in lines.items())
         return _LINES.join((*readable, *self.unreadable))
 
@@ -153,13 +160,13 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         """Return how many characters the reservation adds at most. It may share a line with others."""
         head = _head(reservation).text
         line = 0 if head in self._heads else len(head) + len(_AND_IDS)
-        return len(_item(reservation.id, reservation.name)) + 1 + line
+        return len(_id_text(reservation.id, reservation.name)) + 1 + line
 
     def size_of(self, name: str) -> int:
         """Return how many characters the creations of that name take, as if they shared no lines with others."""
         return Reservations({key: entry for key, entry in self._entries.items() if entry.name == name}).size
 
-    def held(self, stored: Mapping[str, Vector]) -> Vector:
+    def held(self, stored: Mapping[str, Amounts]) -> Amounts:
         """Return the total of the reserved amounts.
 
         Only one object of a name exists at a time. So creations of one name reserve the maximum of each key, less what the stored
@@ -185,13 +192,13 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         """What objects keep for pods that replace ended ones."""
         return tuple(each for each in self if each.is_keep)
 
-    def largest(self, name: str) -> Vector:
+    def largest(self, name: str) -> Amounts:
         """Return the largest amount of each key among creations of that name."""
         return self._largest.get(name, {})
 
     @cached_property
-    def _largest(self) -> dict[str, Vector]:
-        largest: dict[str, Vector] = {}
+    def _largest(self) -> dict[str, Amounts]:
+        largest: dict[str, Amounts] = {}
         for entry in self._entries.values():
             if entry.name:
                 before = largest.setdefault(entry.name, entry.head.demand)
@@ -255,7 +262,7 @@ class _Head(msgspec.Struct, frozen=True):
     """The common part of a line's reservations, and its text before the ids. All of them share the vector."""
 
     text: str
-    demand: Vector
+    demand: Amounts
     version: int
     catalogue: str
 
@@ -265,12 +272,12 @@ class _Entry(NamedTuple):
     name: str
 
 
-def _item(reservation_id: str, name: str) -> str:
+def _id_text(reservation_id: str, name: str) -> str:
     return f"{reservation_id}{_NAMED}{name}" if name else reservation_id
 
 
 def _head(reservation: Reservation) -> _Head:
-    items = [f"{key}={amount}" for key, amount in texts(reservation.demand).items()] or [_WAITING]
+    items = [f"{key}={amount}" for key, amount in amount_texts(reservation.demand).items()] or [_WAITING]
     if reservation.version:
         items.append(f"{_NEWER_THAN}{reservation.version}")
     if reservation.catalogue:
@@ -278,7 +285,7 @@ def _head(reservation: Reservation) -> _Head:
     return _Head(_ITEMS.join(items), reservation.demand, reservation.version, reservation.catalogue)
 
 
-def _parsed(line: str) -> dict[str, _Entry]:
+def _parsed_line(line: str) -> dict[str, _Entry]:
     """Return the reservations of a line by id. Empty if it cannot be read."""
     text, _, ids = line.partition(_AND_IDS)
     head = _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parsed_head(text)
@@ -299,7 +306,7 @@ def _parsed_head(text: str) -> _Head | None:
         return _Head(text, {}, int(version or 0), catalogue)
     pairs = [item.partition("=") for item in amounts.split(_ITEMS)]
     try:
-        demand = parse_vector({key: amount for key, _, amount in pairs})
+        demand = parse_amounts({key: amount for key, _, amount in pairs})
     except ValueError:
         return None
     return _Head(text, demand, int(version or 0), catalogue) if len(demand) == len(pairs) else None

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.amounts import ZERO, Amounts, total
 from policies.quota.demand import UnclassifiedPods
 
 MAX_LARGEST = 5
@@ -29,25 +29,25 @@ class Team(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     name: str
     uid: str
     generation: int
-    hard: Vector
-    guaranteed: Mapping[str, Vector] = {}
+    hard: Amounts
+    guaranteed: Mapping[str, Amounts] = {}
     unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
     contact: str = ""
 
     @cached_property
-    def all_guaranteed(self) -> Vector:
+    def all_guaranteed(self) -> Amounts:
         """What is guaranteed to all namespaces together, of each dimension of `hard`."""
         guaranteed = total(self.guaranteed.values())
-        return {key: guaranteed.get(key, NOTHING) for key in self.hard}
+        return {key: guaranteed.get(key, ZERO) for key in self.hard}
 
-    def guaranteed_to(self, namespace: str) -> Vector:
+    def guaranteed_to(self, namespace: str) -> Amounts:
         """Return what is guaranteed to a namespace, nothing if it has no guarantee."""
         return self.guaranteed.get(namespace, {})
 
-    def taken(self, namespace: str, held: Vector) -> Vector:
+    def taken(self, namespace: str, held: Amounts) -> Amounts:
         """Return what a namespace takes of each dimension of `hard`: `held`, or its guarantee if that is more."""
         guaranteed = self.guaranteed_to(namespace)
-        return {key: max(held.get(key, NOTHING), guaranteed.get(key, NOTHING)) for key in self.hard}
+        return {key: max(held.get(key, ZERO), guaranteed.get(key, ZERO)) for key in self.hard}
 
 
 class TeamState(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,26 +63,26 @@ class TeamState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     team: Team
-    taken_by_others: Vector
-    guaranteed_to_others: Vector
-    taken: Mapping[str, Vector]
-    guaranteed: Vector = {}
+    taken_by_others: Amounts
+    guaranteed_to_others: Amounts
+    taken: Mapping[str, Amounts]
+    guaranteed: Amounts = {}
     uncounted: frozenset[str] = frozenset()
     waiting: int = 0
     scarce: frozenset[str] = frozenset()
 
     @property
-    def reachable(self) -> Vector:
+    def reachable(self) -> Amounts:
         """What this namespace can have at most: `hard` less the guarantees of the others."""
         guaranteed = self.guaranteed_to_others
-        return {key: hard - guaranteed.get(key, NOTHING) for key, hard in self.team.hard.items()}
+        return {key: hard - guaranteed.get(key, ZERO) for key, hard in self.team.hard.items()}
 
     def largest(self, key: str) -> list[tuple[str, Fraction, bool]]:
         """Return the namespaces with the largest amounts of a dimension, and whether an amount is guaranteed, not used."""
         amounts = (
             (name, amount, amount == self.team.guaranteed_to(name).get(key))
             for name, taken in self.taken.items()
-            if (amount := taken.get(key, NOTHING))
+            if (amount := taken.get(key, ZERO))
         )
         return sorted(amounts, key=lambda item: (-item[1], item[0]))[:MAX_LARGEST]
 
@@ -90,7 +90,7 @@ class TeamState(msgspec.Struct, frozen=True, kw_only=True):
         """Return how much of a dimension of `hard` is free for this namespace, which holds `held`; negative if it is exceeded."""
         return self.team.hard[key] - self.taken_by_others[key] - held
 
-    def is_guaranteed(self, held: Vector, demand: Vector) -> bool:
+    def is_guaranteed(self, held: Amounts, demand: Amounts) -> bool:
         """Whether the demand is within the guarantee of this namespace, which then holds `held`."""
         limited = (key for key in demand if key in self.team.hard)
-        return all(held.get(key, NOTHING) <= self.guaranteed.get(key, NOTHING) for key in limited)
+        return all(held.get(key, ZERO) <= self.guaranteed.get(key, ZERO) for key in limited)

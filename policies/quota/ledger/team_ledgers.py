@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple, replace
 
-from policies.quota.amounts import NOTHING, Vector
+from policies.quota.amounts import ZERO, Amounts
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team, TeamState
 
@@ -27,7 +27,7 @@ class _Sums(msgspec.Struct, frozen=True):
     size in characters of what is held for waiting pods, and `reserved_size` of all other reservations.
     """
 
-    taken: Vector
+    taken: Amounts
     lacking: Mapping[str, int]
     scarce: Mapping[str, int]
     waiting: int = 0
@@ -127,7 +127,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
             team=self.team,
             taken_by_others=others.taken,
             guaranteed_to_others={
-                key: amount - guaranteed.get(key, NOTHING) for key, amount in self.team.all_guaranteed.items()
+                key: amount - guaranteed.get(key, ZERO) for key, amount in self.team.all_guaranteed.items()
             },
             taken=self.taken,
             guaranteed=guaranteed,
@@ -137,14 +137,14 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def taken(self) -> dict[str, Vector]:
+    def taken(self) -> dict[str, Amounts]:
         """By namespace: `max(used + reserved, guaranteed)`. A namespace with a guarantee has it before it is in the team, too."""
         return {name: self._taken_by(name) for name in dict.fromkeys((*self.ledgers, *self.team.guaranteed))}
 
     @cached_property
     def _sums(self) -> _Sums:
         none = dict.fromkeys(self.team.hard, 0)
-        nothing = _Sums(dict.fromkeys(self.team.hard, NOTHING), none, none)
+        nothing = _Sums(dict.fromkeys(self.team.hard, ZERO), none, none)
         return reduce(_Sums.plus, map(self._part, self.taken), nothing)
 
     def _others(self, namespace: str) -> _Sums:
@@ -153,7 +153,7 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
     def _part(self, namespace: str) -> _Sums:
         """Return what one namespace adds to the sums, nothing if it has neither a ledger nor a guarantee."""
         ledger, hard = self.ledgers.get(namespace), self.team.hard
-        taken = self.taken.get(namespace) or dict.fromkeys(hard, NOTHING)
+        taken = self.taken.get(namespace) or dict.fromkeys(hard, ZERO)
         if ledger is None:
             return _Sums(taken, dict.fromkeys(hard, 0), dict.fromkeys(hard, 0))
         return _Sums(
@@ -165,6 +165,6 @@ class TeamLedgers(msgspec.Struct, frozen=True, dict=True):
             ledger.size - ledger.reservations.lifts_size,
         )
 
-    def _taken_by(self, namespace: str) -> Vector:
+    def _taken_by(self, namespace: str) -> Amounts:
         ledger = self.ledgers.get(namespace)
         return self.team.taken(namespace, ledger.held if ledger else {})

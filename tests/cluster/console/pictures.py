@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from policies.quota.amounts import GPUS, parse_vector
+from policies.quota.amounts import GPUS, parse_amounts
 from policies.quota.ledger.decide import decide
 from tests.browser import chromium
 from tests.cluster.console.conftest import served
@@ -85,7 +85,7 @@ def reserve(plane: ControlPlane, gpus: str) -> None:
     store = ClusterStore(api_client(plane), NAMESPACE)
     before = store.read(TEAM, 10)
     assert before is not None
-    demand = parse_vector({GPUS: gpus, "classes/nvidia-a100": gpus})
+    demand = parse_amounts({GPUS: gpus, "classes/nvidia-a100": gpus})
     request = creation_request("in-flight", demand, str(before.ledger.class_catalogue))
     store.compare_and_swap(TEAM, before, decide(before.ledger, [request]).ledger, 10)
 

@@ -29,7 +29,7 @@ def configured(parts: list[JSON]) -> Configuration:
     pools = DevicePools()
     for number, each in enumerate(parts):
         pools.put(str(number), None, pools.reader.read(msgspec.json.encode(each)))
-    pools.count(load_directory(None).resource_mapping)
+    pools.refresh(load_directory(None).resource_mapping)
     stored = (
         {
             "metadata": {"name": each.name},
@@ -38,7 +38,7 @@ def configured(parts: list[JSON]) -> Configuration:
         for each in DEVICE_CLASSES
     )
     classes = tuple(decode_device_class(msgspec.json.encode(each)) for each in stored)
-    return load_objects([], ClusterDevices(classes, pools.inventory.device_kinds))
+    return load_objects([], ClusterDevices(classes, pools.inventory.device_types))
 
 
 def differences(drawn: World) -> Iterator[str]:

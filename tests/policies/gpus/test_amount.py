@@ -1,6 +1,6 @@
 """One amount of a GPU resource in limits or requests."""
 
-from policies.gpus.amount import FRACTIONAL_GPU, Amount, amounts, is_extended, larger
+from policies.gpus.amount import FRACTIONAL_GPU, Amount, is_extended, larger_amount, limit_and_request
 from policies.placement.availability import UNKNOWN_SLICE
 from tests.builders import RESOURCE_MAPPING, container, pod, view
 from tests.cases import cases
@@ -12,7 +12,7 @@ def written(limit: object, request: object = None) -> tuple[Amount, Amount]:
     resources = {"limits": {GPU: limit}, "requests": {GPU: request}}
     [place], gpu = view(pod(container(resources=resources))).places, RESOURCE_MAPPING.resource(GPU)
     assert gpu
-    found = amounts(place, gpu)
+    found = limit_and_request(place, gpu)
     assert found[0]
     assert found[1]
     return found[0], found[1]
@@ -66,9 +66,9 @@ def test_how_many_of_another_resource(resource: str, other: str, want: object) -
     [place] = view(pod(container(resources={"limits": {resource: "4"}}))).places
     known = RESOURCE_MAPPING.resource(resource)
     assert known
-    [limit] = filter(None, amounts(place, known))
+    [limit] = filter(None, limit_and_request(place, known))
 
-    assert limit.replaced_by(other)[-1].value == want
+    assert limit.edits_to_replace(other)[-1].value == want
 
 
 @cases(
@@ -78,7 +78,7 @@ def test_how_many_of_another_resource(resource: str, other: str, want: object) -
     request=("1", "2", "requests"),
 )
 def test_the_larger_amount(limit: str, requested: str, want: str) -> None:
-    assert larger(*written(limit, requested)).kind == want
+    assert larger_amount(*written(limit, requested)).kind == want
 
 
 @cases(

@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from policies.gpus.cards import UNKNOWN_CARD, cards
+from policies.gpus.cards import UNKNOWN_CARD, amounts_in_cards
 from policies.gpus.mapping_spec import Measure
-from policies.gpus.near_names import FORMER_NAMES
+from policies.gpus.near_names import WRONG_NAMES
 from policies.gpus.resource_mapping import ResourceMapping
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory, load_objects
@@ -122,8 +122,8 @@ def test_built_in_names(built_in: ResourceMapping, name: str, measure: Measure |
     assert found is None or built_in.knows(name)
     if found is not None and found.measure.is_count:
         card = CARDS.get(name) or CARDS.get(name.partition("/")[0], name)
-        assert built_in.whole_card(name) == card
-        assert cards({found: Fraction(2)}, UNKNOWN_CARD) == {found: 2}
+        assert built_in.whole_card_resource(name) == card
+        assert amounts_in_cards({found: Fraction(2)}, UNKNOWN_CARD) == {found: 2}
 
 
 def test_only_free_names_are_decided_by_the_domain_alone(built_in: ResourceMapping) -> None:
@@ -173,13 +173,13 @@ def test_no_amount_of_memory_or_compute_is_a_number_of_cards(built_in: ResourceM
 def test_names_that_people_give_to_cards_of_intel() -> None:
     mapping = load_directory(None).resource_mapping
 
-    assert mapping.misspelt("intel.com/gpu") == "gpu.intel.com/i915"
-    assert mapping.misspelt("intel.com/gaudi") == "habana.ai/gaudi"
-    assert mapping.misspelt("gpu.intel.com/i915") is None
+    assert mapping.correct_name("intel.com/gpu") == "gpu.intel.com/i915"
+    assert mapping.correct_name("intel.com/gaudi") == "habana.ai/gaudi"
+    assert mapping.correct_name("gpu.intel.com/i915") is None
 
 
-@pytest.mark.parametrize("name", FORMER_NAMES)
+@pytest.mark.parametrize("name", WRONG_NAMES)
 def test_a_former_name_that_a_document_maps_is_meant(name: str) -> None:
     document = Document("GPUResourceMapping", "own", {"resources": [{"pattern": name, "measure": "devices"}]})
 
-    assert load_objects([document]).resource_mapping.misspelt(name) is None
+    assert load_objects([document]).resource_mapping.correct_name(name) is None

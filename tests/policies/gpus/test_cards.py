@@ -5,12 +5,12 @@ from fractions import Fraction
 from policies.gpus.cards import (
     UNKNOWN_CARD,
     Card,
-    amounts,
-    annotated_cards,
+    amounts_in_cards,
     card_of,
-    cards,
     container_amounts,
+    fractions_in_cards,
     is_shared,
+    positive_amounts,
     too_many_resources,
     weight,
 )
@@ -65,7 +65,7 @@ def test_amounts(resources: JSON, want: dict[GPUResource, Fraction]) -> None:
 
 
 def test_no_list_of_resources_has_no_amounts() -> None:
-    assert amounts(None, RESOURCE_MAPPING) == {}
+    assert positive_amounts(None, RESOURCE_MAPPING) == {}
 
 
 @cases(
@@ -113,7 +113,7 @@ def test_what_matters(name: str, requested: list[GPUResource], is_certain: bool,
     ),
 )
 def test_cards(requested: dict[GPUResource, Fraction], card: Card, want: dict[GPUResource, Fraction]) -> None:
-    assert cards(requested, card) == want
+    assert amounts_in_cards(requested, card) == want
 
 
 @cases(
@@ -127,7 +127,7 @@ def test_cards(requested: dict[GPUResource, Fraction], card: Card, want: dict[GP
     unreadable_is_a_card=({"gpu-fraction": "2"}, UNKNOWN_CARD, [Fraction(1)]),
 )
 def test_annotated_cards(annotations: dict[str, str], card: Card, want: list[Fraction]) -> None:
-    found = annotated_cards(view(pod(annotations=annotations)), card, RESOURCE_MAPPING)
+    found = fractions_in_cards(view(pod(annotations=annotations)), card, RESOURCE_MAPPING)
 
     assert list(found.values()) == want
 

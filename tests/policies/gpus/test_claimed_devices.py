@@ -9,17 +9,18 @@ from policies.gpus.claimed_devices import (
     CLAIM,
     TEMPLATE,
     ClaimName,
-    ClaimRecord,
+    ClaimRequest,
     ClaimSpec,
-    DeviceChoice,
+    DeviceQuery,
     DeviceRequest,
     Devices,
     RequestedDevices,
-    claim_record,
+    accelerator_classes,
+    claim_request,
     decode_claim,
     devices_by_claim,
     requested_devices,
-    with_accelerator_claims_only,
+    without_other_claims,
 )
 from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec, UnknownDeviceClasses
 from policies.gpus.resource_mapping import ResourceMapping
@@ -35,7 +36,7 @@ MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=(GPU, NIC)),))
 
 
 def classes(*names: str) -> RequestedDevices:
-    return frozenset(map(DeviceChoice, names))
+    return frozenset(map(DeviceQuery, names))
 
 
 @cases(
@@ -56,11 +57,11 @@ def test_records_of_claims_and_templates(owner: JSON, made_for: str) -> None:
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 
     for kind, written in ((CLAIM, spec), (TEMPLATE, {"spec": spec})):
-        found = claim_record(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
+        found = claim_request(kind, msgspec.json.encode({"metadata": metadata, "spec": written}))
         name = ClaimName(kind, "team", "c")
-        assert found == ClaimRecord("u", name, classes("gpu.example.com"), made_for)
+        assert found == ClaimRequest("u", name, classes("gpu.example.com"), made_for)
         assert found.namespace == "team"
-    assert claim_record(TEMPLATE, b"{}") == ClaimRecord("", ClaimName(TEMPLATE, "", ""), classes())
+    assert claim_request(TEMPLATE, b"{}") == ClaimRequest("", ClaimName(TEMPLATE, "", ""), classes())
 
 
 def test_what_a_pod_requests_by_claims() -> None:
@@ -124,15 +125,15 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
 @cases(
     ("counts", "number"),
     one=([3], 3),
-    many_that_differ_only_in_it=(range(1, 33), 0),
-    several_that_are_equal=([2, 2], 0),
+    many_that_differ_only_in_it=(range(1, 33), None),
+    several_that_are_equal=([2, 2], None),
 )
-def test_requests_that_differ_only_in_number_are_one_choice(counts: Sequence[int], number: int) -> None:
+def test_requests_that_differ_only_in_number_are_one_query(counts: Sequence[int], number: int | None) -> None:
     requests = tuple(DeviceRequest(device_class_name=GPU_CLASS, count=each) for each in counts)
 
     found = requested_devices(ClaimSpec(devices=Devices(requests=requests)))
 
-    assert found == frozenset({DeviceChoice(GPU_CLASS, number=number)})
+    assert found == frozenset({DeviceQuery(GPU_CLASS, device_count=number)})
 
 
 def tolerating(number: int, length: int = 63) -> tuple[Toleration, ...]:
@@ -151,7 +152,7 @@ def test_a_claim_is_kept_with_few_tolerations(
     request = DeviceRequest(device_class_name=GPU_CLASS, tolerations=tolerations)
     claim = ClaimSpec(devices=Devices(requests=(request,)))
 
-    assert requested_devices(claim) == frozenset({DeviceChoice(GPU_CLASS, tolerations=kept)})
+    assert requested_devices(claim) == frozenset({DeviceQuery(GPU_CLASS, tolerations=kept)})
 
 
 @cases(
@@ -165,9 +166,9 @@ def test_a_claim_is_kept_with_few_tolerations(
     a_gpu_and_perhaps_more=({"a": classes(GPU_CLASS, WHAT_CLASS)}, ["a"], (GPU_CLASS,)),
 )
 def test_the_claims_that_rules_see(known: Known, left: list[str], claimed: tuple[str, ...]) -> None:
-    seen, found = with_accelerator_claims_only(claiming("a"), known, MAPPING)
+    seen = without_other_claims(claiming("a"), known, MAPPING)
 
-    assert found == claimed
+    assert accelerator_classes(claiming("a"), known, MAPPING) == claimed
     assert [each.name for each in seen.spec.resource_claims or ()] == left
     for place in seen.places:
         uses = place.container.resources
@@ -188,9 +189,10 @@ IGNORING = ResourceMapping(
     ignored=(IGNORING, classes(WHAT_CLASS), classes(GPU_CLASS, WHAT_CLASS)),
 )
 def test_a_claim_beside_one_of_a_gpu_is_not_seen(mapping: ResourceMapping, of_a: Any, of_b: Any) -> None:
-    seen, claimed = with_accelerator_claims_only(claiming("a", "b"), {"a": of_a, "b": of_b}, mapping)
+    known = {"a": of_a, "b": of_b}
+    seen = without_other_claims(claiming("a", "b"), known, mapping)
 
-    assert claimed == (GPU_CLASS,)
+    assert accelerator_classes(claiming("a", "b"), known, mapping) == (GPU_CLASS,)
     assert seen == claiming("b")
 
 
@@ -198,7 +200,7 @@ def test_lists_of_containers_that_are_missing_stay_missing() -> None:
     """What a rule adds to an empty list is added behind its last item, and a list that is not there has none."""
     document = pod(resourceClaims=[{"name": "a", "resourceClaimName": "mine"}])
 
-    seen, _ = with_accelerator_claims_only(view(document), {"a": classes(NIC_CLASS)}, MAPPING)
+    seen = without_other_claims(view(document), {"a": classes(NIC_CLASS)}, MAPPING)
 
     assert seen.spec.init_containers is None
 
@@ -206,5 +208,5 @@ def test_lists_of_containers_that_are_missing_stay_missing() -> None:
 def test_a_pod_without_claims_is_itself() -> None:
     plain = view(pod())
 
-    assert with_accelerator_claims_only(plain, {}, MAPPING) == (plain, ())
-    assert with_accelerator_claims_only(plain, {}, MAPPING)[0] is plain
+    assert accelerator_classes(plain, {}, MAPPING) == ()
+    assert without_other_claims(plain, {}, MAPPING) is plain

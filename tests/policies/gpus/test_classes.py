@@ -16,7 +16,7 @@ from policies.gpus.classes import (
     parse_share,
     problems,
 )
-from policies.gpus.device_kinds import DeviceAttribute, DeviceKind
+from policies.gpus.device_types import DeviceAttribute, DeviceType
 from tests.builders import gpu_class
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
@@ -175,7 +175,7 @@ def test_devices_are_of_the_classes_that_list_one_of_their_attributes() -> None:
         named = {
             f"gpu.nvidia.com/{name}": DeviceAttribute(string=value) for name, value in attributes.items()
         }
-        return [each.name for each in BUILT_IN.of_device(DeviceKind("gpu.nvidia.com", named))]
+        return [each.name for each in BUILT_IN.of_device(DeviceType("gpu.nvidia.com", named))]
 
     assert of(productName="NVIDIA A100-SXM4-40GB", profile="1g.5gb") == ["nvidia-a100-40gb"]
     assert of(productName="NVIDIA A100") == []
@@ -270,7 +270,7 @@ def test_resolve(name: str, want: list[str]) -> None:
     family_without_vendor=("a100", "nvidia-a100"),
     upper_case=("A100-80GB", "nvidia-a100-80gb"),
     not_the_l4=("l40s", "nvidia-l40s"),
-    misspelt=("nvdia-l4", "nvidia-l4"),
+    correct_name=("nvdia-l4", "nvidia-l4"),
     name_on_gke=("nvidia-tesla-t4", "nvidia-t4"),
     product_name=("Tesla-T4", "nvidia-t4"),
     label_of_the_family=("v100", "nvidia-v100"),

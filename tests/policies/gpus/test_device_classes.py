@@ -8,7 +8,7 @@ from policies.gpus.device_classes import (
     device_class_mapping,
     unmapped_device_classes,
 )
-from policies.gpus.device_kinds import DeviceKind, DeviceKinds
+from policies.gpus.device_types import DeviceType, DeviceTypes
 from policies.gpus.mapping_spec import DeviceClassPattern, Measure, ResourceMappingSpec, UnknownDeviceClasses
 from policies.gpus.resource_mapping import ResourceMapping
 from tests.cases import cases
@@ -144,12 +144,12 @@ def test_device_classes_that_nothing_charges(
 
 
 def test_the_kinds_that_each_device_class_may_select() -> None:
-    kinds = DeviceKinds(tuple(DeviceKind(driver=driver) for driver in ("gpu.amd.com", "gpu.nvidia.com")))
+    kinds = DeviceTypes(tuple(DeviceType(driver=driver) for driver in ("gpu.amd.com", "gpu.nvidia.com")))
     classes = [
         device_class("device.driver == 'gpu.amd.com'", name="a"),
         device_class(name="any"),
         device_class("device.driver == 'x.com'", name="b"),
     ]
     found = device_class_mapping(classes, NO_DOCUMENTS, BUILT_IN, kinds)
-    assert (found.device_kinds, found.kinds_by_class) == (kinds, {"a": (0,), "any": (0, 1), "b": ()})
-    assert device_class_mapping(classes, NO_DOCUMENTS, BUILT_IN).kinds_by_class == {}
+    assert (found.device_types, found.types_by_class) == (kinds, {"a": (0,), "any": (0, 1), "b": ()})
+    assert device_class_mapping(classes, NO_DOCUMENTS, BUILT_IN).types_by_class == {}

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from policies.gpus.device_kinds import DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
-from policies.gpus.device_selectors import MAX_LENGTH, MAX_LOOP_LENGTH, not_evaluated, possible_kinds
+from policies.gpus.device_selectors import MAX_LENGTH, MAX_LOOP_LENGTH, possible_types, unevaluated
+from policies.gpus.device_types import DeviceAttribute, DeviceCapacity, DeviceType, DeviceTypes
 
 DRIVER = "gpu.nvidia.com"
 ATTRIBUTES = 'device.attributes["gpu.nvidia.com"]'
 MEMORY = 'device.capacity["gpu.nvidia.com"].memory'
 
 
-def kind(product: str, memory: str, **attributes: Any) -> DeviceKind:
+def kind(product: str, memory: str, **attributes: Any) -> DeviceType:
     stated = {"productName": product, "type": "gpu", **attributes}
-    return DeviceKind(
+    return DeviceType(
         DRIVER,
         {
             **{f"{DRIVER}/{name}": DeviceAttribute(string=value) for name, value in stated.items()},
@@ -25,16 +25,16 @@ def kind(product: str, memory: str, **attributes: Any) -> DeviceKind:
             f"{DRIVER}/ready": DeviceAttribute(boolean=True),
         },
         {f"{DRIVER}/memory": DeviceCapacity(memory)},
-        unknown=(f"{DRIVER}/uuid",),
+        unknown_names=(f"{DRIVER}/uuid",),
     )
 
 
-KINDS = DeviceKinds(
+KINDS = DeviceTypes(
     (
         kind("NVIDIA A100-SXM4-40GB", "40Gi"),
         kind("NVIDIA H100 80GB HBM3", "80Gi"),
         kind("NVIDIA H100 80GB HBM3", "9984Mi", type="mig", profile="1g.10gb"),
-        DeviceKind("gpu.amd.com", {"gpu.amd.com/family": DeviceAttribute(string="AI")}, is_shared=True),
+        DeviceType("gpu.amd.com", {"gpu.amd.com/family": DeviceAttribute(string="AI")}, is_shared=True),
     )
 )
 A100, H100, SLICE, AMD = range(4)
@@ -118,8 +118,8 @@ ALL = {A100, H100, SLICE, AMD}
 def test_a_selector_selects_the_kinds_of_which_a_device_may_satisfy_it(
     expression: str, want: set[int]
 ) -> None:
-    assert possible_kinds([expression], KINDS) == want
-    assert not_evaluated([expression]) == ()
+    assert possible_types([expression], KINDS) == want
+    assert unevaluated([expression]) == ()
 
 
 LONG = f'{ATTRIBUTES}.type == "{"x" * MAX_LENGTH}"'
@@ -156,31 +156,32 @@ LONG = f'{ATTRIBUTES}.type == "{"x" * MAX_LENGTH}"'
     ],
 )
 def test_a_selector_that_is_not_evaluated_allows_every_kind_and_is_named(expression: str) -> None:
-    assert possible_kinds([expression], KINDS) == ALL
-    assert not_evaluated([expression, "true"]) == (expression,)
+    assert possible_types([expression], KINDS) == ALL
+    assert unevaluated([expression, "true"]) == (expression,)
 
 
 def test_all_selectors_must_hold() -> None:
-    assert possible_kinds(["device.driver == 'gpu.nvidia.com'", f'{ATTRIBUTES}.type == "mig"'], KINDS) == {
+    assert possible_types(["device.driver == 'gpu.nvidia.com'", f'{ATTRIBUTES}.type == "mig"'], KINDS) == {
         SLICE
     }
-    assert possible_kinds([], KINDS) == ALL
-    assert possible_kinds(["true"], DeviceKinds()) == set()
+    assert possible_types([], KINDS) == ALL
+    assert possible_types(["true"], DeviceTypes()) == set()
 
 
 @pytest.mark.parametrize(
     "unread", [DeviceAttribute(version="v1"), DeviceAttribute()], ids=["version", "no-value"]
 )
 def test_a_kind_with_a_value_that_cannot_be_read_is_always_possible(unread: DeviceAttribute) -> None:
-    kinds = DeviceKinds((DeviceKind(DRIVER, {f"{DRIVER}/driverVersion": unread}),))
+    kinds = DeviceTypes((DeviceType(DRIVER, {f"{DRIVER}/driverVersion": unread}),))
 
-    assert possible_kinds(["false"], kinds) == {0}
+    assert possible_types(["false"], kinds) == {0}
 
 
 def test_processes_without_kinds_do_not_load_the_library() -> None:
     code = (
-        "import sys; from policies.gpus.device_kinds import NO_KINDS; from policies.gpus.device_selectors import possible_kinds;"
-        "possible_kinds(['true'], NO_KINDS); sys.exit('cel_expr_python' in sys.modules)"
+        "import sys; from policies.gpus.device_types import NO_DEVICE_TYPES; "
+        "from policies.gpus.device_selectors import possible_types; "
+        "possible_types(['true'], NO_DEVICE_TYPES); sys.exit('cel_expr_python' in sys.modules)"
     )
 
     subprocess.run([sys.executable, "-c", code], check=True)

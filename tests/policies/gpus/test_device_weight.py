@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.gpus.cards import can_serve, device_weight
+from policies.gpus.cards import device_weight, satisfies
 from policies.gpus.classes import GPUClass, GPUClasses, GPUClassSpec
-from policies.gpus.device_kinds import DeviceAttribute, DeviceCapacity, DeviceKind
+from policies.gpus.device_types import DeviceAttribute, DeviceCapacity, DeviceType
 
 PRODUCT, PROFILE = "gpu.nvidia.com/productName", "gpu.nvidia.com/profile"
 A100 = "NVIDIA A100-SXM4-40GB"
@@ -37,18 +37,20 @@ HALF_STEPS = {"validRange": {"min": "0", "step": "1500m"}, "default": "0"}
 STEPS = {"validRange": {"min": "4Gi", "max": "40Gi", "step": "4Gi"}, "default": "8Gi"}
 
 
-def kind(product: str = A100, profile: str | None = None, **fields: Any) -> DeviceKind:
+def kind(product: str = A100, profile: str | None = None, **fields: Any) -> DeviceType:
     named = {PRODUCT: product, PROFILE: profile}
     attributes = {name: DeviceAttribute(string=value) for name, value in named.items() if value}
-    return DeviceKind("gpu.nvidia.com", attributes, **fields)
+    return DeviceType("gpu.nvidia.com", attributes, **fields)
 
 
-def shared(parts: int = 5040, weighed: tuple[str, ...] | None = None, **capacity: Any) -> DeviceKind:
-    names = capacity if weighed is None else weighed
+def shared(
+    card_parts: int = 5040, weighed_capacities: tuple[str, ...] | None = None, **capacity: Any
+) -> DeviceType:
+    names = capacity if weighed_capacities is None else weighed_capacities
     return kind(
-        parts=parts,
+        card_parts=card_parts,
         is_shared=True,
-        weighed=tuple(f"gpu.nvidia.com/{name}" for name in names),
+        weighed_capacities=tuple(f"gpu.nvidia.com/{name}" for name in names),
         capacity={
             f"gpu.nvidia.com/{name}": msgspec.convert(each, DeviceCapacity) for name, each in capacity.items()
         },
@@ -59,24 +61,30 @@ def shared(parts: int = 5040, weighed: tuple[str, ...] | None = None, **capacity
     ("device", "want"),
     [
         pytest.param(kind(), 1, id="a-card-without-counters"),
-        pytest.param(kind("Tesla T4", parts=720), Fraction(1, 7), id="a-partition-of-a-card-of-no-class"),
         pytest.param(
-            kind(profile="1g.10gb", parts=1248), Fraction(1, 4), id="what-the-class-says-and-not-the-counters"
-        ),
-        pytest.param(kind(profile="1g.10gb+me", parts=1248), Fraction(1, 4), id="with-media-engines"),
-        pytest.param(kind(profile="1g.5gb", parts=630), Fraction(1, 7), id="the-larger-share-of-compute"),
-        pytest.param(
-            kind(profile="2g.10gb", parts=1440), Fraction(2, 7), id="a-profile-that-the-class-lacks"
+            kind("Tesla T4", card_parts=720), Fraction(1, 7), id="a-partition-of-a-card-of-no-class"
         ),
         pytest.param(
-            kind("NVIDIA A100", profile="1g.10gb", parts=630),
+            kind(profile="1g.10gb", card_parts=1248),
+            Fraction(1, 4),
+            id="what-the-class-says-and-not-the-counters",
+        ),
+        pytest.param(kind(profile="1g.10gb+me", card_parts=1248), Fraction(1, 4), id="with-media-engines"),
+        pytest.param(
+            kind(profile="1g.5gb", card_parts=630), Fraction(1, 7), id="the-larger-share-of-compute"
+        ),
+        pytest.param(
+            kind(profile="2g.10gb", card_parts=1440), Fraction(2, 7), id="a-profile-that-the-class-lacks"
+        ),
+        pytest.param(
+            kind("NVIDIA A100", profile="1g.10gb", card_parts=630),
             Fraction(1, 7),
             id="one-of-two-classes-lists-it",
         ),
     ],
 )
 def test_a_device_weighs_what_its_class_says_or_else_its_part_of_the_card(
-    device: DeviceKind, want: Fraction
+    device: DeviceType, want: Fraction
 ) -> None:
     assert device_weight(device, CLASSES) == want
 
@@ -149,7 +157,9 @@ def test_a_device_weighs_what_its_class_says_or_else_its_part_of_the_card(
         ),
         pytest.param(
             shared(
-                weighed=("memory",), memory={"value": "40Gi", "requestPolicy": FREE}, shares={"value": "4"}
+                weighed_capacities=("memory",),
+                memory={"value": "40Gi", "requestPolicy": FREE},
+                shares={"value": "4"},
             ),
             {"memory": "10Gi", "shares": "2"},
             Fraction(1, 4),
@@ -157,7 +167,9 @@ def test_a_device_weighs_what_its_class_says_or_else_its_part_of_the_card(
         ),
         pytest.param(
             shared(
-                weighed=("memory",), memory={"value": "40Gi", "requestPolicy": FREE}, shares={"value": "4"}
+                weighed_capacities=("memory",),
+                memory={"value": "40Gi", "requestPolicy": FREE},
+                shares={"value": "4"},
             ),
             {"shares": "1"},
             1,
@@ -167,7 +179,7 @@ def test_a_device_weighs_what_its_class_says_or_else_its_part_of_the_card(
         pytest.param(shared(memory={"value": "40Gi"}), {"memory": "-800Gi"}, 1, id="less-than-nothing"),
         pytest.param(shared(memory={"value": "40Gi"}), {"memory": "much"}, 1, id="an-unreadable-amount"),
         pytest.param(
-            kind(is_shared=True, capacity={}, unknown=("gpu.nvidia.com/memory",)),
+            kind(is_shared=True, capacity={}, unknown_names=("gpu.nvidia.com/memory",)),
             {"memory": "1Gi"},
             1,
             id="devices-with-differing-capacities",
@@ -181,7 +193,7 @@ def test_a_device_weighs_what_its_class_says_or_else_its_part_of_the_card(
     ],
 )
 def test_a_share_weighs_the_largest_share_of_a_capacity(
-    device: DeviceKind, consumed: dict[str, str], want: Fraction
+    device: DeviceType, consumed: dict[str, str], want: Fraction
 ) -> None:
     assert device_weight(device, CLASSES, consumed) == want
 
@@ -192,7 +204,10 @@ def test_a_share_weighs_the_largest_share_of_a_capacity(
         pytest.param(kind(), {}, True, id="nothing-requested"),
         pytest.param(kind(), {"memory": "1Gi"}, False, id="a-capacity-that-it-lacks"),
         pytest.param(
-            kind(unknown=("gpu.nvidia.com/memory",)), {"memory": "1Gi"}, True, id="a-capacity-that-differs"
+            kind(unknown_names=("gpu.nvidia.com/memory",)),
+            {"memory": "1Gi"},
+            True,
+            id="a-capacity-that-differs",
         ),
         pytest.param(shared(memory={"value": "40Gi"}), {"memory": "40Gi"}, True, id="all"),
         pytest.param(shared(memory={"value": "40Gi"}), {"memory": "41Gi"}, False, id="more-than-all"),
@@ -224,6 +239,6 @@ def test_a_share_weighs_the_largest_share_of_a_capacity(
     ],
 )
 def test_a_device_serves_amounts_that_it_has(
-    device: DeviceKind, requested: dict[str, str], want: bool
+    device: DeviceType, requested: dict[str, str], want: bool
 ) -> None:
-    assert can_serve(device, requested) is want
+    assert satisfies(device, requested) is want

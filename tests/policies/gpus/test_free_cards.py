@@ -1,7 +1,7 @@
 """What is left of the counters of cards."""
 
 from policies.gpus.device_slices import CounterValue, DeviceShape, LayoutDevice, SliceLayout
-from policies.gpus.stored_devices import counters_left, fits
+from policies.gpus.stored_devices import can_be_allocated, counters_left
 from tests.cases import cases
 
 
@@ -25,4 +25,4 @@ def test_whether_another_device_fits_on_a_card(card: str, half: str, want: bool)
         (("card", (("memory", CounterValue(value=card)),)),),
     )
 
-    assert fits(second, counters_left([layout], {"a"}), is_held=False) is want
+    assert can_be_allocated(second, counters_left([layout], {"a"}), is_allocated=False) is want

@@ -2,7 +2,7 @@
 
 from policies.gpus.resource_limits import (
     ResourceLimits,
-    limit_of,
+    limit_for,
     limit_problems,
     limits_by_pattern,
     unknown_names,
@@ -36,7 +36,7 @@ LIMITS = {
 def test_the_most_specific_limit_decides(most: int, resource: str, gpu_class: str) -> None:
     found = RESOURCE_MAPPING.resource(resource)
     assert found is not None
-    assert limit_of(LIMITS, found, CLASSES.resolve(gpu_class)) == most
+    assert limit_for(LIMITS, found, CLASSES.resolve(gpu_class)) == most
 
 
 @cases(
@@ -50,7 +50,7 @@ def test_the_most_specific_limit_decides(most: int, resource: str, gpu_class: st
 def test_no_name_fits(limits: ResourceLimits, resource: str, gpu_class: str) -> None:
     found = RESOURCE_MAPPING.resource(resource)
     assert found is not None
-    assert limit_of(limits, found, CLASSES.resolve(gpu_class)) is None
+    assert limit_for(limits, found, CLASSES.resolve(gpu_class)) is None
 
 
 def test_of_patterns_of_one_length_the_first_by_name_decides() -> None:

@@ -35,7 +35,7 @@ RESOURCE_MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS)
     unknown=("rdma.example.com", None),
 )
 def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
-    assert RESOURCE_MAPPING.stated_device_class(name) == want
+    assert RESOURCE_MAPPING.stated_class_pattern(name) == want
 
 
 NIC = DeviceClassPattern(pattern="nic.example.com", measure=Measure.NOTHING)
@@ -64,14 +64,14 @@ def test_unknown_device_classes(
 ) -> None:
     found = mapping(*unknown)
 
-    assert (found.device_class(name) is not None) is counted
+    assert (found.device_class_pattern(name) is not None) is counted
     assert (found.resource(PREFIX + name) is not None) is counted
-    assert found.refused_device_class(PREFIX + name) == (name if denied else None)
+    assert found.denied_device_class(PREFIX + name) == (name if denied else None)
     assert (found.resource("example.com/silent") is not None) is counted
-    assert found.refused_device_class("example.com/silent") == ("silent" if denied else None)
+    assert found.denied_device_class("example.com/silent") == ("silent" if denied else None)
     assert found.resource("example.com/fast") == GPUResource("example.com/fast", Measure.DEVICES)
-    assert found.refused_device_class("example.com/fast") is None
-    assert found.device_class("nic.example.com") is None
+    assert found.denied_device_class("example.com/fast") is None
+    assert found.device_class_pattern("nic.example.com") is None
     assert found.resource(PREFIX + "nic.example.com") is None
 
 
@@ -144,13 +144,13 @@ def test_unknown_keys_of_a_device_class_are_refused() -> None:
         msgspec.convert({"deviceClasses": [{"pattern": "a", "patern": "b"}]}, ResourceMappingSpec)
 
 
-@cases(("patterns", "want"), misspelt=((), "nvidia.com/gpu"), known_as_no_gpu=((NO_GPU,), None))
+@cases(("patterns", "want"), correct_name=((), "nvidia.com/gpu"), known_as_no_gpu=((NO_GPU,), None))
 def test_a_name_that_is_known_is_not_misspelt(
     patterns: tuple[ResourcePattern, ...], want: str | None
 ) -> None:
     found = ResourceMapping((ResourceMappingSpec(resources=patterns), *BUILT_IN.specs))
 
-    assert found.misspelt("nvidia.com/gpus") == want
+    assert found.correct_name("nvidia.com/gpus") == want
 
 
 def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:

@@ -70,7 +70,9 @@ def stored(
     results = [
         DeviceResult(driver=DRIVER, pool="n1", device=name, consumed_capacity=consumed) for name in devices
     ]
-    return StoredDevices(read, MAPPING, CLASSES, results, left_out=reader.left_out, rules=rules)
+    return StoredDevices(
+        read, MAPPING, CLASSES, results, dropped_attributes=reader.dropped_attributes, rules=rules
+    )
 
 
 SEVENTH = Fraction(1, 7)
@@ -187,9 +189,9 @@ def test_why_no_device_satisfies_a_request(
     found = stored(documents, *held, rules=rules).counts_for(request_, of_class)
 
     *numbers, keys = want
-    assert (found.of_class, found.selected, found.allocated, found.tainted) == tuple(numbers)
+    assert (found.of_class, found.selected, found.unavailable, found.tainted) == tuple(numbers)
     assert [each.key for each in found.taints] == keys
-    assert found.free == found.selected - found.allocated - found.tainted
+    assert found.free == found.selected - found.unavailable - found.tainted
 
 
 def test_nothing_is_known_without_slices() -> None:

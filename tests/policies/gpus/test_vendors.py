@@ -62,9 +62,9 @@ def test_no_name_of_a_vendor_is_hidden_by_one_before_it(vendor: Vendor) -> None:
 
         assert (found and found.measure) == (None if each.measure is Measure.NOTHING else each.measure)
     for card in vendor.one_device_each:
-        assert card in BUILT_IN.whole_cards
+        assert card in BUILT_IN.whole_card_resources
 
 
 def test_the_table_is_a_valid_mapping() -> None:
     assert list(RESOURCE_MAPPING.problems()) == []
-    assert not any(set(vendor.hiding) - {"", "none", "void"} for vendor in VENDORS)
+    assert not any(set(vendor.hiding_values) - {"", "none", "void"} for vendor in VENDORS)

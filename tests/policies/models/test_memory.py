@@ -164,7 +164,7 @@ def test_need(containers: list[JSON], words: str, fits: list[str], hold_weights:
     need = model_need(view(declaring(*containers, params="7b")), RESOURCE_MAPPING)
 
     assert isinstance(need, ModelNeed)
-    assert need.words == words
+    assert need.text == words
     assert [gpu_class.name for gpu_class in CLASSES if need.fits(gpu_class, CLASSES)] == fits
     assert [gpu_class.name for gpu_class in CLASSES if need.weights_fit(gpu_class, CLASSES)] == hold_weights
 
@@ -173,8 +173,8 @@ def test_weights_and_room_in_words() -> None:
     need = model_need(view(declaring(gpu_container("2"), params="7b")), RESOURCE_MAPPING)
 
     assert isinstance(need, ModelNeed)
-    assert need.weights_words == "the weights of 7b bf16 serving take 13.1 GiB over 2 GPUs = 6.6 GiB each"
-    assert need.room(CLASSES.named({"nvidia-t4"})[0], CLASSES) == "16.0 GiB usable"
+    assert need.weights_text == "the weights of 7b bf16 serving take 13.1 GiB over 2 GPUs = 6.6 GiB each"
+    assert need.usable_text(CLASSES.named({"nvidia-t4"})[0], CLASSES) == "16.0 GiB usable"
 
 
 @cases(

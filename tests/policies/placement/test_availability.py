@@ -4,9 +4,9 @@ from fractions import Fraction
 
 from policies.gpus.classes import GPUClasses
 from policies.placement.availability import Availability
-from policies.placement.class_use import ClassUse
-from policies.placement.hardware import known_keys
-from policies.placement.nodes import Labels, NodeFacts, NodeOffer, NodeState
+from policies.placement.class_options import ClassOptions
+from policies.placement.hardware import kept_label_keys
+from policies.placement.nodes import Labels, NodeFacts, NodeGroup, NodeState
 from policies.pods.annotations import GPU_CLASS
 from policies.rules.gpu_requests import AmountLimits, GPURequestsOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
@@ -78,37 +78,37 @@ def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: 
     assert said(availability(selector).unknown_slice(resource(f"nvidia.com/mig-{profile}"))) == want
 
 
-def sliced(*profiles: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
+def sliced(*profiles: str, pools: tuple[NodeGroup, ...] = ()) -> NodeFacts:
     """Return a node for each of the profiles, labelled as GPU Feature Discovery does, one without slices, and the pools."""
     whole = (("nvidia.com/gpu.count", "8"), ("nvidia.com/mig-1g.11gb.product", "A100"))
     label_sets = frozenset({whole, *(((f"nvidia.com/mig-{each}.count", "7"),) for each in profiles)})
-    return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
+    return NodeFacts(keys=kept_label_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
 
 
 ONLY_10 = "request nvidia.com/mig-1g.10gb"
 NOWHERE = denial("must be a slice that some node has: none has 1g.11gb", ONLY_10)
 CLOSED = denial("must be a slice that some GPU class has: none has 1g.11gb", NEAR_11)
-ON_DEMAND = ClassUse(autoscaled_classes=("nvidia-a100",))
-POOLS = (NodeOffer({}, pool="gpus"),)
+ON_DEMAND = ClassOptions(autoscaled_classes=("nvidia-a100",))
+POOLS = (NodeGroup({}, pool="gpus"),)
 
 
 @cases(
     ("nodes", "use", "known_profiles_only", "want"),
-    the_catalogue_is_closed=(None, ClassUse(), True, CLOSED),
-    no_node_has_it=(sliced("1g.10gb"), ClassUse(), False, NOWHERE),
+    the_catalogue_is_closed=(None, ClassOptions(), True, CLOSED),
+    no_node_has_it=(sliced("1g.10gb"), ClassOptions(), False, NOWHERE),
     closed_and_no_node_has_it=(
         sliced("1g.10gb"),
-        ClassUse(),
+        ClassOptions(),
         True,
         denial("must be a slice that some GPU class has: none has 1g.11gb", ONLY_10),
     ),
-    a_node_has_it=(sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None),
-    no_node_says_which_slices_it_has=(sliced(), ClassUse(), False, UNLISTED),
-    nodes_to_come=(sliced("1g.10gb", pools=POOLS), ClassUse(), False, UNLISTED),
+    a_node_has_it=(sliced("1g.10gb", "1g.11gb"), ClassOptions(), False, None),
+    no_node_says_which_slices_it_has=(sliced(), ClassOptions(), False, UNLISTED),
+    nodes_to_come=(sliced("1g.10gb", pools=POOLS), ClassOptions(), False, UNLISTED),
     nodes_to_come_by_the_policy=(sliced("1g.10gb"), ON_DEMAND, False, UNLISTED),
 )
 def test_profiles_that_no_class_lists(
-    nodes: NodeFacts | None, use: ClassUse, known_profiles_only: bool, want: Said | None
+    nodes: NodeFacts | None, use: ClassOptions, known_profiles_only: bool, want: Said | None
 ) -> None:
     found = Availability(view(pod()), CLASSES, use, nodes)
 
@@ -123,18 +123,18 @@ PENDING = warning("no schedulable node has nvidia.com/mig-1g.5gb now: the pod st
 
 @cases(
     ("nodes", "use", "want"),
-    no_node_has_it=(sliced("1g.10gb"), ClassUse(), PENDING),
-    a_node_has_it=(sliced("1g.10gb", "1g.5gb"), ClassUse(), None),
-    no_node_says_which_slices_it_has=(sliced(), ClassUse(), None),
-    nodes_are_not_known=(None, ClassUse(), None),
-    nodes_to_come=(sliced("1g.10gb", pools=POOLS), ClassUse(), None),
+    no_node_has_it=(sliced("1g.10gb"), ClassOptions(), PENDING),
+    a_node_has_it=(sliced("1g.10gb", "1g.5gb"), ClassOptions(), None),
+    no_node_says_which_slices_it_has=(sliced(), ClassOptions(), None),
+    nodes_are_not_known=(None, ClassOptions(), None),
+    nodes_to_come=(sliced("1g.10gb", pools=POOLS), ClassOptions(), None),
 )
 def test_a_profile_that_a_class_lists_and_no_node_has(
-    nodes: NodeFacts | None, use: ClassUse, want: Said | None
+    nodes: NodeFacts | None, use: ClassOptions, want: Said | None
 ) -> None:
     found = Availability(view(pod()), CLASSES, use, nodes)
 
-    assert said(found.without_node(resource("nvidia.com/mig-1g.5gb"), RESOURCE_MAPPING)) == want
+    assert said(found.no_node_has(resource("nvidia.com/mig-1g.5gb"), RESOURCE_MAPPING)) == want
 
 
 @cases(
@@ -176,7 +176,7 @@ def test_what_nodes_have_instead_of_whole_gpus(selector: dict[str, str], want: S
     nodes = NodeFacts(keys=(), states={(): frozenset({has})})
     found = Availability(view(pod(nodeSelector=selector)), CLASSES, nodes=nodes)
 
-    assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
+    assert said(found.no_node_has(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
 
 
 WITHOUT_DEVICES: dict[Labels, frozenset[NodeState]] = {
@@ -198,7 +198,7 @@ def test_no_node_has_any_device(nodes: NodeFacts, want: Said | None) -> None:
     """A cluster without GPU nodes may get them; where they exist, their device plugin does not run."""
     found = Availability(view(pod()), CLASSES, nodes=nodes)
 
-    assert said(found.without_node(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
+    assert said(found.no_node_has(resource("nvidia.com/gpu"), RESOURCE_MAPPING)) == want
 
 
 def test_what_nodes_have_instead_is_offered_only_beside_what_the_pod_also_requests() -> None:
@@ -212,7 +212,7 @@ def test_what_nodes_have_instead_is_offered_only_beside_what_the_pod_also_reques
     )
     found = Availability(view(both), CLASSES, nodes=NodeFacts(keys=(), states={(): states}))
 
-    complaint = found.without_node(resource("nvidia.com/gpu.shared"), RESOURCE_MAPPING)
+    complaint = found.no_node_has(resource("nvidia.com/gpu.shared"), RESOURCE_MAPPING)
 
     assert complaint is not None
     assert complaint.remedy == "request nvidia.com/mig-1g.10gb or nvidia.com/mig-3g.40gb"
@@ -240,7 +240,7 @@ def test_a_part_of_a_gpu_is_offered_where_a_node_has_it(nodes: NodeFacts | None,
 
 
 def smaller(found: Availability, name: str, part: Fraction) -> list[str]:
-    ways = found.smaller_than(resource(name), part, RESOURCE_MAPPING)
+    ways = found.smaller_resources(resource(name), part, RESOURCE_MAPPING)
     return [f"{each}: 1 ({what})" for each, what in ways.items()]
 
 
@@ -253,11 +253,11 @@ def test_an_open_and_a_closed_catalogue_have_answers_of_their_own() -> None:
     ]
 
 
-ONLY_T4, BY_DEFAULT = ClassUse(allowed=("nvidia-t4",)), ClassUse(default="nvidia-t4")
-ONLY_40 = ClassUse(default="nvidia-t4", allowed=("nvidia-a100-40gb",))
+ONLY_T4, BY_DEFAULT = ClassOptions(allowed=("nvidia-t4",)), ClassOptions(default="nvidia-t4")
+ONLY_40 = ClassOptions(default="nvidia-t4", allowed=("nvidia-a100-40gb",))
 NAMED = {"annotations": {GPU_CLASS: "nvidia-a100-80gb"}}
 SHARE = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
-ANY, THIRD = ClassUse(), Fraction(1, 3)
+ANY, THIRD = ClassOptions(), Fraction(1, 3)
 
 
 def slice_of(profile: str) -> str:
@@ -269,7 +269,7 @@ def slice_of(profile: str) -> str:
     no_allowed_class_has_slices=({}, ONLY_T4, THIRD, [SHARE]),
     the_default_has_none=({}, BY_DEFAULT, THIRD, [SHARE]),
     a_default_that_is_not_allowed=({}, ONLY_40, THIRD, [SHARE]),
-    of_the_default=({}, ClassUse(default="nvidia-a100-40gb"), THIRD, [slice_of("3g.20gb"), SHARE]),
+    of_the_default=({}, ClassOptions(default="nvidia-a100-40gb"), THIRD, [slice_of("3g.20gb"), SHARE]),
     of_the_class_that_the_pod_names=(NAMED, BY_DEFAULT, THIRD, [slice_of("3g.40gb"), SHARE]),
     named_in_vain=({**NAMED, "nodeName": "node-1"}, BY_DEFAULT, THIRD, [SHARE]),
     quarter=({"nodeSelector": A100_80}, ANY, Fraction(1, 4), [slice_of("1g.20gb"), SHARE]),
@@ -278,7 +278,7 @@ def slice_of(profile: str) -> str:
     no_slice_is_so_large=({"nodeSelector": A100_40}, ANY, Fraction(3, 4), [SHARE]),
     no_slices_at_all=({"nodeSelector": T4}, ANY, Fraction(1, 2), [SHARE]),
 )
-def test_ways_to_get_a_part_of_a_gpu(spec: JSON, use: ClassUse, part: Fraction, want: list[str]) -> None:
+def test_ways_to_get_a_part_of_a_gpu(spec: JSON, use: ClassOptions, part: Fraction, want: list[str]) -> None:
     found = Availability(view(pod(**spec)), CLASSES, use)
 
     assert smaller(found, "nvidia.com/gpu", part) == want

@@ -285,7 +285,7 @@ PARTITIONS = gpu_class(
     by_class=(asking(8, gpu_class="quarters"), (QUARTERS, WHOLE), "8"),
     of_each_class_that_the_pod_can_get=(asking(8), (QUARTERS,), "8"),
     one_share=(asking(1, gpu_class="quarters"), (QUARTERS,), ""),
-    whole_cards=(asking(8, gpu_class="whole"), (QUARTERS, WHOLE), ""),
+    whole_card_resources=(asking(8, gpu_class="whole"), (QUARTERS, WHOLE), ""),
     perhaps_whole_cards=(asking(8), (QUARTERS, WHOLE), ""),
     partitions_of_which_several_are_more=(asking(8, "amd.com/gpu", "partitions"), (PARTITIONS,), ""),
 )

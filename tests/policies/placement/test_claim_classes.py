@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from policies.gpus.claimed_devices import DeviceChoice, GPUNumber, decode_claim
+from policies.gpus.claimed_devices import DeviceQuery, GPUCount, decode_claim
 from policies.gpus.classes import DeviceAttributeValues, GPUClass, GPUClasses
-from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
-from policies.gpus.device_selectors import MAX_EVALUATIONS, MAX_SELECTOR_TEXT, possible_kinds
+from policies.gpus.device_selectors import MAX_EVALUATIONS, MAX_SELECTOR_TEXT, possible_types
+from policies.gpus.device_types import DeviceAttribute, DeviceType, DeviceTypes
 from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, Measure
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.claim_classes import NO_CLASS, ClaimedClasses
@@ -18,7 +18,7 @@ from tests.builders import JSON, container, context, gpu_class, pod, view
 from tests.cases import cases
 from tests.policies.quota.claims import GPU
 from tests.policies.quota.claims import H100 as LISTED
-from tests.policies.quota.known_kinds import ATTRIBUTES, CATALOGUE, MIG, SLICES
+from tests.policies.quota.known_device_types import ATTRIBUTES, CATALOGUE, MIG, SLICES
 
 DRIVER = "gpu.nvidia.com"
 PRODUCT = f"{DRIVER}/productName"
@@ -39,9 +39,9 @@ CLASSES = GPUClasses(
 )
 
 
-def kind(product: str, type_: str = "gpu") -> DeviceKind:
+def kind(product: str, type_: str = "gpu") -> DeviceType:
     stated = {PRODUCT: product, f"{DRIVER}/type": type_}
-    return DeviceKind(
+    return DeviceType(
         driver=DRIVER, attributes={key: DeviceAttribute(string=text) for key, text in stated.items()}
     )
 
@@ -69,8 +69,8 @@ MAPPING = ResourceMapping(
                 *(DeviceClassPattern(pattern=name) for name in DEVICE_CLASSES),
                 DeviceClassPattern(pattern="nic.example.com", measure=Measure.NOTHING),
             ),
-            device_kinds=DeviceKinds(KINDS),
-            kinds_by_class=DEVICE_CLASSES,
+            device_types=DeviceTypes(KINDS),
+            types_by_class=DEVICE_CLASSES,
         ),
     )
 )
@@ -82,24 +82,24 @@ def is_product(name: str) -> str:
 
 @cases(
     ("choices", "want"),
-    all_of_a_device_class=([DeviceChoice(DRIVER)], {A100, H100}),
-    of_one_product=([DeviceChoice(DRIVER, (is_product("NVIDIA H100 80GB HBM3"),))], {H100}),
-    a_partition_is_of_the_class_of_its_card=([DeviceChoice("mig.nvidia.com")], {A100}),
+    all_of_a_device_class=([DeviceQuery(DRIVER)], {A100, H100}),
+    of_one_product=([DeviceQuery(DRIVER, (is_product("NVIDIA H100 80GB HBM3"),))], {H100}),
+    a_partition_is_of_the_class_of_its_card=([DeviceQuery("mig.nvidia.com")], {A100}),
     two_products_of_a_class=(
-        [DeviceChoice(DRIVER, ('device.attributes["gpu.nvidia.com"].productName.contains("A100")',))],
+        [DeviceQuery(DRIVER, ('device.attributes["gpu.nvidia.com"].productName.contains("A100")',))],
         {A100},
     ),
-    alternatives=([DeviceChoice("mig.nvidia.com"), DeviceChoice("h100.example.com")], {A100, H100}),
-    a_product_that_no_class_has=([DeviceChoice("thing.example.com")], {NO_CLASS}),
-    a_selector_that_cannot_be_evaluated=([DeviceChoice(DRIVER, ("device.unheard.of()",))], {A100, H100}),
-    no_device_yet_and_a_class_names_it=([DeviceChoice("t4.example.com")], {T4}),
-    no_device_yet=([DeviceChoice("absent.example.com")], None),
-    one_of_two_is_not_known=([DeviceChoice("absent.example.com"), DeviceChoice("h100.example.com")], None),
-    no_gpu=([DeviceChoice("nic.example.com")], set()),
-    no_gpu_beside_one=([DeviceChoice("nic.example.com"), DeviceChoice("h100.example.com")], {H100}),
+    alternatives=([DeviceQuery("mig.nvidia.com"), DeviceQuery("h100.example.com")], {A100, H100}),
+    a_product_that_no_class_has=([DeviceQuery("thing.example.com")], {NO_CLASS}),
+    a_selector_that_cannot_be_evaluated=([DeviceQuery(DRIVER, ("device.unheard.of()",))], {A100, H100}),
+    no_device_yet_and_a_class_names_it=([DeviceQuery("t4.example.com")], {T4}),
+    no_device_yet=([DeviceQuery("absent.example.com")], None),
+    one_of_two_is_not_known=([DeviceQuery("absent.example.com"), DeviceQuery("h100.example.com")], None),
+    no_gpu=([DeviceQuery("nic.example.com")], set()),
+    no_gpu_beside_one=([DeviceQuery("nic.example.com"), DeviceQuery("h100.example.com")], {H100}),
     nothing=([], set()),
 )
-def test_the_classes_of_devices(choices: list[DeviceChoice], want: set[str] | None) -> None:
+def test_the_classes_of_devices(choices: list[DeviceQuery], want: set[str] | None) -> None:
     assert ClaimedClasses(MAPPING, CLASSES).of_claim(frozenset(choices)) == want
 
 
@@ -111,13 +111,13 @@ def test_the_selectors_of_one_review_are_bounded_however_many_claims_a_pod_names
     few, many = ([f"{n} > -1" for n in range(number)] for number in (10, MAX_EVALUATIONS // len(KINDS)))
 
     only, every = frozenset({H100}), frozenset({A100, H100})
-    assert claimed.of_claim([DeviceChoice(DRIVER, (H100_ONLY, *few))]) == only
-    assert claimed.of_claim([DeviceChoice(DRIVER, (H100_ONLY, *many))]) == every, "too many"
+    assert claimed.of_claim([DeviceQuery(DRIVER, (H100_ONLY, *few))]) == only
+    assert claimed.of_claim([DeviceQuery(DRIVER, (H100_ONLY, *many))]) == every, "too many"
     long = f'{H100_ONLY} || "{"x" * MAX_SELECTOR_TEXT}" == ""'
-    assert claimed.of_claim([DeviceChoice(DRIVER, (long,))]) == every, "too long"
-    assert claimed.of_claim([DeviceChoice(DRIVER, (H100_ONLY, few[0]))]) == only, "seen before"
+    assert claimed.of_claim([DeviceQuery(DRIVER, (long,))]) == every, "too long"
+    assert claimed.of_claim([DeviceQuery(DRIVER, (H100_ONLY, few[0]))]) == only, "seen before"
     texts = [f'{H100_ONLY} && "{n}{"x" * 100}" != ""' for n in range(500)]
-    classes = [claimed.of_claim([DeviceChoice(DRIVER, (each,))]) for each in texts]
+    classes = [claimed.of_claim([DeviceQuery(DRIVER, (each,))]) for each in texts]
     number = classes.count(only)
     assert 0 < number < MAX_SELECTOR_TEXT // 100
     assert classes == [only] * number + [every] * (500 - number)
@@ -125,25 +125,28 @@ def test_the_selectors_of_one_review_are_bounded_however_many_claims_a_pod_names
 
 @cases(
     ("choices", "want"),
-    cards=([DeviceChoice(GPU, number=2)], GPUNumber(2)),
-    a_slice=([DeviceChoice(MIG, (f'{ATTRIBUTES}.profile == "1g.10gb"',), number=2)], GPUNumber(1, "1g.10gb")),
-    the_larger_of_two_slices=([DeviceChoice(MIG)], GPUNumber(1, "3g.40gb")),
-    a_card_or_a_slice=([DeviceChoice(LISTED)], GPUNumber(1)),
-    all_of_a_node=([DeviceChoice(GPU, number=0)], None),
-    several_requests=([DeviceChoice(GPU), DeviceChoice(GPU, number=2)], None),
-    no_device=([DeviceChoice("empty.example.com")], None),
+    cards=([DeviceQuery(GPU, device_count=2)], GPUCount(2)),
+    a_slice=(
+        [DeviceQuery(MIG, (f'{ATTRIBUTES}.profile == "1g.10gb"',), device_count=2)],
+        GPUCount(1, "1g.10gb"),
+    ),
+    the_larger_of_two_slices=([DeviceQuery(MIG)], GPUCount(1, "3g.40gb")),
+    a_card_or_a_slice=([DeviceQuery(LISTED)], GPUCount(1)),
+    all_of_a_node=([DeviceQuery(GPU, device_count=None)], None),
+    several_requests=([DeviceQuery(GPU), DeviceQuery(GPU, device_count=2)], None),
+    no_device=([DeviceQuery("empty.example.com")], None),
     nothing=([], None),
 )
-def test_the_number_of_gpus(choices: list[DeviceChoice], want: GPUNumber | None) -> None:
-    assert ClaimedClasses(CATALOGUE.resource_mapping, CATALOGUE.classes).number(choices) == want
+def test_the_number_of_gpus(choices: list[DeviceQuery], want: GPUCount | None) -> None:
+    assert ClaimedClasses(CATALOGUE.resource_mapping, CATALOGUE.classes).gpu_count(choices) == want
 
 
 def test_nothing_of_a_claim_is_kept_and_so_no_former_catalogue() -> None:
     classes = GPUClasses((*CLASSES,))
     kept = weakref.ref(classes)
     for each in ((H100_ONLY,), ()):
-        assert ClaimedClasses(MAPPING, classes).of_claim([DeviceChoice(DRIVER, each)])
-    MAPPING.device_kinds.__dict__.clear()
+        assert ClaimedClasses(MAPPING, classes).of_claim([DeviceQuery(DRIVER, each)])
+    MAPPING.device_types.__dict__.clear()
 
     del classes
     gc.collect()
@@ -338,12 +341,12 @@ PARAMS = "metadata.annotations[gpu-admission.dev/model-params]"
 
 @cases(
     ("params", "classes", "gpus", "want"),
-    it_fits=("7b", {A100}, GPUNumber(1), []),
-    it_fits_several_cards=("70b", {A100}, GPUNumber(4), []),
+    it_fits=("7b", {A100}, GPUCount(1), []),
+    it_fits_several_cards=("70b", {A100}, GPUCount(4), []),
     no_card_holds_it=(
         "70b",
         {A100},
-        GPUNumber(1),
+        GPUCount(1),
         [
             f'{PARAMS} = "70b": name a claim for 4 GPUs of 80 GiB; should fit on {A100} (80.0 GiB usable): the weights of '
             "70b bf16 serving take 130.4 GiB"
@@ -352,17 +355,17 @@ PARAMS = "metadata.annotations[gpu-admission.dev/model-params]"
     no_slice_holds_it=(
         "7b",
         {A100},
-        GPUNumber(1, "1g.10gb"),
+        GPUCount(1, "1g.10gb"),
         [
             f'{PARAMS} = "7b": name a claim for a slice 3g.40gb or 1 GPU of 80 GiB; should fit on {A100} (10.0 GiB usable): '
             "the weights of 7b bf16 serving take 13.1 GiB"
         ],
     ),
-    one_of_the_classes_is_not_known=("70b", {A100, NO_CLASS}, GPUNumber(1), []),
+    one_of_the_classes_is_not_known=("70b", {A100, NO_CLASS}, GPUCount(1), []),
     the_number_is_not_known=("70b", {A100}, None, []),
 )
 def test_a_model_and_the_devices_of_its_claim(
-    params: str, classes: set[str], gpus: GPUNumber | None, want: list[str]
+    params: str, classes: set[str], gpus: GPUCount | None, want: list[str]
 ) -> None:
     known = {"gpu": frozenset(classes)}
     of = context(classes=CLASSES, resource_mapping=MAPPING, claim_classes=known, claimed_gpus=gpus)
@@ -383,7 +386,7 @@ def test_the_advised_selector_is_valid_for_any_product(product: str, want: str) 
     mapping = ResourceMapping(
         (
             DerivedMappingSpec(
-                device_kinds=DeviceKinds((kind(product), KINDS[3])), kinds_by_class={DRIVER: (0, 1)}
+                device_types=DeviceTypes((kind(product), KINDS[3])), types_by_class={DRIVER: (0, 1)}
             ),
         )
     )
@@ -394,4 +397,4 @@ def test_the_advised_selector_is_valid_for_any_product(product: str, want: str) 
 
     expression = f"device.attributes['{DRIVER}'].productName == {want}"
     assert found.remedy == f"add cel.expression: {expression}"
-    assert possible_kinds([expression], mapping.device_kinds) == {0}
+    assert possible_types([expression], mapping.device_types) == {0}

@@ -1,10 +1,10 @@
 """gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
 from policies.gpus.classes import GPUClasses, NodeLabel
-from policies.placement.class_case import ClassCase, Placer, is_wider
+from policies.placement.class_case import ClassCase, Placer, is_wider_than
+from policies.placement.class_options import ANY as EVERY_CLASS
+from policies.placement.class_options import matches_new_node
 from policies.placement.class_selection import Choice, ClassSelection
-from policies.placement.class_use import ANY as EVERY_CLASS
-from policies.placement.class_use import admits
 from policies.placement.hardware import LabelKeys
 from policies.placement.nodes import Labels, NodeFacts
 from policies.placement.pinning import Pinning
@@ -353,7 +353,7 @@ def test_a_pod_of_a_daemonset_is_not_evaluated() -> None:
 )
 def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want: bool) -> None:
     choice = Choice((L4,), "nvidia-l4", "", by_annotation=True, family=None)
-    assert is_wider(Pinning(pinned, ()), choice) is want
+    assert is_wider_than(Pinning(pinned, ()), choice) is want
 
 
 def pinning_to_small(**labels: str) -> JSON:
@@ -394,16 +394,16 @@ def case(
 def test_what_puts_a_pod_on_a_class(spec: JSON, placed_by: Placer | None, want: str) -> None:
     found = case(pod(gpu_container(), **spec), placed_by=placed_by)
 
-    assert found.advice_to_use([L4]).remedy == want
+    assert found.advice_to_run_on([L4]).remedy == want
 
 
 @cases(
     ("resource", "want"),
-    usable=("nvidia.com/gpu", (f"{SET} nvidia-l4 or small", "")),
+    usable_classes=("nvidia.com/gpu", (f"{SET} nvidia-l4 or small", "")),
     none_usable=("amd.com/gpu", ("request nvidia.com/gpu: 1", "for a GPUClass with amd.com/gpu")),
 )
 def test_what_puts_a_pod_on_a_usable_class(resource: str, want: tuple[str, str]) -> None:
-    found = case(pod(gpu_container()), resource).with_usable_class()
+    found = case(pod(gpu_container()), resource).advice_for_usable_class()
 
     assert (found.remedy, found.ask_contact) == want
 
@@ -419,5 +419,5 @@ def test_labels_of_a_class_are_compared_one_by_one() -> None:
     labels = tuple(NodeLabel(key=f"l{key}", values=tuple(map(str, range(9)))) for key in range(10))
     large = gpu_class("large", "large", 24, node_labels=labels)
 
-    assert admits(view(pod(gpu_container(), nodeSelector={"l0": "1", "l9": "8"})), large)
-    assert not admits(view(pod(gpu_container(), nodeSelector={"l0": "1", "l9": "9"})), large)
+    assert matches_new_node(view(pod(gpu_container(), nodeSelector={"l0": "1", "l9": "8"})), large)
+    assert not matches_new_node(view(pod(gpu_container(), nodeSelector={"l0": "1", "l9": "9"})), large)

@@ -4,13 +4,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.finding import Change, ContactEdit, Edit
+from policies.finding import ContactChange, ContactEdit, Edit
 from policies.gpus.classes import GPUClasses
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import GPUResource
 from policies.models.memory import model_need
 from policies.placement.class_advice import ANNOTATION_PATH, alternatives_in_words
-from policies.placement.class_choice import choose
+from policies.placement.class_choice import choose_class
 from policies.placement.class_selection import REQUIRED_AFFINITY, Choice, ClassSelection, label_values
 from policies.placement.hardware import LabelKeys
 from policies.placement.nodes import NodeFacts
@@ -112,7 +112,7 @@ def test_the_choice_of_a_pod(tweaks: JSON, default: str | None, is_pinned: bool,
     need = model_need(selection.pod, RESOURCE_MAPPING)
     assert not isinstance(need, tuple)
 
-    chosen = choose(selection, need, is_pinned=is_pinned)
+    chosen = choose_class(selection, need, is_pinned=is_pinned)
 
     if isinstance(chosen, Choice):
         family = f"{chosen.family}: " if chosen.family else ""
@@ -219,13 +219,15 @@ WITHOUT_AFFINITY = Edit(REQUIRED_AFFINITY)
     ),
 )
 def test_what_is_asked_for_and_what_the_pod_needs_then(
-    allowed: str, is_placed: bool, tweaks: JSON, want: tuple[str, Change]
+    allowed: str, is_placed: bool, tweaks: JSON, want: tuple[str, ContactChange]
 ) -> None:
     found = selection("amd.com/gpu", allowed=(allowed,), nodes=ONLY_T4, is_placed=is_placed)
     requesting = gpu_container(resource="amd.com/gpu")
     amounts = {"amd.com/gpu": 1, "nvidia.com/gpu": 1}
     others = ("nvidia.com/gpu",)
-    found = replace(found, pod=view(pod(requesting, **tweaks)), amounts=amounts, others=others)
+    found = replace(
+        found, pod=view(pod(requesting, **tweaks)), amounts=amounts, other_vendors_resources=others
+    )
 
     advice = found.without_usable_class()
 
@@ -280,7 +282,9 @@ def test_only_a_few_names_are_listed() -> None:
 
 def test_other_resources_are_removed_with_a_choice_of_a_class() -> None:
     others = ("amd.com/gpu", "habana.ai/gaudi")
-    advice = selection(allowed=("*",), default=None, others=others).advice_to_name(["nvidia-t4"])
+    advice = selection(allowed=("*",), default=None, other_vendors_resources=others).advice_to_name(
+        ["nvidia-t4"]
+    )
 
     assert advice.remedy == (
         "remove amd.com/gpu and habana.ai/gaudi, and set gpu-admission.dev/gpu-class: nvidia-t4"

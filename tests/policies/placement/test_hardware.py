@@ -3,7 +3,7 @@
 import pytest
 
 from policies.gpus.classes import GPUClasses, NodeLabel
-from policies.placement.hardware import ANNOTATIONS, chosen_hardware, hardware_keys
+from policies.placement.hardware import HARDWARE_ANNOTATIONS, chosen_hardware, hardware_keys
 from tests.builders import CLASSES, JSON, REQUIRED, gpu_class, pod, view
 from tests.cases import cases
 from tests.policies.placement.affinities import PREFERRED, PRODUCT, affine, selecting
@@ -59,7 +59,7 @@ def test_an_affinity_that_chooses_hardware(spec: JSON) -> None:
     {
         "required": (affine(REQUIRED, "agentpool", "In", "gpu"), "node affinity on agentpool"),
         "preferred": (affine(PREFERRED, "agentpool", "In", "gpu"), "preferred node affinity on agentpool"),
-        **{each: ({"annotations": {each: "A100"}}, f"annotation {each}") for each in ANNOTATIONS},
+        **{each: ({"annotations": {each: "A100"}}, f"annotation {each}") for each in HARDWARE_ANNOTATIONS},
     },
 )
 def test_a_choice_in_words(spec: JSON, want: str) -> None:

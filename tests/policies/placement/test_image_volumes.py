@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from policies.placement.image_volumes import all_mount_images, mounts_images
-from policies.placement.nodes import NodeOffer, NodeState, node_facts
+from policies.placement.nodes import NodeGroup, NodeState, node_facts
 from policies.pods.pod import Toleration
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
@@ -59,7 +59,7 @@ def test_all_nodes_of_a_pod(states: Iterable[NodeState], spec: JSON, want: bool)
 
 def test_nodes_that_are_not_known_or_come_later() -> None:
     document = view(pod(gpu_container()))
-    with_pool = node_facts((), [((), NEW)], (NodeOffer({}, pool="gpus"),))
+    with_pool = node_facts((), [((), NEW)], (NodeGroup({}, pool="gpus"),))
 
     assert not all_mount_images(document, {"nvidia.com/gpu": 1}, None)
     assert not all_mount_images(document, {"nvidia.com/gpu": 1}, with_pool)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.placement.hardware import ALWAYS_KEPT, HARDWARE, LabelKeys, known_keys
+from policies.placement.hardware import ALWAYS_KEPT, HARDWARE_LABELS, LabelKeys, kept_label_keys
 from policies.pods.names import is_qualified_name
 from tests.cases import cases
 
@@ -28,7 +28,7 @@ def test_which_keys_are_in(globs: tuple[str, ...], key: str, want: bool) -> None
     assert (key in LabelKeys(frozenset({"named"}), globs)) is want
 
 
-@pytest.mark.parametrize("glob", [*HARDWARE, *ALWAYS_KEPT])
+@pytest.mark.parametrize("glob", [*HARDWARE_LABELS, *ALWAYS_KEPT])
 def test_a_built_in_glob_fits_keys_that_there_can_be(glob: str) -> None:
     key = glob.removeprefix("!").replace("[-_]", "-").replace("[-.]", "-").replace("?", "0").replace("*", "x")
 
@@ -36,8 +36,10 @@ def test_a_built_in_glob_fits_keys_that_there_can_be(glob: str) -> None:
 
 
 def test_hostnames_are_not_kept_of_every_node() -> None:
-    keys = known_keys(frozenset({"accelerator"}), ("rack", "!zone", *HARDWARE))
+    keys = kept_label_keys(frozenset({"accelerator"}), ("rack", "!zone", *HARDWARE_LABELS))
 
     known = ["accelerator", "rack", "agentpool", "nvidia.com/gpu.memory", "kubernetes.io/hostname", "zone"]
     assert [key in keys for key in known] == [True, True, True, True, False, False]
-    assert "kubernetes.io/hostname" in known_keys(frozenset({"kubernetes.io/hostname"}), ()), "of a class"
+    assert "kubernetes.io/hostname" in kept_label_keys(frozenset({"kubernetes.io/hostname"}), ()), (
+        "of a class"
+    )

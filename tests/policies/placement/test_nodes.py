@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from policies.placement.nodes import (
     HOSTNAME,
-    NODE_NAME,
+    NODE_NAME_FIELD,
     NamedNode,
     NodeFacts,
-    NodeOffer,
+    NodeGroup,
     NodeState,
     node_facts,
     nodes_with_other_labels,
@@ -89,7 +89,7 @@ def test_at_most_ten_thousand_requirements_of_all_nodes_are_compared(
     a_pool_that_says_nothing=({}, False),
 )
 def test_a_pool_counts_as_nodes(labels: dict[str, frozenset[str] | None], want: bool) -> None:
-    facts = NodeFacts(keys=KEYS, pools=(NodeOffer(labels, pool="gpu"),))
+    facts = NodeFacts(keys=KEYS, pools=(NodeGroup(labels, pool="gpu"),))
 
     assert facts.labels_match(view(pod(gpu_container())), "accelerator", ["nvidia-t4"]) is want
 
@@ -102,7 +102,7 @@ def test_a_pool_counts_as_nodes(labels: dict[str, frozenset[str] | None], want: 
     by_its_name=(
         {
             "affinity": node_affinity(
-                {"matchFields": [{"key": NODE_NAME, "operator": "In", "values": ["node-0"]}]}
+                {"matchFields": [{"key": NODE_NAME_FIELD, "operator": "In", "values": ["node-0"]}]}
             )
         },
         False,
@@ -111,7 +111,7 @@ def test_a_pool_counts_as_nodes(labels: dict[str, frozenset[str] | None], want: 
     or_by_another_label=(requiring([(HOSTNAME, "In", "node-0")], [("product", "Exists")]), True),
 )
 def test_no_pool_adds_a_node_that_the_pod_selects_by_its_name(spec: JSON, want: bool) -> None:
-    made, pool = view(pod(gpu_container(), **spec)), NodeOffer({"product": None}, pool="any")
+    made, pool = view(pod(gpu_container(), **spec)), NodeGroup({"product": None}, pool="any")
 
     assert takes_new_node(made) is want
     assert NodeFacts(keys=KEYS, pools=(pool,)).pool_for(made) == ("any" if want else "")
@@ -119,7 +119,7 @@ def test_no_pool_adds_a_node_that_the_pod_selects_by_its_name(spec: JSON, want: 
 
 def test_open_labels_of_a_pool_have_any_value_but_where_it_says_which() -> None:
     labels = {"accelerator": frozenset({"nvidia-t4"}), "zone/a": frozenset({"x"})}
-    pool = NodeOffer(labels, open_prefixes=("zone/",), pool="gpu")
+    pool = NodeGroup(labels, open_prefixes=("zone/",), pool="gpu")
     facts = NodeFacts(keys=KEYS | {"zone/a", "zone/b"}, pools=(pool,))
 
     def labels_match(**selected: str) -> bool:
@@ -143,7 +143,7 @@ def test_startup_taints_of_a_pool_keep_nobody_away() -> None:
 
     without = node_facts(KEYS, nodes)
     assert without.states[T4] == {NodeState(taints=taints)}
-    facts = node_facts(KEYS, nodes, (NodeOffer({}, pool="gpu", startup_taints=(starting,)),))
+    facts = node_facts(KEYS, nodes, (NodeGroup({}, pool="gpu", startup_taints=(starting,)),))
     assert facts.states[T4] == {NodeState(taints=taints[1:], is_usable=False)}
 
 
@@ -198,8 +198,8 @@ def test_the_resources_of_schedulable_nodes(other: NodeState | None, want: set[s
 
 OTHER = frozenset({(T4, ("count=1", "team=ml")), (UNLABELLED, ("count=4",)), ((), ("count=4", "team=ml"))})
 POOLS = (
-    NodeOffer({"accelerator": frozenset({"nvidia-l4"}), "rack": frozenset({"b"})}, ("karpenter.",), "l4"),
-    NodeOffer({"accelerator": frozenset({"nvidia-t4"}), "rack": frozenset({"a"})}, pool="t4"),
+    NodeGroup({"accelerator": frozenset({"nvidia-l4"}), "rack": frozenset({"b"})}, ("karpenter.",), "l4"),
+    NodeGroup({"accelerator": frozenset({"nvidia-t4"}), "rack": frozenset({"a"})}, pool="t4"),
 )
 
 

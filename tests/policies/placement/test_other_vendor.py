@@ -2,7 +2,7 @@
 
 from policies.gpus.classes import GPUClasses
 from policies.placement.availability import Availability
-from policies.placement.class_use import ClassUse
+from policies.placement.class_options import ClassOptions
 from policies.placement.nodes import Labels, NodeFacts, NodeState
 from tests.builders import CLASSES, gpu_class, gpu_container, node_affinity, pod, view
 from tests.cases import cases
@@ -69,7 +69,7 @@ def test_a_pod_that_is_pinned_twice_to_classes_of_two_vendors() -> None:
 
 @cases(
     ("resources", "is_suggested"),
-    whole_cards=(frozenset({"amd.com/gpu"}), True),
+    whole_card_resources=(frozenset({"amd.com/gpu"}), True),
     only_slices=(frozenset({"amd.com/mig-1g.5gb"}), False),
     unknown=(None, True),
 )
@@ -88,11 +88,11 @@ def test_a_class_is_suggested_where_its_nodes_have_the_resource(
 
 @cases(
     ("nodes", "use", "is_suggested"),
-    its_nodes_are_there=("amd-mi300x", ClassUse(), True),
-    only_nodes_of_others_are_there=("nvidia-t4", ClassUse(), False),
-    made_on_demand=("nvidia-t4", ClassUse(autoscaled_classes=("amd-mi300x",)), True),
+    its_nodes_are_there=("amd-mi300x", ClassOptions(), True),
+    only_nodes_of_others_are_there=("nvidia-t4", ClassOptions(), False),
+    made_on_demand=("nvidia-t4", ClassOptions(autoscaled_classes=("amd-mi300x",)), True),
 )
-def test_a_class_is_suggested_where_it_has_nodes(nodes: str, use: ClassUse, is_suggested: bool) -> None:
+def test_a_class_is_suggested_where_it_has_nodes(nodes: str, use: ClassOptions, is_suggested: bool) -> None:
     facts = NodeFacts(keys=CLASSES.label_keys, label_sets=frozenset({(("accelerator", nodes),)}))
     found = Availability(view(pod(nodeSelector=T4)), CLASSES, use, facts).other_vendor(
         resource("amd.com/gpu")

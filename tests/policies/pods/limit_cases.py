@@ -4,9 +4,14 @@ import json
 import re
 from typing import Any
 
-from policies.pods.limit_ranges import NamespaceLimits, decode_limit_range, effective, namespace_limits
+from policies.pods.limit_ranges import (
+    NamespaceLimits,
+    decode_limit_range,
+    effective_amounts,
+    namespace_limits,
+)
 from policies.pods.pod import Pod
-from policies.pods.quantity import readable
+from policies.pods.quantity import parse_or_none
 from tests.builders import JSON
 from tests.oracle import World
 from tests.oracle.worlds import AMOUNTS, NAMESPACE, UNITS, Draw, draw_limit_range, draw_pod
@@ -38,14 +43,14 @@ def amounts_of(pod: Pod) -> dict[str, Any]:
     """Return all amounts of the pod as numbers, with the requests that the API server copies from limits."""
     read = {
         f"{place.path}.{kind}": {
-            name: readable(raw) for name, raw in effective(place.container, kind).items()
+            name: parse_or_none(raw) for name, raw in effective_amounts(place.container, kind).items()
         }
         for place in pod.places
         for kind in ("requests", "limits")
     }
     own = pod.spec.resources
     for kind, amounts in (("requests", own and own.requests), ("limits", own and own.limits)):
-        read[f"spec.{kind}"] = {name: readable(raw) for name, raw in (amounts or {}).items()}
+        read[f"spec.{kind}"] = {name: parse_or_none(raw) for name, raw in (amounts or {}).items()}
     return read
 
 

@@ -7,10 +7,10 @@ import pytest
 from policies.pods.limit_ranges import (
     LONGEST_DEFAULTS,
     ResourceBounds,
+    annotated_defaults,
     decode_limit_range,
-    default_of,
+    default_text,
     namespace_limits,
-    stated_defaults,
 )
 from policies.pods.quantity import parse_quantity
 from tests.builders import JSON, container, pod, view
@@ -86,7 +86,7 @@ def test_what_holds(
 def test_stated_defaults(annotation: str, want: set[str]) -> None:
     document = pod(container(), annotations={"kubernetes.io/limit-ranger": annotation})
 
-    assert stated_defaults(view(document)) == want
+    assert annotated_defaults(view(document)) == want
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_nonsense_lists_no_default_of_a_container(annotation: str) -> None:
     document = view(pod(container(), annotations={"kubernetes.io/limit-ranger": annotation}))
     (place,) = document.places
 
-    assert default_of(place, "request", "cpu") not in stated_defaults(document)
+    assert default_text(place, "request", "cpu") not in annotated_defaults(document)

@@ -1,6 +1,6 @@
 """What is said of a GPU pod that selects spot nodes."""
 
-from policies.finding import plain
+from policies.finding import as_plain_data
 from policies.pods.spot_nodes import spot_findings
 from tests.builders import JSON, REQUIRED, container, pod, view
 from tests.cases import cases
@@ -129,7 +129,7 @@ def test_edits_are_json_whatever_the_volume_is_called() -> None:
     (found,) = spot_findings(view(document), is_training=True)
 
     volume = {"name": name, "persistentVolumeClaim": {"claimName": "checkpoints"}}
-    assert [[plain(edit.value) for edit in edits] for edits in found.choices] == [[volume]]
+    assert [[as_plain_data(edit.value) for edit in edits] for edits in found.choices] == [[volume]]
 
 
 def test_of_many_paths_three_are_named() -> None:

@@ -7,11 +7,11 @@ import yaml
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import (
     covers,
-    describe_toleration,
     overlaps,
     tolerates,
-    toleration_of,
     toleration_problems,
+    toleration_text,
+    toleration_yaml,
 )
 from tests.builders import JSON
 from tests.cases import cases
@@ -66,7 +66,7 @@ def test_overlaps(one: JSON, other: JSON, want: bool) -> None:
     none=(None, "{key: a, operator: Exists, effect: NoSchedule}"),
 )
 def test_the_toleration_of_a_taint(value: str | None, want: str) -> None:
-    assert toleration_of(Toleration(key="a", value=value, effect="NoSchedule")) == want
+    assert toleration_yaml(Toleration(key="a", value=value, effect="NoSchedule")) == want
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_toleration_of_a_taint(value: str | None, want: str) -> None:
 )
 def test_the_toleration_of_a_taint_can_be_pasted(value: str) -> None:
     taint = Toleration(key="example.com/reserved", value=value, effect="NoExecute")
-    (pasted,) = yaml.safe_load(f"tolerations: [{toleration_of(taint)}]")["tolerations"]
+    (pasted,) = yaml.safe_load(f"tolerations: [{toleration_yaml(taint)}]")["tolerations"]
 
     assert tolerates(msgspec.convert(pasted, Toleration), taint)
 
@@ -115,7 +115,7 @@ def test_covers(existing: JSON, value: str | None, want: bool) -> None:
     every_key=(Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute"),
 )
 def test_describe_toleration(toleration: Toleration, want: str) -> None:
-    assert describe_toleration(toleration) == want
+    assert toleration_text(toleration) == want
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import settings
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.quota.amounts import GPUS, Vector, exceeds, total
+from policies.quota.amounts import GPUS, Amounts, exceeded_limits, total
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Refused, StoredObject, initialise, reconcile
@@ -36,7 +36,7 @@ class Pod(Struct, frozen=True):
     version: int
 
     @property
-    def demand(self) -> Vector:
+    def demand(self) -> Amounts:
         amount = Fraction(self.gpus)
         return {GPUS: amount, A100: amount} if self.is_a100 else {GPUS: amount}
 
@@ -69,7 +69,7 @@ class World:
         self.lists = [self.list(), self.list()]
 
     @property
-    def hard(self) -> Vector:
+    def hard(self) -> Amounts:
         return {GPUS: Fraction(self.draw.choice([0, 4, 8])), A100: Fraction(self.draw.choice([2, 4]))}
 
     # ---- users and the API server
@@ -160,18 +160,18 @@ class World:
         if decided.verdicts[0].reason is not VerdictReason.RESERVED:
             return False
         self.in_flight[reservation.id] = pod
-        over = exceeds(self.committed(), before.hard)
+        over = exceeded_limits(self.committed(), before.hard)
         assert not any(each.key in reservation.demand for each in over), "what is admitted fits"
         return True
 
-    def committed(self) -> Vector:
+    def committed(self) -> Amounts:
         """Return the demand of what runs, and of what will."""
         coming = {pod.uid: pod for key, pod in self.in_flight.items() if self.comes(key, pod)}
         return total(pod.demand for pod in (*self.pods.values(), *coming.values()) if not pod.waits)
 
     def check_known(self) -> None:
         known = total((self.ledger.used or {}, self.ledger.reserved))
-        assert not exceeds(
+        assert not exceeded_limits(
             self.committed(), {key: known.get(key, Fraction(0)) for key in self.ledger.used or ()}
         )
         assert self.ledger.all_waiting >= sum(pod.waits for pod in self.pods.values())
@@ -274,7 +274,7 @@ class World:
         for uid in turn.places:
             place, lift = turn.places[uid], self.ledger.reservations.lifts.get(uid)
             if place.standing is Standing.NEXT and not place.for_team:
-                over = exceeds(total((together, place.needed)), self.ledger.hard)
+                over = exceeded_limits(total((together, place.needed)), self.ledger.hard)
                 assert lift or [each for each in over if each.key in place.needed], "a pod that fits runs"
 
 
@@ -306,4 +306,4 @@ def check_held(turn: Turn, gangs: Mapping[str, Gang], pods: Mapping[str, Pod]) -
 def grown(before: QuotaLedger, after: QuotaLedger) -> list[str]:
     """Return what is over `hard`, and less was before."""
     was, now = (total((each.used or {}, each.reserved)) for each in (before, after))
-    return [each.key for each in exceeds(now, after.hard) if now[each.key] > was.get(each.key, 0)]
+    return [each.key for each in exceeded_limits(now, after.hard) if now[each.key] > was.get(each.key, 0)]

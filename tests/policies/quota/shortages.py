@@ -13,7 +13,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, decide_by_own_catalogue, quota_request_for_pod
-from policies.quota.shortage import exceeded
+from policies.quota.shortage import exceeded_finding
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import JSON, context, quota_ledger, uid, view
@@ -69,4 +69,4 @@ def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shor
 
 def denial_by(ledger: QuotaLedger, shortfalls: Sequence[Shortfall], author: Pod) -> Finding:
     request = quota_request_for_pod(uid("review"), author, None, context())
-    return exceeded("team", ledger, shortfalls, "", request, NOW, lambda _pod: {})
+    return exceeded_finding("team", ledger, shortfalls, "", request, NOW, lambda _pod: {})

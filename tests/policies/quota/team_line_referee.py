@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from policies.quota.amounts import Vector, total
+from policies.quota.amounts import Amounts, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.queue_entries import InLine
@@ -77,7 +77,7 @@ class Member:
                 yield Entry(pods[: gang.size], missing=missing, extra=pods[gang.size :])
 
     @property
-    def amounts(self) -> Vector:
+    def amounts(self) -> Amounts:
         return total((self.rest, *self.held.values()))
 
     def lacks(self, entry: Entry) -> list[Waiter]:
@@ -215,7 +215,7 @@ class Referee:
                 return False
         return True
 
-    def _needed(self, name: str, entry: Entry) -> Vector:
+    def _needed(self, name: str, entry: Entry) -> Amounts:
         """Return what must be free: nothing for a pod for which quota is kept."""
         member, needed = self.members[name], dict[str, Fraction]()
         for pod in member.lacks(entry):

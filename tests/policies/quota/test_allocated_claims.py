@@ -5,13 +5,13 @@ from fractions import Fraction
 import msgspec
 
 from policies.gpus.claimed_devices import decode_claim
-from policies.quota.amounts import GPUS, NOTHING, Vector, texts
+from policies.quota.amounts import GPUS, ZERO, Amounts, amount_texts
 from policies.quota.claim_demand import AllocatedDevice, allocated_demand, beyond_pod, claim_demand
 from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON
 from tests.cases import cases
 from tests.policies.quota.claims import GPU, claim, devices
-from tests.policies.quota.known_kinds import (
+from tests.policies.quota.known_device_types import (
     CATALOGUE,
     KINDS,
     MIG,
@@ -26,7 +26,7 @@ CARD, SLICE, LARGE_SLICE, A100, A100_80, UNCLASSIFIED, SHARE = range(len(KINDS))
 MEMORY = "gpu.nvidia.com/memory"
 
 
-def exact(document: JSON, *allocated: AllocatedDevice, mode: UnclassifiedPods = TOTAL_ONLY) -> Vector | None:
+def exact(document: JSON, *allocated: AllocatedDevice, mode: UnclassifiedPods = TOTAL_ONLY) -> Amounts | None:
     return allocated_demand(decode_claim(msgspec.json.encode(document)), allocated, CATALOGUE, mode)
 
 
@@ -87,7 +87,7 @@ def test_an_allocated_claim_counts_for_its_devices(
     document: JSON, allocated: list[AllocatedDevice], want: dict[str, str] | None
 ) -> None:
     counted = exact(document, *allocated)
-    assert (None if counted is None else texts(counted)) == want
+    assert (None if counted is None else amount_texts(counted)) == want
 
 
 def test_a_claim_made_for_a_pod_counts_for_its_dearest_devices_beyond_the_pod() -> None:
@@ -95,7 +95,7 @@ def test_a_claim_made_for_a_pod_counts_for_its_dearest_devices_beyond_the_pod() 
     document = decode_claim(msgspec.json.encode(claim(request("r", MIG, count=2))))
     left = beyond_pod(document, {name: Fraction(1)}, CATALOGUE.resource_mapping)
     allocated = [AllocatedDevice("r", SLICE), AllocatedDevice("r", LARGE_SLICE)]
-    assert texts(allocated_demand(left, allocated, CATALOGUE, TOTAL_ONLY) or {})["gpus"] == "1/2"
+    assert amount_texts(allocated_demand(left, allocated, CATALOGUE, TOTAL_ONLY) or {})["gpus"] == "1/2"
 
 
 @cases(
@@ -114,4 +114,4 @@ def test_what_was_chosen_is_never_more_than_was_admitted(requested: JSON, kinds:
         allocated = [AllocatedDevice("r", kind)] * requested.get("count", 1)
         chosen = exact(document, *allocated, mode=MOST_EXPENSIVE) or {}
         assert chosen[GPUS] > 0
-        assert {key for key, amount in chosen.items() if amount > admitted.get(key, NOTHING)} == set()
+        assert {key for key, amount in chosen.items() if amount > admitted.get(key, ZERO)} == set()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.quota import amounts as vector
-from policies.quota.amounts import Excess, Vector
+from policies.quota.amounts import Amounts, Excess
 from policies.quota.spec import QuotaSpec
 from tests.cases import cases
 
@@ -18,7 +18,7 @@ AMOUNTS = st.fractions(min_value=0, max_value=1000, max_denominator=10**6)
 VECTORS = st.dictionaries(KEYS, AMOUNTS.filter(bool))
 
 
-def of(**amounts: Any) -> Vector:
+def of(**amounts: Any) -> Amounts:
     return {key: Fraction(amount) for key, amount in amounts.items()}
 
 
@@ -29,7 +29,7 @@ def of(**amounts: Any) -> Vector:
     zeros_are_left_out=([of(a=0)], {}),
     seven_sevenths_are_one=([of(a="1/7")] * 7, of(a=1)),
 )
-def test_total(vectors: list[Vector], want: Vector) -> None:
+def test_total(vectors: list[Amounts], want: Amounts) -> None:
     assert vector.total(vectors) == want
 
 
@@ -44,7 +44,7 @@ def test_maximum() -> None:
     the_same_is_nothing=(of(a=1), of(a=1), {}),
     another_class_now=(of(b=2), of(a=2), of(b=2)),
 )
-def test_positive_difference(after: Vector, before: Vector, want: Vector) -> None:
+def test_positive_difference(after: Amounts, before: Amounts, want: Amounts) -> None:
     assert vector.positive_difference(after, before) == want
 
 
@@ -60,14 +60,14 @@ def test_positive_difference(after: Vector, before: Vector, want: Vector) -> Non
         [Excess("a", Fraction(2), Fraction(1)), Excess("b", Fraction(2), Fraction(1))],
     ),
 )
-def test_exceeds(amounts: Vector, hard: Vector, want: list[Excess]) -> None:
-    assert list(vector.exceeds(amounts, hard)) == want
+def test_exceeds(amounts: Amounts, hard: Amounts, want: list[Excess]) -> None:
+    assert list(vector.exceeded_limits(amounts, hard)) == want
     assert all(excess.over > 0 for excess in want)
 
 
 @cases(
     ("amount", "want"),
-    whole=("3", "3"),
+    largest_valid=("3", "3"),
     half=("1/2", "0.5"),
     more_than_two_decimals_rounded=("9/8", "1.13"),
     sevenths=("2/7", "0.29"),
@@ -88,7 +88,7 @@ def test_shown_keeps_every_digit_of_a_large_amount() -> None:
 
 @cases(
     ("text", "want"),
-    whole=("16", Fraction(16)),
+    largest_valid=("16", Fraction(16)),
     number_of_400_digits=(10**400 - 1, Fraction(10**400 - 1)),
     the_number_zero=(0, Fraction(0)),
     zero=("0", Fraction(0)),
@@ -135,7 +135,7 @@ def test_amounts_that_are_none(raw: Any, want: str) -> None:
 )
 def test_what_is_no_vector(raw: Any, want: str) -> None:
     with pytest.raises(ValueError) as error:
-        vector.parse_vector(raw)
+        vector.parse_amounts(raw)
     assert str(error.value) == want
 
 
@@ -144,7 +144,7 @@ def test_what_a_quota_grants_is_one_vector() -> None:
     resources = {"nvidia.com/mig-1g.10gb": "14"}
     hard = QuotaSpec(hard=vector.Hard(gpus=16, classes=classes, resources=resources)).amounts
 
-    assert vector.texts(hard) == {
+    assert vector.amount_texts(hard) == {
         "classes/nvidia-a100": "8",
         "classes/nvidia-t4": "0",
         "gpus": "16",
@@ -162,12 +162,12 @@ def test_what_a_quota_cannot_grant_is_told_with_its_path() -> None:
 
 
 @given(VECTORS)
-def test_texts_are_read_back_exactly(amounts: Vector) -> None:
-    assert vector.parse_vector(vector.texts(amounts)) == amounts
+def test_texts_are_read_back_exactly(amounts: Amounts) -> None:
+    assert vector.parse_amounts(vector.amount_texts(amounts)) == amounts
 
 
 @given(VECTORS, VECTORS)
-def test_what_was_before_and_the_increase_cover_what_is_after(after: Vector, before: Vector) -> None:
+def test_what_was_before_and_the_increase_cover_what_is_after(after: Amounts, before: Amounts) -> None:
     increase = vector.positive_difference(after, before)
 
     assert vector.total([before, increase]) == vector.maximum([before, after])
@@ -175,5 +175,5 @@ def test_what_was_before_and_the_increase_cover_what_is_after(after: Vector, bef
 
 
 @given(VECTORS, VECTORS)
-def test_nothing_exceeds_the_sum_that_it_is_part_of(one: Vector, other: Vector) -> None:
-    assert vector.exceeds(one, vector.total([one, other])) == ()
+def test_nothing_exceeds_the_sum_that_it_is_part_of(one: Amounts, other: Amounts) -> None:
+    assert vector.exceeded_limits(one, vector.total([one, other])) == ()

@@ -138,7 +138,7 @@ def test_everybody_starts_in_the_end(seed: int, before: int, is_greedy: bool) ->
 
 
 def test_without_a_mark_it_never_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "marked", lambda marks, *_: marks)
+    monkeypatch.setattr(decisions, "with_mark", lambda marks, *_: marks)
 
     assert max(rounds_until_it_is_admitted(World(seed)) for seed in range(10)) >= ROUNDS
 

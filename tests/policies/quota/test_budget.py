@@ -11,14 +11,14 @@ from policies.quota.budget import (
     GPU_HOUR,
     Budget,
     BudgetSpec,
-    Held,
+    HeldOverTime,
     Period,
     Spending,
     advance,
-    is_news,
+    keys_reached,
     moment,
+    must_be_written,
     next_change,
-    reached,
     will_be_spent,
 )
 from tests.budgets import HOUR, MONTH, T4, at, budget, spending
@@ -84,9 +84,9 @@ def test_what_is_granted_is_exact() -> None:
     )
 
 
-def one_gpu(since: int, until: int) -> Held:
+def one_gpu(since: int, until: int) -> HeldOverTime:
     """Return what one GPU adds: as much known as unknown use."""
-    return Held({GPUS: (until - since) * 1000}, {GPUS: (until - since) * 1000})
+    return HeldOverTime({GPUS: (until - since) * 1000}, {GPUS: (until - since) * 1000})
 
 
 NOON = at("2026-11-26T12:00:00")
@@ -135,7 +135,7 @@ def test_a_count_adds_the_time_since_the_last_one(before: Spending | None, now: 
 
 
 def test_amounts_beyond_64_bits_are_cut() -> None:
-    held = Held({GPUS: 10**30})
+    held = HeldOverTime({GPUS: 10**30})
     found = advance(budget(gpus=1), spending(until=NOON), NOON + HOUR, lambda *_: held)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Spending) == found
 
@@ -150,7 +150,7 @@ def test_amounts_beyond_64_bits_are_cut() -> None:
 )
 def test_what_is_reached(spent: dict[str, int], share: float, want: set[str]) -> None:
     spent_now = Spending(start=MONTH[0], end=MONTH[1], until=NOON, spent=spent)
-    assert reached(budget(gpus=100, t4=10), spent_now, share) == want
+    assert keys_reached(budget(gpus=100, t4=10), spent_now, share) == want
 
 
 @cases(
@@ -186,4 +186,4 @@ def test_when_something_changes(spent: float, used: int | str, change: str, spen
     ),
 )
 def test_when_a_count_must_be_written(before: Spending | None, after: Spending, want: bool) -> None:
-    assert is_news(budget(gpus=100), before, after, every=300_000, used={GPUS: Fraction(100)}) is want
+    assert must_be_written(budget(gpus=100), before, after, every=300_000, used={GPUS: Fraction(100)}) is want

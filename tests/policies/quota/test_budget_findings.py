@@ -6,9 +6,14 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
-from policies.quota.amounts import Hard, Vector
+from policies.quota.amounts import Amounts, Hard
 from policies.quota.budget import GPU_HOUR, Budget, BudgetSpec, Period, Spending, moment
-from policies.quota.budget_findings import how_long, how_much, reservation_findings, workload_findings
+from policies.quota.budget_findings import (
+    outlook_text,
+    reservation_findings,
+    spending_text,
+    workload_findings,
+)
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import decide
 from policies.quota.quota_request import ReservationOutcome
@@ -20,8 +25,8 @@ from tests.reservation_requests import creation_request
 
 NOON = at("2026-11-26T12:00:00")
 AT_NOON = moment(NOON)
-ONE: Vector = {"gpus": Fraction(1)}
-ON_T4: Vector = {**ONE, T4: Fraction(1)}
+ONE: Amounts = {"gpus": Fraction(1)}
+ON_T4: Amounts = {**ONE, T4: Fraction(1)}
 TODAY = {"start": at("2026-11-26"), "end": at("2026-11-27")}
 SPENT = (
     "exceeded budget: team/default, 100.5 of 100 GPU-hours used this month; "
@@ -30,7 +35,7 @@ SPENT = (
 
 
 def said(
-    limits: Budget, found: Spending, demand: Vector = ONE, used: int = 0, now: datetime = AT_NOON
+    limits: Budget, found: Spending, demand: Amounts = ONE, used: int = 0, now: datetime = AT_NOON
 ) -> list[Finding]:
     ledger = quota_ledger(
         hard={"gpus": Fraction(99)},
@@ -74,7 +79,7 @@ def said(
     ),
 )
 def test_a_denial(
-    limits: Budget, found: Spending, demand: Vector, message: str, remedy: str, ask: str
+    limits: Budget, found: Spending, demand: Amounts, message: str, remedy: str, ask: str
 ) -> None:
     (denial,) = said(limits, found, demand)
     assert (denial.message, denial.remedy, denial.ask_contact) == (message, remedy, ask)
@@ -125,14 +130,14 @@ def test_an_admitted_pod_is_warned_from_a_share_on(
 def test_a_budget_in_words(period: Period, hours: int, amount: str, until: str) -> None:
     limits, found = budget(period, gpus=100), spending(spent=hours)
 
-    assert how_much(limits, found, ["gpus"]) == amount
-    assert how_long(limits, found, ["gpus"], {}) == until
+    assert spending_text(limits, found, ["gpus"]) == amount
+    assert outlook_text(limits, found, ["gpus"], {}) == until
 
 
 def test_two_of_the_keys_are_named() -> None:
     granted = dict.fromkeys(("gpus", "classes/a", "classes/b", "classes/c"), 10 * GPU_HOUR)
 
-    assert how_much(Budget(Period.MONTH, granted, 0.8), spending(spent=1), granted) == (
+    assert spending_text(Budget(Period.MONTH, granted, 0.8), spending(spent=1), granted) == (
         "1 of 10 GPU-hours and 0 of 10 GPU-hours of a and 2 more used this month"
     )
 

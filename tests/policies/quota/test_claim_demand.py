@@ -8,7 +8,7 @@ import pytest
 from policies.finding import Severity
 from policies.gpus.mapping_spec import DeviceClassPattern, ResourceMappingSpec, UnknownDeviceClasses
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import texts, total
+from policies.quota.amounts import amount_texts, total
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import beyond_pod, claim_demand
 from policies.quota.claim_protection import SCHEDULER
@@ -57,7 +57,7 @@ PREFIX = "resources/deviceclass.resource.kubernetes.io/"
 def test_claims(document: JSON, want: dict[str, str]) -> None:
     demand = counted_claim(document)
 
-    assert texts(demand.vector) == want
+    assert amount_texts(demand.vector) == want
     assert demand.denials == ()
 
 

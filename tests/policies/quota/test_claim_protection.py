@@ -12,7 +12,7 @@ from policies.quota.claim_protection import (
     changed_owner,
     forged_mark,
     lost_protection,
-    marked_for,
+    marked_pod_uid,
 )
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
@@ -30,7 +30,7 @@ from tests.policies.quota.claims import GPU, OWNER, claim, decoded, exactly
     of_another_api=("true", {**OWNER, "apiVersion": "x/v1"}, ""),
 )
 def test_which_pod_a_claim_was_made_for(annotation: str | None, owner: JSON | None, want: str) -> None:
-    assert marked_for(decoded(claim(exactly(GPU)), annotation, owner).metadata or Metadata()) == want
+    assert marked_pod_uid(decoded(claim(exactly(GPU)), annotation, owner).metadata or Metadata()) == want
 
 
 @cases(

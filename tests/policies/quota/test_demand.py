@@ -1,6 +1,6 @@
 """What a pod costs, case by case: plain counts, whole cards, classes and families."""
 
-from policies.quota.amounts import texts
+from policies.quota.amounts import amount_texts
 from tests.builders import JSON, container, gpu_container, pod
 from tests.cases import cases
 from tests.policies.quota.charging import counted
@@ -38,7 +38,7 @@ def slices(count: str, profile: str, name: str = "main") -> JSON:
     running_counts_all=({**pod(gpu_container("2")), "status": {"phase": "Running"}}, TWO),
 )
 def test_total(document: JSON, want: dict[str, str]) -> None:
-    assert texts(counted(document).vector) == want
+    assert amount_texts(counted(document).vector) == want
 
 
 INTEL = container(
@@ -84,7 +84,7 @@ DEVICES = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
     ),
 )
 def test_whole_cards(document: JSON, gpus: str | None) -> None:
-    assert texts(counted(document).vector).get("gpus") == gpus
+    assert amount_texts(counted(document).vector).get("gpus") == gpus
 
 
 @cases(
@@ -107,7 +107,7 @@ def test_whole_cards(document: JSON, gpus: str | None) -> None:
     nothing_of_annotations=(on(T4, annotations={"gpu-memory": "4096"}), {}),
 )
 def test_plain_counts(document: JSON, want: dict[str, str]) -> None:
-    vector = texts(counted(document).vector)
+    vector = amount_texts(counted(document).vector)
 
     assert {key: amount for key, amount in vector.items() if key.startswith("resources/")} == want
 
@@ -150,7 +150,7 @@ def test_plain_counts(document: JSON, want: dict[str, str]) -> None:
 def test_what_cannot_be_read_is_a_denial(document: JSON, vector: dict[str, str], sentence: str) -> None:
     demand = counted(document)
 
-    assert texts(demand.vector) == vector
+    assert amount_texts(demand.vector) == vector
     assert len(demand.denials) == 1
     assert sentence in demand.denials[0].sentence()
 

@@ -6,7 +6,7 @@ import pytest
 
 from policies.gpus.classes import GPUClasses
 from policies.placement.nodes import HOSTNAME
-from policies.quota.amounts import texts
+from policies.quota.amounts import amount_texts
 from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON, gpu_container, node_affinity, pod
 from tests.cases import cases
@@ -97,7 +97,7 @@ def test_several_classes_of_one_family(
 
 
 def by_class(vector: Any) -> dict[str, str]:
-    classes = {key: amount for key, amount in texts(vector).items() if key.startswith("classes/")}
+    classes = {key: amount for key, amount in amount_texts(vector).items() if key.startswith("classes/")}
     return {key.removeprefix("classes/"): amount for key, amount in classes.items()}
 
 
@@ -215,5 +215,5 @@ def test_a_pod_that_names_many_nodes(number: int, want: dict[str, str]) -> None:
 def test_a_cluster_without_classes_counts_in_total() -> None:
     nothing = GPUClasses(())
 
-    assert texts(counted(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
+    assert amount_texts(counted(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
     assert by_class(counted(pod(gpu_container("2")), MOST_EXPENSIVE, classes=nothing).vector) == {}

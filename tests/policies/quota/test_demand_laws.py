@@ -10,7 +10,7 @@ from policies.gpus.cards import gpu_requests
 from policies.pods.quantity import QuantityError
 from policies.quota import amounts as vector
 from policies.quota.amounts import CLASSES as BY_CLASS
-from policies.quota.amounts import GPUS, RESOURCES, Vector
+from policies.quota.amounts import GPUS, RESOURCES, Amounts
 from policies.quota.demand import Demand, UnclassifiedPods
 from tests.builders import JSON, container, pod, view
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted
@@ -45,7 +45,7 @@ def on(name: str, *amounts: dict[str, str]) -> JSON:
     return of(*amounts, nodeSelector={"accelerator": name})
 
 
-def is_within(one: Vector, other: Vector) -> bool:
+def is_within(one: Amounts, other: Amounts) -> bool:
     return all(amount <= other.get(key, 0) for key, amount in one.items())
 
 
@@ -55,7 +55,7 @@ def test_amounts_are_exact(document: JSON, mode: UnclassifiedPods, labels: dict[
     demand = counted(document, mode, labels)
 
     assert all(type(amount) is Fraction and amount > 0 for amount in demand.vector.values())
-    assert vector.parse_vector(vector.texts(demand.vector)) == demand.vector
+    assert vector.parse_amounts(vector.amount_texts(demand.vector)) == demand.vector
 
 
 @given(document=PODS, mode=UNCLASSIFIED, labels=LABELS)
@@ -107,7 +107,7 @@ def test_how_unclassified_pods_are_counted_changes_neither_total_nor_counts(
 def test_two_containers_count_as_two_pods_do(
     one: dict[str, str], other: dict[str, str], name: str | None, mode: UnclassifiedPods
 ) -> None:
-    def cost(*amounts: dict[str, str]) -> Vector:
+    def cost(*amounts: dict[str, str]) -> Amounts:
         return counted(on(name, *amounts) if name else of(*amounts), mode).vector
 
     assert cost(one, other) == vector.total([cost(one), cost(other)])

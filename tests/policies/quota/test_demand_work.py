@@ -133,7 +133,7 @@ def test_claims_that_no_api_server_stores(requests: int, alternatives: int, want
 
 def test_selectors_of_a_claim_are_evaluated_up_to_a_bound_and_once() -> None:
     """As long as allowed, and longer: the longer claim counts without its selectors, which takes no evaluation."""
-    kinds = DerivedMappingSpec(device_kinds=KINDS, kinds_by_class={GPU: tuple(range(len(KINDS.kinds)))})
+    kinds = DerivedMappingSpec(device_types=KINDS, types_by_class={GPU: tuple(range(len(KINDS.types)))})
     catalogue = PublishedCatalogue(CLASSES, ResourceMapping((kinds, *MAPPING.specs)))
     text = f'device.attributes["{GPU}"].productName.matches("({"a|" * 400}x)*")'
 

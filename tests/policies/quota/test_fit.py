@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.workload import PodCount, Workload
-from policies.quota.fit import TemplateDemand, able_to_start, starting
+from policies.quota.fit import TemplateDemand, demands_that_can_start, starting_demand
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.team import Team, TeamState
-from policies.quota.shortage import edits_to_request_part
+from policies.quota.shortage import edits_to_request_share
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
 from tests.builders import JSON, RESOURCE_MAPPING, context, gpu_container, pod, view
@@ -314,7 +314,7 @@ def test_pods_that_can_start_on_an_empty_quota(gpus: int, want: list[str]) -> No
         TemplateDemand("worker", {"gpus": Fraction(2)}, PodCount(gang=2)),
         TemplateDemand("alone", {"gpus": Fraction(9)}, PodCount()),
     )
-    assert [each.path for each in able_to_start(requested, {"gpus": Fraction(gpus)})] == want
+    assert [each.path for each in demands_that_can_start(requested, {"gpus": Fraction(gpus)})] == want
 
 
 @cases(("free", "want"), all_start=(11, 11), half_of_the_gang=(5, 5), none_of_the_gang=(3, 1))
@@ -324,7 +324,7 @@ def test_of_a_gang_all_pods_start_or_none(free: int, want: int) -> None:
         TemplateDemand("rest", {"gpus": Fraction(1)}, PodCount(running=3)),
         TemplateDemand("unknown", {"gpus": Fraction(1)}, PodCount()),
     )
-    assert starting(requested, {"gpus": Fraction(free)}) == {"gpus": want}
+    assert starting_demand(requested, {"gpus": Fraction(free)}) == {"gpus": want}
 
 
 @cases(
@@ -337,7 +337,7 @@ def test_of_a_gang_all_pods_start_or_none(free: int, want: int) -> None:
 def test_a_part_of_what_containers_request(amounts: tuple[int, ...], part: Fraction, want: list[int]) -> None:
     asking = pod(*(gpu_container(str(amount)) for amount in amounts))
 
-    edits = edits_to_request_part(view(asking), RESOURCE_MAPPING, part)
+    edits = edits_to_request_share(view(asking), RESOURCE_MAPPING, part)
 
     assert [edit.value for edit in edits] == want
 
@@ -350,7 +350,7 @@ def test_a_part_of_what_containers_request(amounts: tuple[int, ...], part: Fract
 def test_a_part_of_cards_and_slices(slices: int, part: Fraction, want: list[int]) -> None:
     of_slices = gpu_container(str(slices), resource="nvidia.com/mig-1g.10gb", name="slices")
 
-    edits = edits_to_request_part(view(pod(gpu_container("8"), of_slices)), RESOURCE_MAPPING, part)
+    edits = edits_to_request_share(view(pod(gpu_container("8"), of_slices)), RESOURCE_MAPPING, part)
 
     assert [edit.value for edit in edits] == want
 

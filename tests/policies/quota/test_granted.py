@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from policies.gpus.classes import GPUClasses
-from policies.quota.amounts import granted_together
+from policies.quota.amounts import total_granted
 from tests.builders import gpu_class
 from tests.cases import cases
 
@@ -36,4 +36,4 @@ T4, MIG = "classes/nvidia-t4", "resources/nvidia.com/mig-1g.10gb"
 )  # fmt: skip
 def test_granted_together(quotas: list[dict[str, int]], want: dict[str, int]) -> None:
     vectors = [{key: Fraction(amount) for key, amount in each.items()} for each in quotas]
-    assert granted_together(vectors, CLASSES) == want
+    assert total_granted(vectors, CLASSES) == want

@@ -1,6 +1,6 @@
 """What a denial says of the pods that belong to a denied one."""
 
-from policies.quota.line_findings import of_group
+from policies.quota.line_findings import group_notes
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.waiting import POD_GROUP
 from tests.builders import context, gpu_container, pod, view
@@ -10,7 +10,7 @@ def test_a_denied_pod_of_a_group_names_what_the_others_hold() -> None:
     alone, grouped = pod(gpu_container()), pod(gpu_container())
     grouped["metadata"]["labels"] = {POD_GROUP: "train"}
     said = [
-        list(of_group(quota_request_for_pod("r", view(each), before, context())))
+        list(group_notes(quota_request_for_pod("r", view(each), before, context())))
         for each, before in ((alone, None), (grouped, None), (grouped, view(grouped)))
     ]
 

@@ -15,7 +15,7 @@ PAIR = [member("a"), member("b", since="2")]
 
 @cases(
     ("before", "waiters", "gang", "want", "lifts"),
-    whole=(ledger(2), PAIR, Gang(2), {"a": 1, "b": 1}, ("a", "b")),
+    largest_valid=(ledger(2), PAIR, Gang(2), {"a": 1, "b": 1}, ("a", "b")),
     not_by_half=(ledger(1, 0), PAIR, Gang(2), {}, ()),
     not_beside_others=(ledger(2, 1), PAIR, Gang(2), {}, ()),
     not_before_all_are_there=(ledger(4), PAIR, Gang(3), {}, ()),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector, exceeds, total
+from policies.quota.amounts import Amounts, exceeded_limits, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.queue_entries import Gang
 from policies.quota.waiting import QueueOrder, QueueSpec, Standing, Waiter
@@ -47,7 +47,7 @@ def lines(draw: st.DrawFn) -> InLine:
     return ledger(hard, used, *lifts), waiters, gangs, queue, draw(st.sampled_from(["", "2"]))
 
 
-def together(of: QuotaLedger) -> Vector:
+def together(of: QuotaLedger) -> Amounts:
     return total((of.used or {}, of.reserved))
 
 
@@ -59,7 +59,7 @@ def test_a_turn_adds_nothing_above_hard(line: InLine) -> None:
     grown = {
         uid for uid, each in after.reservations.lifts.items() if each != before.reservations.lifts.get(uid)
     }
-    assert not grown or not exceeds(together(after), before.hard)
+    assert not grown or not exceeded_limits(together(after), before.hard)
     assert replace(after, reservations=before.reservations, scarce={}) == before
     began = [each for each in before.reservations if each.is_begun_lift]
     assert [each for each in after.reservations if each.is_begun_lift] == began

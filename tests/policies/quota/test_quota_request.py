@@ -10,7 +10,7 @@ from policies.gpus.classes import GPUClasses
 from policies.gpus.mapping_spec import Measure, ResourceMappingSpec, ResourcePattern
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.fingerprint import Fingerprints
-from policies.quota.amounts import texts
+from policies.quota.amounts import amount_texts
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
 from policies.quota.demand import Catalogue, Demand, UnclassifiedPods
 from policies.quota.ledger.decide import Line, VerdictReason
@@ -78,7 +78,7 @@ def test_every_replica_computes_demand_by_the_catalogue_versions_of_the_ledger(
 
     counted = asking(own, amounts).for_ledger(ledger_object, PUBLISHED)
 
-    assert texts(counted.reservation.demand).get("gpus") == want
+    assert amount_texts(counted.reservation.demand).get("gpus") == want
     assert counted.catalogue_versions == ledger_object.catalogue_versions
 
 
@@ -90,7 +90,7 @@ def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> N
 
     # A card more is half a card by the new catalogue version, which also counts two of the new name: 1 by the old version,
     # 2 1/2 by the new one.
-    assert texts(counted.reservation.demand)["gpus"] == "5/2"
+    assert amount_texts(counted.reservation.demand)["gpus"] == "5/2"
 
 
 @cases(
@@ -141,7 +141,7 @@ def on_node(*containers: dict[str, str]) -> JSON:
     parts_of_whole_cards=(on_node(GPU | PART), None, True),
     parts_in_another_container=(on_node(GPU, GPU | PART), None, True),
     limit_of_no_card_beside_it=(on_node(GPU, PART), None, False),
-    whole_cards=(on_node(GPU | {"amd.com/gpu": "1"}), None, False),
+    whole_card_resources=(on_node(GPU | {"amd.com/gpu": "1"}), None, False),
     compute=(on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False),
     its_scheduler_places_it=(requested(GPU | PART), None, False),
     its_scheduler_has_placed_it=(on_node(GPU | PART), on_node(GPU | PART), False),
@@ -212,7 +212,7 @@ def test_a_pod_under_our_gate_demands_nothing_until_the_gate_is_removed(
 
     found = asked.for_ledger(ledger(catalogue_version(OLD)), {})
 
-    assert (found.reservation.id, texts(found.reservation.demand).get("gpus"), found.line) == want
+    assert (found.reservation.id, amount_texts(found.reservation.demand).get("gpus"), found.line) == want
     assert found.reservation.version == (7 if before else 0)
 
 

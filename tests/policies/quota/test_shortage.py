@@ -200,7 +200,7 @@ def test_a_denial_is_short_and_its_fix_is_admitted(
         return
     found = denial(document, *ledger)
 
-    sentence = found.of("", "#gpu-support").sentence()
+    sentence = found.with_origin("", "#gpu-support").sentence()
     first, *_ = denial_message([sentence], f"pod {'n' * 15}/{name}", "#gpu-support").split("\n")
     assert len(first) <= 300
     if found.fix:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from policies.pods.pod import Metadata, OwnerReference, Pod, PodSpec
-from policies.quota.amounts import GPUS, NOTHING
+from policies.quota.amounts import GPUS, ZERO
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.reservations import Reservation, Reservations
 from policies.quota.ledger.team import Team, TeamState
@@ -149,8 +149,8 @@ def test_nobody_waits_for_its_own_replicas(owner: tuple[str, str] | None, held: 
 
 OF_TEAM = TeamState(
     team=Team(name="vision", uid="t", generation=1, hard={"gpus": Fraction(8)}),
-    taken_by_others={"gpus": NOTHING},
-    guaranteed_to_others={"gpus": NOTHING},
+    taken_by_others={"gpus": ZERO},
+    guaranteed_to_others={"gpus": ZERO},
     taken={"team": {"gpus": Fraction(8)}},
 )
 JOBSET = "jobset.sigs.k8s.io/jobset-name"

@@ -6,7 +6,7 @@ from policies.quota.budget import BudgetSpec
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import (
     QuotaSpec,
-    charged_while_waiting,
+    charged_waiting_findings,
     resource_quota_findings,
 )
 from policies.quota.waiting import QueueSpec
@@ -73,12 +73,12 @@ def test_keys_that_limit_nothing(hard: ResourceList, want: list[str], fixed: lis
 
 
 UNKNOWN = "as no effect: no device plugin that is known has this resource"
-REFUSED = "he API server rejects this name: those of extended resources are domain/name in small letters"
+REFUSED = "he API server rejects this name: those of extended resources are domain/name in lowercase"
 
 
 @cases(
     ("hard", "want", "fixed"),
-    misspelt=(
+    correct_name=(
         {"requests.nvidia/gpu": "4"},
         (Severity.WARNING, f"spec.hard[requests.nvidia/gpu]: did you mean {COUNTED}? H{UNKNOWN}"),
         (Edit("spec.hard[requests.nvidia/gpu]"), Edit(f"spec.hard[{COUNTED}]", "4")),
@@ -139,7 +139,7 @@ def test_keys_that_count_pods_that_wait(hard: list[str], keys: str) -> None:
     remedy = "omit them, or leave room for the pods that wait"
     want = [f"spec.hard: {remedy}; {keys} {why} [resource-quota]"] if keys else []
 
-    assert [finding.sentence() for finding in charged_while_waiting(hard, RESOURCE_MAPPING)] == want
+    assert [finding.sentence() for finding in charged_waiting_findings(hard, RESOURCE_MAPPING)] == want
 
 
 @cases(

@@ -14,9 +14,9 @@ from policies.pods.workload import Workload
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationVerdict, Shortfall, VerdictReason
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
-from policies.quota.line_findings import queued
+from policies.quota.line_findings import queued_warning
 from policies.quota.quota_request import ReservationOutcome, decide_alone, quota_request_for_pod
-from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded
+from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED, exceeded_finding
 from policies.quota.shortage_facts import shortage_facts
 from policies.quota.waiting import OnExceeded
 from policies.rule import Phase
@@ -35,7 +35,7 @@ def denial(ledger: QuotaLedger, document: JSON) -> Finding:
     request = quota_request_for_pod(uid("review"), view(document), None, context())
     outcome = decide_alone(ledger, request.for_ledger(ledger, {}))
     [found] = check_reservation(outcome, request, GPUQuotaOptions(), OWN, NOW, lambda _: context())
-    return found.of("", "#gpu-support")
+    return found.with_origin("", "#gpu-support")
 
 
 @cases(
@@ -173,7 +173,7 @@ def test_a_class_that_the_team_limits_is_not_offered() -> None:
     pins = {
         "nvidia-t4": ClassPin("accelerator", "nvidia-t4", Edit("spec.nodeSelector[accelerator]", "nvidia-t4"))
     }
-    found = exceeded(OWN, ledger, shortfalls.verdict.shortfalls, "", request, NOW, lambda _pod: pins)
+    found = exceeded_finding(OWN, ledger, shortfalls.verdict.shortfalls, "", request, NOW, lambda _pod: pins)
 
     assert found.fix == ()
 
@@ -285,7 +285,7 @@ def test_a_pod_waits_in_line_for_its_team(own: int, waiting: int, gpus: int, wan
     document = view(pod(gpu_container(str(gpus))))
     request = quota_request_for_pod(uid("review"), document, None, context())
 
-    found = queued(OWN, decide_alone(ledger, request.for_ledger(ledger, {})), NOW)
+    found = queued_warning(OWN, decide_alone(ledger, request.for_ledger(ledger, {})), NOW)
 
     assert found.message == f"waits in line for ClusterGPUQuota team-vision: {want}"
 

@@ -20,7 +20,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.amounts import GPUS, NOTHING, Vector
+from policies.quota.amounts import GPUS, ZERO, Amounts
 from policies.quota.ledger.decide import Line
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
@@ -48,7 +48,7 @@ class Place(Enum):
 
 
 @cache
-def shared(gpus: int, is_a100: bool) -> Vector:
+def shared(gpus: int, is_a100: bool) -> Amounts:
     """Return the vector that equal pods share."""
     return {GPUS: Fraction(gpus), A100: Fraction(gpus)} if is_a100 else {GPUS: Fraction(gpus)}
 
@@ -71,7 +71,7 @@ class Namespace(World):
         self.team.made = max(number, self.team.made)
 
     @property
-    def hard(self) -> Vector:
+    def hard(self) -> Amounts:
         return super().hard if self.draw.random() < 0.5 else {}
 
     @property
@@ -161,7 +161,7 @@ class TeamWorld:
         self.change()
 
     @property
-    def hard(self) -> Vector:
+    def hard(self) -> Amounts:
         return self.ledgers.team.hard
 
     def change(self) -> None:
@@ -176,7 +176,7 @@ class TeamWorld:
         self.ledgers = self.ledgers.with_team(team)
 
     def guaranteed(self, name: str, key: str) -> Fraction:
-        return self.ledgers.team.guaranteed.get(name, {}).get(key, NOTHING)
+        return self.ledgers.team.guaranteed.get(name, {}).get(key, ZERO)
 
     def held_by_others(self, name: str, key: str) -> Fraction:
         """Return what other namespaces hold in the team's object, or are guaranteed, as the ledgers say."""
@@ -184,31 +184,31 @@ class TeamWorld:
         return sum(
             (
                 max(
-                    amount_held(ledgers[each], key) if each in ledgers else NOTHING,
+                    amount_held(ledgers[each], key) if each in ledgers else ZERO,
                     self.guaranteed(each, key),
                 )
                 for each in NAMES
                 if each != name
             ),
-            NOTHING,
+            ZERO,
         )
 
     def waits_in_others(self, name: str) -> bool:
         others = [ledger for each, ledger in self.ledgers.ledgers.items() if each != name]
         return any(each.waiting_for_team for each in others)
 
-    def fits(self, name: str, demand: Vector) -> bool:
+    def fits(self, name: str, demand: Amounts) -> bool:
         """Whether what runs, and what will, fits the team."""
         inside = {
             each.name: each.committed() for each in self.namespaces.values() if each.place is Place.TEAM
         }
         for key in demand:
             others = sum(
-                max(inside.get(each, {}).get(key, NOTHING), self.guaranteed(each, key))
+                max(inside.get(each, {}).get(key, ZERO), self.guaranteed(each, key))
                 for each in NAMES
                 if each != name
             )
-            if others + inside[name].get(key, NOTHING) > self.hard[key]:
+            if others + inside[name].get(key, ZERO) > self.hard[key]:
                 return False
         return True
 
@@ -329,7 +329,7 @@ class TeamWorld:
 
 
 def amount_held(ledger: QuotaLedger, key: str) -> Fraction:
-    return (ledger.used or {}).get(key, NOTHING) + ledger.reserved.get(key, NOTHING)
+    return (ledger.used or {}).get(key, ZERO) + ledger.reserved.get(key, ZERO)
 
 
 @pytest.mark.parametrize("part", range(5))

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import settings
 
-from policies.quota.amounts import GPUS, Vector
+from policies.quota.amounts import GPUS, Amounts
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, keep_id, lift_id
 from policies.quota.ledger.team import Team
@@ -23,7 +23,7 @@ NAMES = ("cv", "nlp", "prod", "speech")
 
 
 def line_of(draw: random.Random, name: str) -> InLine:
-    sizes: list[Vector] = [{GPUS: Fraction(size)} for size in (1, 2, 3)]
+    sizes: list[Amounts] = [{GPUS: Fraction(size)} for size in (1, 2, 3)]
     sizes.append({GPUS: Fraction(1), A100: Fraction(1)})  # equal pods share their demand
     waiters = [
         Waiter(
@@ -46,7 +46,7 @@ def ledger_of(draw: random.Random, line: InLine) -> QuotaLedger:
     held = [each for each in line.waiters if draw.random() < 0.2 and not each.keep]
     keeps = [Reservation(each.keep, each.demand) for each in line.waiters if each.keep]
     lifts = [Reservation(lift_id(each.uid, draw.choice(["", "request"])), each.demand, 1) for each in held]
-    hards: list[Vector] = [{}, {GPUS: Fraction(draw.randrange(6))}, {A100: Fraction(1)}]
+    hards: list[Amounts] = [{}, {GPUS: Fraction(draw.randrange(6))}, {A100: Fraction(1)}]
     used = {GPUS: Fraction(draw.randrange(4)), A100: Fraction(draw.randrange(2))}
     return quota_ledger(*lifts, *keeps, hard=draw.choice(hards), used=used, class_catalogue="c")
 

@@ -14,7 +14,7 @@ from policies.quota.team_spec import (
     Teams,
     TeamSpec,
     limits_warnings,
-    stricter,
+    stricter_of,
 )
 from tests.builders import JSON
 from tests.cases import cases
@@ -197,7 +197,7 @@ def test_many_teams_and_namespaces_are_matched_within_a_second() -> None:
     deny_before_all=(TOTAL_ONLY, DENY, DENY),
 )
 def test_the_stricter_of_two(one: UnclassifiedPods, other: UnclassifiedPods, want: UnclassifiedPods) -> None:
-    assert stricter(one, other) is stricter(other, one) is want
+    assert stricter_of(one, other) is stricter_of(other, one) is want
 
 
 @cases(

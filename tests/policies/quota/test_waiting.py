@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from policies.quota.waiting import GATE, names_kueue, never_waits, waits, without_gate
+from policies.quota.waiting import GATE, has_quota_gate, names_kueue, why_never_waits, without_gate
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 
@@ -24,7 +24,7 @@ def gated(*gates: JSON, **spec: Any) -> JSON:
     ours_beside_another=(gated(OTHER, OURS), True),
 )
 def test_a_pod_waits_under_our_gate(document: JSON, want: bool) -> None:
-    assert waits(view(document)) is want
+    assert has_quota_gate(view(document)) is want
 
 
 @cases(
@@ -48,7 +48,7 @@ def test_without_our_gate_a_pod_keeps_all_else(before: JSON, after: JSON) -> Non
     under_the_gate_of_kueue=(gated(KUEUE), False, ""),
 )
 def test_who_never_waits(document: JSON, by_daemonset: bool, why: str) -> None:
-    assert never_waits(view(document), by_daemonset=by_daemonset) == why
+    assert why_never_waits(view(document), by_daemonset=by_daemonset) == why
 
 
 @cases(

@@ -2,12 +2,12 @@
 
 from fractions import Fraction
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.reservations import Reservation, lift_id
 from policies.quota.waiting import Waiter
 
 
-def gpus(amount: int) -> Vector:
+def gpus(amount: int) -> Amounts:
     return {"gpus": Fraction(amount)} if amount else {}
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from policies.finding import Severity
-from policies.placement.hardware import known_keys
-from policies.placement.nodes import Labels, NodeFacts, NodeOffer
+from policies.placement.hardware import kept_label_keys
+from policies.placement.nodes import Labels, NodeFacts, NodeGroup
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.cuda_version import FULL, MAJOR, CUDAVersionOptions, check, mutate
@@ -17,7 +17,7 @@ ANY = CUDAVersionOptions()
 EXACT = CUDAVersionOptions(exact_version=True)
 CPU: Labels = ()
 REQUIRE = {"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12.4"}
-POOL = NodeOffer({"accelerator": frozenset({"nvidia-t4"})}, pool="spot")
+POOL = NodeGroup({"accelerator": frozenset({"nvidia-t4"})}, pool="spot")
 NEWER_THAN_11 = {"key": MAJOR, "operator": "Gt", "values": ["11"]}
 NOT_BEFORE_12_4 = {"key": FULL, "operator": "NotIn", "values": ["12.0", "12.1", "12.2", "12.3"]}
 NEW_ENOUGH = [[NEWER_THAN_11, NOT_BEFORE_12_4]]
@@ -39,8 +39,10 @@ def requiring(expression: str, *more: JSON) -> JSON:
     return pod(gpu_container(env=[{**REQUIRE, "value": expression}, *more]))
 
 
-def facts(*label_sets: Labels, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
-    return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=frozenset(label_sets), pools=pools)
+def facts(*label_sets: Labels, pools: tuple[NodeGroup, ...] = ()) -> NodeFacts:
+    return NodeFacts(
+        keys=kept_label_keys(CLASSES.label_keys, ()), label_sets=frozenset(label_sets), pools=pools
+    )
 
 
 def added(document: JSON, *label_sets: Labels, options: CUDAVersionOptions = ANY, **tweaks: Any) -> Any:

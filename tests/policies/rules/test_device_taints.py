@@ -5,24 +5,24 @@ from typing import Any
 import msgspec
 
 from policies.gpus.claimed_devices import decode_claim
-from policies.gpus.device_kinds import KindTaints
-from policies.gpus.device_slices import kind_key
+from policies.gpus.device_slices import type_key
+from policies.gpus.device_types import DeviceTypeTaints
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
 from policies.rules.gpu_toleration import GPUTolerationOptions, check_claim, mutate
 from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.quota.claims import GPU, H100, claim, devices, exactly
-from tests.policies.quota.known_kinds import CATALOGUE, KINDS, product, selected
+from tests.policies.quota.known_device_types import CATALOGUE, KINDS, product, selected
 
 SICK = Toleration(key="example.com/sick", effect="NoExecute")
 TEAM = Toleration(key="example.com/team", value="ml", effect="NoSchedule")
 TOLERATES_SICK: JSON = {"tolerations": [{"key": "example.com/sick", "operator": "Exists"}]}
 
 
-def tainted(**kinds: tuple[Toleration, ...]) -> KindTaints:
+def tainted(**kinds: tuple[Toleration, ...]) -> DeviceTypeTaints:
     """Return the taints of kinds by their index: `k0`."""
-    return {kind_key(KINDS[int(name[1:])]): taints for name, taints in kinds.items()}
+    return {type_key(KINDS[int(name[1:])]): taints for name, taints in kinds.items()}
 
 
 REQUEST = "spec.devices.requests[0]"
@@ -57,7 +57,7 @@ H100S = tainted(k0=(SICK,), k1=(SICK,))
     no_device_exists=(exactly("empty.example.com"), H100S, []),
     a_request_of_v1beta1=(devices(H100), H100S, [SENTENCE.replace(".exactly", "")]),
 )  # fmt: skip
-def test_requests_of_claims(request_: JSON, taints: KindTaints, want: list[str]) -> None:
+def test_requests_of_claims(request_: JSON, taints: DeviceTypeTaints, want: list[str]) -> None:
     spec = decode_claim(msgspec.json.encode(claim(request_))).spec
     given = context(
         classes=CATALOGUE.classes, resource_mapping=CATALOGUE.resource_mapping, device_taints=taints

@@ -10,8 +10,8 @@ from policies.pods.patch import PodPatch
 from policies.pods.workload import NO_OWNER, Owner
 from policies.rule import Phase
 from policies.rules.disruption import (
-    DisruptionBudget,
     DisruptionOptions,
+    PDBSpec,
     ServingWorkload,
     check_pdb,
     check_workload,
@@ -127,7 +127,7 @@ OWNED["metadata"]["ownerReferences"] = [{"kind": "Rollout", "name": "chat", "con
 def test_servers_without_a_budget(
     document: JSON, budgets: tuple[LabelSelector, ...] | None, is_warned: bool
 ) -> None:
-    subject, held = workload(document), context(Phase.TEMPLATE, budgets=budgets)
+    subject, held = workload(document), context(Phase.TEMPLATE, pdb_selectors=budgets)
     is_checked = may_stop_at_once(subject, held.resource_mapping)
     found = list(check_workload(subject, OPTIONS, held)) if is_checked else []
 
@@ -145,7 +145,7 @@ SCALER = "HorizontalPodAutoscaler chat"
 
 
 def said(spec: JSON, *servers: ServingWorkload, no_other_pods: bool = True) -> list[str]:
-    budget = msgspec.convert(spec, DisruptionBudget)
+    budget = msgspec.convert(spec, PDBSpec)
     found = check_pdb(budget, servers, context().resource_mapping, no_other_pods=no_other_pods)
     return [each.sentence() for each in found]
 

@@ -273,7 +273,7 @@ def test_everything_is_told_at_once() -> None:
 )
 def test_update(document: JSON, options: GPUClassOptions, want: list[str]) -> None:
     assert [sentence for _, sentence in reported(document, options, is_update=True)] == want
-    assert RULE.on_update
+    assert RULE.checks_updates
 
 
 @cases(

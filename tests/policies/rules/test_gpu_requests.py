@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Edit, Finding, Severity, together
+from policies.finding import Edit, Finding, Severity, one_choice
 from policies.gpus.mapping_spec import Measure, ResourceMappingSpec, ResourcePattern
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
@@ -253,8 +253,8 @@ def test_completed_limits(document: JSON, want: list[JSON]) -> None:
     less_than_is_counted=(
         {"gpu-fraction": "0.000000001"},
         [
-            'metadata.annotations[gpu-fraction] = "0.000000001": set "0.01" or more; counts as 0.01: schedulers take '
-            "less for nothing, and nothing limits what the pod uses"
+            'metadata.annotations[gpu-fraction] = "0.000000001": set "0.01" or more; counts as 0.01: schedulers treat '
+            "a smaller fraction as 0, and enforce no limit"
         ],
     ),
 )
@@ -350,7 +350,7 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
         container="main",
         value=value,
         message=f"{variable['name']} should not be set by hand: the node decides which GPUs a container gets",
-        choices=together(Edit("spec.containers[0].env[1]")),
+        choices=one_choice(Edit("spec.containers[0].env[1]")),
         remedy=f"remove {variable['name']}",
     )
 

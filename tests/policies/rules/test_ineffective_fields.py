@@ -6,16 +6,16 @@ import pytest
 
 from policies.finding import Edit, Severity
 from policies.placement.nodes import NodeFacts, NodeState
-from policies.pods.annotations import READ_BY
+from policies.pods.annotations import RULE_BY_ANNOTATION
 from policies.pods.workload import Workload
 from policies.registry import RULES
-from policies.rules.ineffective_fields import READ, check, check_workload
+from policies.rules.ineffective_fields import READ_ANNOTATIONS, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from tests.cases import cases
 from tests.policies.rules.fields import BUILT_IN, OPTIONS, USING, findings
 
 LIMIT = 'spec.containers[0].resources.limits[{}] (container "main"): '
-REFUSED = "he API server rejects this name: those of extended resources are domain/name in small letters"
+REFUSED = "he API server rejects this name: those of extended resources are domain/name in lowercase"
 UNKNOWN = "No device plugin that is known has this resource: the pod stays pending unless a node has it"
 UNREAD = "o rule reads an annotation of this name"
 WHOLE_POD = (
@@ -142,7 +142,7 @@ def test_an_annotation_whose_rule_is_off(name: str, value: str, rule: str) -> No
     (found,) = check(view(document), OPTIONS, context(resource_mapping=BUILT_IN))
     where = f'metadata.annotations[gpu-admission.dev/{name}] = "{value}"'
     assert (found.severity, found.sentence()) == (Severity.WARNING, f"{where}: {OFF.format(rule)}")
-    assert READ_BY[f"gpu-admission.dev/{name}"] in {each.id for each in RULES}
+    assert RULE_BY_ANNOTATION[f"gpu-admission.dev/{name}"] in {each.id for each in RULES}
 
 
 NO_GPU = "request a GPU in resources.limits, such as nvidia.com/gpu: 1, or remove it; has no effect: the pod requests no GPU"
@@ -186,7 +186,7 @@ def test_a_pod_that_may_request_a_gpu_keeps_its_annotations(document: JSON) -> N
 
 @cases(
     ("metadata", "want"),
-    misspelt=(
+    correct_name=(
         {"annotations": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
         f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? N{UNREAD}",
     ),
@@ -247,7 +247,7 @@ def test_a_fact_with_a_word_between_is_another_one() -> None:
 
 
 def test_annotations_that_are_read_and_those_of_others_are_left_alone() -> None:
-    read = dict.fromkeys(READ, "x")
+    read = dict.fromkeys(READ_ANNOTATIONS, "x")
     others = {"gpu-admission.io/team": "ml", "gpuclass": "x", "nvidia.com/gpu-class": "x"}
 
     assert findings(pod(gpu_container(), annotations={**read, **others})) == []

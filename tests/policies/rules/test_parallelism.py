@@ -204,7 +204,7 @@ def all_findings(document: JSON) -> list[Finding]:
         return list(check(view(document), OPTIONS, context()))
     made = workload(document)
     of_pods = ((pod, each) for pod in made.pods for each in check(pod.pod, OPTIONS, context(owner=pod.owner)))
-    return [*check_workload(made, OPTIONS, context()), *(each.at(pod.located) for pod, each in of_pods)]
+    return [*check_workload(made, OPTIONS, context()), *(each.located(pod.located) for pod, each in of_pods)]
 
 
 @cases(

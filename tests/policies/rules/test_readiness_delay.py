@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.finding import Severity, plain
+from policies.finding import Severity, as_plain_data
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Probe
 from policies.pods.workload import PodCount, Workload, WorkloadPods
@@ -226,7 +226,7 @@ def test_the_probe_that_is_offered_is_an_example() -> None:
     (found,) = mutate(patch, ONE_MINUTE, context())
 
     ((edit,),) = found.choices
-    assert (edit.path, plain(edit.value), found.is_example) == (
+    assert (edit.path, as_plain_data(edit.value), found.is_example) == (
         "spec.containers[0].readinessProbe",
         {"httpGet": {"path": "/healthz", "port": 8080}},
         True,

@@ -133,7 +133,7 @@ def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> 
     placed=(
         job(nodeName="node-1"),
         {},
-        "set the tolerations and the nodeSelector of the pool there; has no effect: somebody else places the pod",
+        "set the tolerations and the nodeSelector of the pool; has no effect: spec.nodeName says where the pod runs",
     ),
     no_spot_node=(
         job(),

@@ -7,7 +7,7 @@ import pytest
 from policies.finding import Edit, Severity
 from policies.gpus.mapping_spec import Measure, OtherScheduler, ResourceMappingSpec, ResourcePattern
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.nodes import NodeFacts, NodeOffer, NodeState, node_facts
+from policies.placement.nodes import NodeFacts, NodeGroup, NodeState, node_facts
 from policies.pods.patch import PodPatch
 from policies.registry import RULES, fingerprints
 from policies.rules.gpu_isolation import GPUIsolationOptions, check, mutate
@@ -28,7 +28,7 @@ def is_hidden(document: JSON, nodes: NodeFacts | None = None) -> bool:
     return bool(patch.changes)
 
 
-def nodes_with(*names: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
+def nodes_with(*names: str, pools: tuple[NodeGroup, ...] = ()) -> NodeFacts:
     return node_facts((), [((), NodeState(resources=frozenset(names)))], pools)
 
 
@@ -70,7 +70,7 @@ def test_letters_within_a_word_mean_nothing(name: str) -> None:
         {},
         False,
     ),
-    a_pool_may_bring_it=(nodes_with("nvidia.com/gpu", pools=(NodeOffer({}, pool="burst"),)), {}, False),
+    a_pool_may_bring_it=(nodes_with("nvidia.com/gpu", pools=(NodeGroup({}, pool="burst"),)), {}, False),
     on_a_node_by_name_where_no_scheduler_checks=(None, {"nodeName": "gpu-1"}, True),
 )
 def test_only_where_a_node_may_have_it(nodes: NodeFacts | None, spec: JSON, want: bool) -> None:
@@ -153,7 +153,9 @@ def test_another_scheduler_is_data_and_changes_no_demand() -> None:
     assert found.message == (
         "gets GPUs from vram-scheduler: no quota counts them, and no rule but this one reads them"
     )
-    assert fingerprints(RULES, mapping).read(view(document).annotations) == view(document).annotations
+    assert (
+        fingerprints(RULES, mapping).read_metadata(view(document).annotations) == view(document).annotations
+    )
     assert b"chedulers" not in ResourceMapping((ResourceMappingSpec(other_schedulers=(other,)),)).document
 
 
@@ -171,7 +173,7 @@ def test_gpus_of_another_scheduler_are_not_counted() -> None:
 
 @cases(
     "document",
-    misspelt=asking("nvidia.co/gpu"),
+    correct_name=asking("nvidia.co/gpu"),
     none_of_them=asking("squat.ai/gpu", "0"),
     mapped=asking("nvidia.com/gpu"),
 )

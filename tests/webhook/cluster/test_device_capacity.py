@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses
-from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
+from policies.gpus.device_types import DeviceAttribute, DeviceType, DeviceTypes
 from policies.gpus.mapping_spec import DerivedMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.stored_devices import CardUse
@@ -31,7 +31,7 @@ PRODUCT = f"{DRIVER}/productName"
 class World:
     """A catalogue with two classes, whose devices are known."""
 
-    def __init__(self, *kinds: DeviceKind) -> None:
+    def __init__(self, *kinds: DeviceType) -> None:
         self.classes = GPUClasses(
             gpu_class(
                 name, name[:-5], 80, device_attributes=(DeviceAttributeValues(key=PRODUCT, values=(name,)),)
@@ -39,18 +39,18 @@ class World:
             for name in (H100, A100)
         )
         specs = load_directory(None).resource_mapping.specs
-        self.resource_mapping = ResourceMapping((DerivedMappingSpec(device_kinds=DeviceKinds(kinds)), *specs))
+        self.resource_mapping = ResourceMapping((DerivedMappingSpec(device_types=DeviceTypes(kinds)), *specs))
 
 
-def kind(product: str, driver: str = DRIVER) -> DeviceKind:
-    return DeviceKind(driver=driver, attributes={PRODUCT: DeviceAttribute(string=product)})
+def kind(product: str, driver: str = DRIVER) -> DeviceType:
+    return DeviceType(driver=driver, attributes={PRODUCT: DeviceAttribute(string=product)})
 
 
 OF_H100, OF_A100, OF_NONE = kind(H100), kind(A100), kind("thing")
 NONE, ONE = Fraction(0), Fraction(1)
 
 
-def card(of: DeviceKind = OF_H100, allocated: Fraction = NONE, free: Fraction = ONE) -> CardUse:
+def card(of: DeviceType = OF_H100, allocated: Fraction = NONE, free: Fraction = ONE) -> CardUse:
     return CardUse("", of, allocated, free)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from policies.placement.image_volumes import all_mount_images
-from policies.pods.tolerations import describe_toleration
+from policies.pods.tolerations import toleration_text
 from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 from webhook.cluster.capacity import (
@@ -148,7 +148,7 @@ def test_nodes_with_the_same_labels_and_taints_are_one(
     read = decode(encode(published(*nodes)))
     assert read is not None
     found = read.nodes(CONFIGURATION)
-    assert [(each.number, ", ".join(map(describe_toleration, each.taints))) for each in found] == want
+    assert [(each.number, ", ".join(map(toleration_text, each.taints))) for each in found] == want
 
 
 @cases(

@@ -239,7 +239,7 @@ def test_what_the_api_server_refuses_is_refused_and_gives_nothing() -> None:
         "the API server rejects the LimitRange itself, in its own words",
         "denied stdin:6 ResourceQuota ml/gpus",
         "stdin:9: spec.hard[requests.gpu]: did you mean requests.nvidia.com/gpu? The API server rejects this name: those of "
-        "extended resources are domain/name in small letters [resource-quota]",
+        "extended resources are domain/name in lowercase [resource-quota]",
         "the API server rejects the ResourceQuota itself, in its own words",
         "ok stdin:11 Pod ml/plain",
         "",

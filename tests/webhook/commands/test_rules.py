@@ -102,7 +102,7 @@ def test_json_of_all_has_the_phases_that_follow_from_what_a_rule_does() -> None:
         assert set(each) == {"id", "summary", "phases", "defaultMode", "description", "options"}
     for rule in RULES:
         assert ("mutate" in shown[rule.id]) is (rule.mutate is not None or rule.check_before_mutation)
-        assert ("update" in shown[rule.id]) is (rule.on_update or rule.id == "gpu-quota")
+        assert ("update" in shown[rule.id]) is (rule.checks_updates or rule.id == "gpu-quota")
         assert ("templates" in shown[rule.id]) is (rule.id != "gpu-quota")
     assert shown["gpu-quota"] == ["validate", "update"]
 

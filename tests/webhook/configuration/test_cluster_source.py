@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from policies.gpus.device_classes import ClusterDevices
-from policies.gpus.device_kinds import DeviceKind, DeviceKinds
-from policies.gpus.device_slices import kind_key
+from policies.gpus.device_slices import type_key
+from policies.gpus.device_types import DeviceType, DeviceTypes
 from policies.pods.pod import Toleration
 from tests.cases import cases
 from tests.cluster.controllers import eventually
@@ -102,14 +102,14 @@ def test_device_classes_are_part_of_what_is_in_force(cluster: Collections, sourc
 def test_taints_of_devices_are_of_no_version(
     source: ClusterSource, states: list[ConfigurationState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = DeviceKind("gpu.nvidia.com")
-    devices = [ClusterDevices((), DeviceKinds((kind,)))]
+    kind = DeviceType("gpu.nvidia.com")
+    devices = [ClusterDevices((), DeviceTypes((kind,)))]
     monkeypatch.setattr(ClusterDevicesWatch, "all", lambda _watch: devices[0])
     source.start()
     source.wait()
     state = source.state
 
-    devices[0] = msgspec.structs.replace(devices[0], taints={kind_key(kind): (Toleration(key="sick"),)})
+    devices[0] = msgspec.structs.replace(devices[0], taints={type_key(kind): (Toleration(key="sick"),)})
     source._wake.set()
 
     assert eventually(lambda: source.configuration.devices == devices[0])

@@ -90,8 +90,8 @@ def read(kubeconfig: str, nodes: str) -> None:
         "cpuSeconds": process_time() - worked,
         "megabytes": _megabytes(),
         "megabytesBefore": before,
-        "kinds": len(slices.inventory.device_kinds.kinds),
-        "knowsTheLast": slices._pools.key_of(DRIVER, last, "gpu-0") is not None,
+        "kinds": len(slices.inventory.device_types.types),
+        "knowsTheLast": slices._pools.type_key_of(DRIVER, last, "gpu-0") is not None,
     }
     worked = process_time()
     slices.sync()

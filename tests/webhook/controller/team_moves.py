@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import ZERO
 from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import Reconciled
@@ -284,7 +284,7 @@ class Controller:
                 return
 
     def _count(self, _namespace: str, ledger: QuotaLedger, _begun: float) -> Counting:
-        used = dict.fromkeys(ledger.dimensions, NOTHING)
+        used = dict.fromkeys(ledger.dimensions, ZERO)
         counted = replace(ledger, used=used, class_catalogue="c", generation=ledger.generation)
         return Counting(cast(Any, None), Reconciled(counted, (), ()))
 

@@ -102,7 +102,7 @@ def test_cards_are_counted_again_only_if_slices_or_allocations_differ() -> None:
     one.append((ClaimedDevice("gpu", DRIVER, "x", "gpu-1"),))
     assert free() == 0
     slices._changed(None, slices._record(_raw(node_slices("y", partitions=False)[0])))
-    slices._pools.count(CONFIGURATION.resource_mapping)
+    slices._pools.refresh(CONFIGURATION.resource_mapping)
     assert set(slices.cards_by_node(CONFIGURATION, list(one))) == {"x", "y"}
 
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import msgspec
 
 from policies.gpus import device_slices
-from policies.gpus.device_kinds import CARD_PARTS, DeviceKind
 from policies.gpus.device_pools import Inventory
-from policies.gpus.device_slices import kind_key
+from policies.gpus.device_slices import type_key
+from policies.gpus.device_types import CARD_PARTS, DeviceType
 from policies.pods.pod import Toleration
 from tests.cases import cases
 from webhook.cluster import errors
@@ -26,27 +26,27 @@ NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def kind(product: str, parts: int = CARD_PARTS, version: str | None = None) -> DeviceKind:
+def kind(product: str, parts: int = CARD_PARTS, version: str | None = None) -> DeviceType:
     attributes = {"product": {"string": product}, **({"release": {"version": version}} if version else {})}
-    return msgspec.convert({"driver": "x.com", "attributes": attributes, "parts": parts}, DeviceKind)
+    return msgspec.convert({"driver": "x.com", "attributes": attributes, "parts": parts}, DeviceType)
 
 
 A, B = kind("a"), kind("b")
 
 
 def inventory(
-    *nodes: dict[str, int], left_out: tuple[str, ...] = (), kinds: tuple[DeviceKind, ...] = (A, B)
+    *nodes: dict[str, int], left_out: tuple[str, ...] = (), kinds: tuple[DeviceType, ...] = (A, B)
 ) -> Inventory:
     """Return nodes with so many devices of each product; only these exist."""
-    keys = {each.attributes["product"].string or "": kind_key(each) for each in kinds}
+    keys = {each.attributes["product"].string or "": type_key(each) for each in kinds}
     present = {name for node in nodes for name in node}
-    published = {kind_key(each): each for each in kinds if each.attributes["product"].string in present}
+    published = {type_key(each): each for each in kinds if each.attributes["product"].string in present}
     return Inventory(
         published, left_out, tuple({keys[name]: n for name, n in node.items()} for node in nodes)
     )
 
 
-def published(*kinds: PublishedKind | DeviceKind, nodes: tuple[PublishedNodes, ...] = ()) -> PublishedDevices:
+def published(*kinds: PublishedKind | DeviceType, nodes: tuple[PublishedNodes, ...] = ()) -> PublishedDevices:
     return PublishedDevices(
         tuple(each if isinstance(each, PublishedKind) else PublishedKind(each) for each in kinds), nodes
     )
@@ -109,22 +109,25 @@ def test_the_taints_of_all_devices_of_a_kind(
     taints: tuple[Toleration, ...], want: tuple[Toleration, ...]
 ) -> None:
     found = inventory({"a": 8})
-    stored = to_publish(published(A, B), msgspec.structs.replace(found, taints={kind_key(A): taints}), NOW)
+    stored = to_publish(published(A, B), msgspec.structs.replace(found, taints={type_key(A): taints}), NOW)
     assert [each.taints for each in stored.kinds] == [want, ()]
-    assert stored.with_classes(()).taints == ({kind_key(A): want} if want else {})
+    assert stored.with_classes(()).taints == ({type_key(A): want} if want else {})
     untainted = to_publish(published(A, B), found, NOW)
-    assert stored.device_kinds == untainted.device_kinds, "no demand depends on them"
+    assert stored.device_types == untainted.device_types, "no demand depends on them"
 
 
 def test_what_is_gone_leaves_out_the_same_names() -> None:
     before = published(A, kind("b", version="1.0.0"), kind("b", version="2.0.0"))
     found = to_publish(before, inventory({"a": 8}, left_out=("release",)), NOW)
-    assert [(each.kind.unknown, each.gone_since) for each in found.kinds] == [((), None), (("release",), NOW)]
+    assert [(each.kind.unknown_names, each.gone_since) for each in found.kinds] == [
+        ((), None),
+        (("release",), NOW),
+    ]
     assert found.left_out == ("release",)
 
 
 def test_what_is_gone_goes_where_there_are_too_many(monkeypatch: Any) -> None:
-    monkeypatch.setattr(device_slices, "MAX_KINDS", 1)
+    monkeypatch.setattr(device_slices, "MAX_TYPES", 1)
     assert to_publish(published(A, B), inventory({"a": 8}), NOW) == published(A, nodes=(OF_A,))
 
 
@@ -162,8 +165,8 @@ def test_it_is_written_when_it_differs_and_by_swap(monkeypatch: Any) -> None:
     writer.sync()
     path = "/api/v1/namespaces/ours/configmaps/gpu-admission-devices"
     assert (api.reads, api.writes) == (2, [(path, {"resourceVersion": "7"})])
-    assert decode_devices(api.stored).published.device_kinds.kinds == (A,)
-    slices.inventory = msgspec.structs.replace(inventory({"a": 8}), taints={kind_key(A): (SICK,)})
+    assert decode_devices(api.stored).published.device_types.types == (A,)
+    slices.inventory = msgspec.structs.replace(inventory({"a": 8}), taints={type_key(A): (SICK,)})
     writer.sync()
     assert (api.reads, len(api.writes)) == (2, 1), "taints come and go"
     monkeypatch.setattr(
@@ -172,7 +175,7 @@ def test_it_is_written_when_it_differs_and_by_swap(monkeypatch: Any) -> None:
     )
     writer.sync()
     assert (api.reads, len(api.writes)) == (3, 2)
-    assert decode_devices(api.stored).published.with_classes(()).taints == {kind_key(A): (SICK,)}
+    assert decode_devices(api.stored).published.with_classes(()).taints == {type_key(A): (SICK,)}
     slices.inventory = inventory({"a": 8}, {"b": 4})
     writer.sync()
     assert len(api.writes) == 3

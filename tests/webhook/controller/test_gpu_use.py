@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from tests.builders import gpu_container, pod
 from tests.cases import cases
 from webhook.cluster.events import EventRecord
@@ -53,7 +53,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prometheus = Scripted()
-        self.pods: dict[str, tuple[CountedRecord, Vector]] = {}
+        self.pods: dict[str, tuple[CountedRecord, Amounts]] = {}
         self.status: IdleGPUs | None = None
         self.events: list[EventRecord] = []
         self.recounted: list[str] = []

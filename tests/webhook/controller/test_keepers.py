@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from policies.quota.ledger.keeping_objects import Keeper
-from policies.quota.ledger.keeps import Room
+from policies.quota.ledger.keeps import DemandOfObject
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
@@ -198,13 +198,13 @@ TRAIN = Keeper("kubeflow.org/v1", "PyTorchJob", "x", "PyTorchJob", "PyTorchJob")
 
 @cases(
     ("found", "live", "want"),
-    all_of_its_pods=(job(), [], Room(4, Fraction(8))),
-    what_its_live_pods_lack=(job(), [TWO, TWO, TWO], Room(1, TWO)),
-    more_live_ones_than_it_asks_for=(job(), [TWO] * 5, Room(-1, -TWO)),
+    all_of_its_pods=(job(), [], DemandOfObject(4, Fraction(8))),
+    what_its_live_pods_lack=(job(), [TWO, TWO, TWO], DemandOfObject(1, TWO)),
+    more_live_ones_than_it_asks_for=(job(), [TWO] * 5, DemandOfObject(-1, -TWO)),
     nothing_of_one_that_is_suspended=(
         stored("kubeflow.org/v1", "PyTorchJob", {**ROLES, "runPolicy": {"suspend": True}}),
         [],
-        Room(0, Fraction(0)),
+        DemandOfObject(0, Fraction(0)),
     ),
     nothing_of_one_that_is_being_deleted=(
         job(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
@@ -222,12 +222,12 @@ TRAIN = Keeper("kubeflow.org/v1", "PyTorchJob", "x", "PyTorchJob", "PyTorchJob")
     all_of_one_that_restarts=(
         status(conditions=[{"type": "Restarting", "status": "True"}, {"type": "Failed", "status": "False"}]),
         [],
-        Room(4, Fraction(8)),
+        DemandOfObject(4, Fraction(8)),
     ),
-    hostile_conditions=(status(conditions=["x", 1, {"type": 1}]), [], Room(4, Fraction(8))),
+    hostile_conditions=(status(conditions=["x", 1, {"type": 1}]), [], DemandOfObject(4, Fraction(8))),
 )
 def test_what_an_object_asks_for(
-    tmp_path: Path, found: tuple[str, JSON], live: list[Fraction], want: Room | None
+    tmp_path: Path, found: tuple[str, JSON], live: list[Fraction], want: DemandOfObject | None
 ) -> None:
     with keepers_of(tmp_path, found) as (keepers, _):
         assert keepers.room("team", TRAIN, live) == want

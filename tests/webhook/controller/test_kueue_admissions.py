@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.ledger.keeping_objects import Keeper
 from tests import builders
@@ -70,9 +70,9 @@ def workload(owner: str, gpus: str = "2", state: str = "Admitted", **of: Any) ->
     }
 
 
-def demand_if_started(pod: Any, by: UnclassifiedPods) -> Vector:
+def demand_if_started(pod: Any, by: UnclassifiedPods) -> Amounts:
     assert by is UnclassifiedPods.MOST_EXPENSIVE
-    demand: Vector = pod.demand
+    demand: Amounts = pod.demand
     return demand
 
 
@@ -216,7 +216,7 @@ def test_a_class_is_that_of_the_flavor(
 
 @cases(
     "of_pod",
-    whole_cards={GPU: 2},
+    whole_card_resources={GPU: 2},
     cards_of_hami_with_a_part_of_their_memory={GPU: 1, f"{GPU}mem": 8000, f"{GPU}cores": 30},
     memory_alone={f"{GPU}mem": 8000},
 )

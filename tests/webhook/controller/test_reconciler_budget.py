@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.budget import GPU_HOUR, Held, Spending, advance
+from policies.quota.budget import GPU_HOUR, HeldOverTime, Spending, advance
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import StoredObject
 from tests.budgets import at, budget, spending
@@ -24,7 +24,7 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.config_maps import BudgetNotes
 
 NOON = at("2026-11-26T12:00:00")
-HALF_AN_HOUR = Held({"gpus": GPU_HOUR // 2})
+HALF_AN_HOUR = HeldOverTime({"gpus": GPU_HOUR // 2})
 BUDGET = budget(gpus=100)
 BUDGETED = replace(
     NEW,
@@ -45,7 +45,7 @@ class BudgetedCluster(Cluster):
     ) -> None:
         super().__init__(*revisions, ledger=ledger, objects={"pod": TWO}, conflicts=conflicts)
         self.counted_at: int | None = None
-        self.held: Callable[[int, int], Held] = lambda *_: HALF_AN_HOUR
+        self.held: Callable[[int, int], HeldOverTime] = lambda *_: HALF_AN_HOUR
         self.now, self.counts = now, list[QuotaLedger]()
         self.notes = SimpleNamespace(get=lambda _namespace: None)
 
@@ -75,7 +75,7 @@ def test_how_often_a_budget_is_written(
 ) -> None:
     """held: GPUs on average, while `used` is 2."""
     cluster = BudgetedCluster(OLD, ledger=before, now=NOON + int(seconds * 1000))
-    cluster.held = lambda since, until: Held({"gpus": held * (until - since) * GPU_HOUR // 3_600_000})
+    cluster.held = lambda since, until: HeldOverTime({"gpus": held * (until - since) * GPU_HOUR // 3_600_000})
     found = cluster.reconcile()
     assert (cluster.ledger_object.version == "2") is is_written
     assert found == (

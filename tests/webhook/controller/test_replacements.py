@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from policies.quota.ledger.credits import owner_key
 from policies.quota.ledger.keeping_objects import Keeper
-from policies.quota.ledger.keeps import Room
+from policies.quota.ledger.keeps import DemandOfObject
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations, keep_id, lift_id
 from policies.quota.ledger.team import Team
@@ -31,20 +31,20 @@ TEAM = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(3)})
 IN_A_TEAM = replace(COUNTED, team_state=TeamLedgers(TEAM, {"team": COUNTED}).team_state("team"))
 APP = Keeper("apps/v1", "Deployment", "app", "app", "Deployment")
 KEEP = Reservation(keep_id("ended", "app"), GPU)
-ROOM = Room(1, Fraction(1))
+ROOM = DemandOfObject(1, Fraction(1))
 
 
 class Objects:
     """Keepers: Deployments keep quota, Jobs do not. `live` is what was said to run."""
 
-    def __init__(self, room: Room | errors.ApiError | None = ROOM) -> None:
+    def __init__(self, room: DemandOfObject | errors.ApiError | None = ROOM) -> None:
         self._room, self.live = room, list[Fraction]()
 
     def of(self, namespace: str, reference: Any, late: float) -> Keeper | None:
         is_kept = reference is not None and reference.kind == "Deployment"
         return APP if is_kept else NO_KEEPERS.of(namespace, reference, late)
 
-    def room(self, _namespace: str, _keeper: Keeper, live: Iterable[Fraction]) -> Room | None:
+    def room(self, _namespace: str, _keeper: Keeper, live: Iterable[Fraction]) -> DemandOfObject | None:
         self.live += live
         if isinstance(self._room, errors.ApiError):
             raise self._room
@@ -131,12 +131,14 @@ def test_a_pod_whose_replacement_waits_in_no_line_leaves_nothing_that_would_deny
 
 @cases(
     ("room", "want"),
-    asks_for_it=(Room(1, Fraction(1)), True),
-    was_made_smaller=(Room(0, Fraction(0)), False),
+    asks_for_it=(DemandOfObject(1, Fraction(1)), True),
+    was_made_smaller=(DemandOfObject(0, Fraction(0)), False),
     is_gone=(None, False),
     could_not_be_read=(errors.Unavailable("busy"), True),
 )
-def test_an_object_keeps_as_long_as_it_asks(room: Room | errors.ApiError | None, want: bool) -> None:
+def test_an_object_keeps_as_long_as_it_asks(
+    room: DemandOfObject | errors.ApiError | None, want: bool
+) -> None:
     before = replace(COUNTED, reservations=Reservations.of(KEEP), keepers=(replace(APP, at=now_ms()),))
 
     found = line_of(Objects(room)).credited("team", COUNTED, before)

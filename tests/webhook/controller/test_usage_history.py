@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.quota.amounts import GPUS
-from policies.quota.budget import Held
+from policies.quota.budget import HeldOverTime
 from tests.cases import cases
 from webhook.controller import namespace_sum
 from webhook.controller.namespace_sum import Gap, UsageHistory
@@ -34,7 +34,7 @@ def history(gap: Gap | None = None) -> UsageHistory:
     from_before_its_beginning=(-500, 1000, 4000),
 )
 def test_what_was_held_between_two_moments(since: int, until: int, gpu_ms: int) -> None:
-    assert history().held(since, until) == Held({GPUS: gpu_ms * 1000}, {})
+    assert history().held(since, until) == HeldOverTime({GPUS: gpu_ms * 1000}, {})
 
 
 @cases(
@@ -45,7 +45,7 @@ def test_what_was_held_between_two_moments(since: int, until: int, gpu_ms: int) 
     only_what_was_seen=(0, 1000, 4000, 0),
 )
 def test_a_history_begins_with_what_nobody_watched(since: int, until: int, known: int, unknown: int) -> None:
-    gap = Gap(-1000, 0, Held({GPUS: 500_000}, {GPUS: 100_000}))
+    gap = Gap(-1000, 0, HeldOverTime({GPUS: 500_000}, {GPUS: 100_000}))
     found = history(gap).held(since, until)
     assert found.known == {GPUS: known * 1000}
     assert found.unknown.get(GPUS, 0) == unknown * 1000

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.queue_entries import Gang
 from policies.quota.waiting import QueueSpec, Standing, Waiter
@@ -29,7 +29,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
 
 
-def demand(gpus: int) -> Vector:
+def demand(gpus: int) -> Amounts:
     return {"gpus": Fraction(gpus)}
 
 

@@ -10,11 +10,11 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from policies.gpus.device_kinds import DeviceKind, DeviceKinds
+from policies.gpus.device_types import DeviceType, DeviceTypes
 from policies.gpus.mapping_spec import DerivedMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import HOSTNAME, NamedNode, NodeIndex
-from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.amounts import ZERO, Amounts, total
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder
@@ -26,13 +26,13 @@ from webhook.controller.usage_sums import UsageSums
 from webhook.quota.counted_records import ClaimHistory, CountedClaim, CountedPod, CountedRecord
 
 BUILT_IN = load_directory(None)
-KINDS = DeviceKinds((DeviceKind("gpu.nvidia.com"), DeviceKind("gpu.nvidia.com", parts=720)))
+KINDS = DeviceTypes((DeviceType("gpu.nvidia.com"), DeviceType("gpu.nvidia.com", card_parts=720)))
 CATALOGUES_CONFIG_MAP = PublishedCatalogue(
     BUILT_IN.classes,
     ResourceMapping(
         (
             DerivedMappingSpec(
-                device_kinds=KINDS, kinds_by_class={"gpu.nvidia.com": (0, 1), "slice.nvidia.com": (1,)}
+                device_types=KINDS, types_by_class={"gpu.nvidia.com": (0, 1), "slice.nvidia.com": (1,)}
             ),
             *BUILT_IN.resource_mapping.specs,
         )
@@ -87,7 +87,7 @@ class Stored:
 
     def objects(
         self, namespace: str, unclassified_pods: UnclassifiedPods
-    ) -> dict[str, tuple[CountedRecord, Vector]]:
+    ) -> dict[str, tuple[CountedRecord, Amounts]]:
         """Return each live object and its demand, by uid."""
         nodes = NodeIndex(
             CATALOGUES_CONFIG_MAP.classes.label_keys, (*self.nodes.values(), *self.gone.values())
@@ -132,7 +132,7 @@ class Stored:
         self.gone = {name: node for name, node in self.gone.items() if name in left}
 
 
-def largest(objects: dict[str, tuple[CountedRecord, Vector]], key: str) -> tuple[Holder, ...]:
+def largest(objects: dict[str, tuple[CountedRecord, Amounts]], key: str) -> tuple[Holder, ...]:
     held: defaultdict[str, Fraction] = defaultdict(Fraction)
     for record, demand in objects.values():
         if demand.get(key):
@@ -307,7 +307,7 @@ class Changes(RuleBasedStateMachine):
         self.check("team", UnclassifiedPods.MOST_EXPENSIVE, HARD)
         assert self.stored.sums.recount("team")
 
-    def check(self, namespace: str, unclassified_pods: UnclassifiedPods, hard: Vector) -> None:
+    def check(self, namespace: str, unclassified_pods: UnclassifiedPods, hard: Amounts) -> None:
         objects = self.stored.objects(namespace, unclassified_pods)
         names = [f"pods/{name}" for name in NAMES]
         wanted = [Reservation(uid, {"gpus": Fraction(1)}, name=names[0]) for uid in (*UIDS, "never-seen")]
@@ -317,7 +317,7 @@ class Changes(RuleBasedStateMachine):
         counted, holders, found_by_uid = self.stored.sums.sum(namespace, unclassified_pods, of)
 
         used = total(demand for _, demand in objects.values())
-        assert counted == {key: used.get(key, NOTHING) for key in of.dimensions}
+        assert counted == {key: used.get(key, ZERO) for key in of.dimensions}
         shown = {key: largest(objects, key) for key in hard}
         assert holders == {key: each for key, each in shown.items() if each}
         pods = {uid: each for uid, each in self.stored.pods.items() if each.namespace == namespace}

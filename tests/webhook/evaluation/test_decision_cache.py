@@ -65,7 +65,7 @@ class Counted:
     def __init__(self, quote: str = "") -> None:
         self.runs = 0
         self.quote = quote
-        rule = Rule(id="counted", summary="", options=RuleOptions, check=self.check, on_update=True)
+        rule = Rule(id="counted", summary="", options=RuleOptions, check=self.check, checks_updates=True)
         self.bound_rules = (BoundRule(rule, RuleOptions(mode=Mode.WARN), "test"),)
 
     def check(self, _pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from webhook.evaluation import evaluator
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Creation, Evaluator
-from webhook.evaluation.queue_gate import queue, without_line
+from webhook.evaluation.queue_gate import queue_pod, without_unwanted_gate
 from webhook.evaluation.tried_choices import PhasesOf
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -219,7 +219,7 @@ def test_our_gate_on_a_pod_that_does_not_wait(
 ) -> None:
     gated = view(pod(gpu_container("1"), schedulingGates=[{"name": GATE}]))
 
-    decision = without_line(Decision(policy=policy()), gated, phase)
+    decision = without_unwanted_gate(Decision(policy=policy()), gated, phase)
 
     assert [(each.finding.message, each.outcome) for each in decision.violations] == [want]
     assert [change.what for change in decision.changes] == changes
@@ -252,5 +252,5 @@ def test_which_pods_may_wait_depends_on_metadata_that_no_rule_reads(
         fingerprint = cache.fingerprints.of(submitted)
         decision = by.evaluate(Creation(Phase.MUTATE, by.policy("team")), submitted, fingerprint=fingerprint)
         asked.clear()
-        queue(by, decision, submitted, "uid", by_daemonset=by_daemonset)
+        queue_pod(by, decision, submitted, "uid", by_daemonset=by_daemonset)
     assert asked == want

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.finding import TOO_LARGE, Edit, Finding, Severity, Wait, either
+from policies.finding import TOO_LARGE, Edit, Finding, Severity, Wait, separate_choices
 from policies.pods.pod import Pod
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.quota_ledger import Holder, Revisions
@@ -120,7 +120,7 @@ def test_a_pod_with_too_many_resources_for_trials_keeps_its_choices() -> None:
         reason=TOO_LARGE,
         message="must have another color",
         severity=Severity.WARNING,
-        choices=either(Edit("spec.nodeSelector[color]", "red")),
+        choices=separate_choices(Edit("spec.nodeSelector[color]", "red")),
     )
     decision = Decision.of_findings(
         CACHE.configuration.policies.for_namespace("team"), [finding], Mode.ENFORCE
@@ -131,7 +131,9 @@ def test_a_pod_with_too_many_resources_for_trials_keeps_its_choices() -> None:
 
 
 def test_choices_that_cannot_be_tried_are_not_offered() -> None:
-    choices = either(*(Edit("spec.nodeSelector[color]", str(number)) for number in range(MAX_TRIED + 1)))
+    choices = separate_choices(
+        *(Edit("spec.nodeSelector[color]", str(number)) for number in range(MAX_TRIED + 1))
+    )
     finding = Finding(
         reason=TOO_LARGE, message="must have another color", severity=Severity.WARNING, choices=choices
     )

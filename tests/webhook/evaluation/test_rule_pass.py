@@ -21,7 +21,7 @@ from tests.builders import CLASSES, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.cases import cases
 from webhook.configuration.loader import Configuration
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome
-from webhook.evaluation.decision_cache import DecisionCache, cache_in_force
+from webhook.evaluation.decision_cache import DecisionCache, cache_source
 from webhook.evaluation.evaluator import Creation, Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -235,7 +235,7 @@ def test_exemptions(exemption: Exemption, allowed: bool) -> None:
 
 def test_an_engine_is_built_once_a_snapshot() -> None:
     snapshots = [CONFIGURATION]
-    in_force = cache_in_force(lambda: snapshots[-1])
+    in_force = cache_source(lambda: snapshots[-1])
     first = in_force()
 
     assert in_force() is first

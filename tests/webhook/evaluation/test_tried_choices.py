@@ -7,19 +7,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.finding import TOO_LARGE, Change, ContactEdit, Edit, Edits, Finding, Reason, Wait
+from policies.finding import TOO_LARGE, ContactChange, ContactEdit, Edit, Edits, Finding, Reason, Wait
 from policies.pods.injected import INJECTION_MISSING
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases
 from webhook.evaluation.decision import DeadlineExceeded, Decision, Outcome, Violation
-from webhook.evaluation.tried_choices import FEW, MAX_AMOUNTS, MAX_BYTES, MAX_TRIED, with_tried_choices
+from webhook.evaluation.tried_choices import MAX_AMOUNTS, MAX_BYTES, MAX_TRIED, MIN_TRIED, with_tried_choices
 
 COLOR = "spec.nodeSelector[color]"
 PLACING, SHARING = "gpu-class", "shared-memory"
 """A rule for whose findings other ways are tried, and another one."""
-UNCOVERING = Reason("Unread", "nothing reads the field", uncovers=True)
+UNCOVERING = Reason("Unread", "nothing reads the field", hides_others=True)
 POLICY = EffectivePolicy(name="test", version="1", why="", namespace="team", bound_rules=())
 
 
@@ -179,7 +179,9 @@ NODES = ContactEdit("Node", value="a")
     nothing_corrects_it=([(NODES, *to("lead"))], []),
     of_two_one_does_not_help=([(NODES, *to("green")), (NODES, *to("lead"))], []),
 )
-def test_questions_name_all_that_the_pod_then_needs(changes: list[Change], want: list[Change]) -> None:
+def test_questions_name_all_that_the_pod_then_needs(
+    changes: list[ContactChange], want: list[ContactChange]
+) -> None:
     asking = red(rule=PLACING, ask_contact="for nodes of a", contact_choices=tuple(changes))
 
     (found,) = tried(asking)
@@ -262,8 +264,8 @@ ROOM = 1_000
     as_large_as_all_trials=(MAX_BYTES - ROOM, ("crimson",), red(remedy="")),
     larger_than_all_trials=(MAX_BYTES, ("crimson",), red("crimson")),
     as_many_as_are_no_longer_few=(
-        (MAX_BYTES - ROOM) // FEW - ROOM,
-        (*MANY[: FEW - 1], "green", "crimson"),
+        (MAX_BYTES - ROOM) // MIN_TRIED - ROOM,
+        (*MANY[: MIN_TRIED - 1], "green", "crimson"),
         red("green", remedy=""),
     ),
 )

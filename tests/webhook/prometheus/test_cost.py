@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from tests.builders import gpu_container, pod
 from tests.cluster.controllers import eventually
 from tests.prometheus import Exporters, dcgm, job, prometheus, rule_seconds
@@ -28,10 +28,10 @@ GPUS, TEAMS = 20_000, 100
 CATALOGUES_CONFIG_MAP = load_directory(None)
 
 
-def held() -> list[tuple[CountedRecord, Vector]]:
+def held() -> list[tuple[CountedRecord, Amounts]]:
     reader = RecordReader(CATALOGUES_CONFIG_MAP)
     created = timestamp(datetime.now(UTC) - timedelta(hours=1))
-    found: list[tuple[CountedRecord, Vector]] = []
+    found: list[tuple[CountedRecord, Amounts]] = []
     for number in range(GPUS):
         document = pod(gpu_container("1"), nodeName=f"n-{number // 8}")
         names = {"name": f"p-{number}", "namespace": f"team-{number % TEAMS}", "uid": f"u-{number}"}

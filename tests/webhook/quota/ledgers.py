@@ -4,7 +4,7 @@ import msgspec
 
 from policies.policy import PolicySet
 from policies.quota.amounts import CLASSES as CLASSES_PREFIX
-from policies.quota.amounts import GPUS, Hard, Vector
+from policies.quota.amounts import GPUS, Amounts, Hard
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec
@@ -14,7 +14,7 @@ from webhook.configuration.loader import Configuration
 from webhook.quota.store import MemoryStore
 
 
-def hard_texts(hard: Vector) -> dict[str, object]:
+def hard_texts(hard: Amounts) -> dict[str, object]:
     classes = {
         key.removeprefix(CLASSES_PREFIX): str(amount)
         for key, amount in hard.items()
@@ -33,7 +33,7 @@ def configuration(**quotas: QuotaSpec) -> Configuration:
     )
 
 
-def spec(hard: Vector, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaSpec:
+def spec(hard: Amounts, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaSpec:
     return QuotaSpec(hard=msgspec.convert(hard_texts(hard), Hard), stated_unclassified_pods=unclassified_pods)
 
 
@@ -48,12 +48,12 @@ class MemoryLedger:
 
     unclassified_pods = UnclassifiedPods.TOTAL_ONLY
 
-    def __init__(self, hard: Vector) -> None:
+    def __init__(self, hard: Amounts) -> None:
         self.grant(hard)
         self.store = MemoryStore(lambda: self.configuration)
 
-    def grant(self, hard: Vector) -> None:
+    def grant(self, hard: Amounts) -> None:
         self.configuration = configuration(**{NAMESPACE: spec(hard, self.unclassified_pods)})
 
-    def replace(self, hard: Vector) -> None:  # noqa: ARG002 - the signature of a ledger
+    def replace(self, hard: Amounts) -> None:  # noqa: ARG002 - the signature of a ledger
         raise AssertionError("in memory there is nothing to replace")

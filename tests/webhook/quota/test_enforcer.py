@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.decide import Line
 from policies.quota.quota_request import LedgerError, QuotaRequest, quota_request_for_pod
 from tests.budgets import budget, spending
@@ -39,7 +39,7 @@ def reserved(bench: Bench) -> None:
     bench.reserve("pod", gpus=3)
 
 
-def with_used(used: Vector | None) -> Callable[[Bench], None]:
+def with_used(used: Amounts | None) -> Callable[[Bench], None]:
     def happens(bench: Bench) -> None:
         found = bench.ledger.store.read(NAMESPACE, 1.0)
         assert found is not None
@@ -87,7 +87,7 @@ def test_it_has_what_the_team_can_give_and_the_pods_that_wait_for_it() -> None:
     found = quota_of(bench).ledger()
 
     assert found is not None
-    assert (found.team_state, found.maximum_hard, found.left, found.pods_before) == (
+    assert (found.team_state, found.maximum_hard, found.left, found.pods_ahead) == (
         ledger.team_state,
         vector(gpus=64),
         vector(gpus=2),

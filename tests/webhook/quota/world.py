@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
+from policies.quota.amounts import ZERO, Amounts, maximum, positive_difference, total
 from policies.quota.ledger.decide import ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import (
     CREATION_SECONDS,
@@ -43,12 +43,12 @@ CATALOGUE = "catalogue"
 SECONDS = 5.0
 
 
-def vector(**amounts: int | str) -> Vector:
+def vector(**amounts: int | str) -> Amounts:
     """Return `gpus` and classes by name: `vector(gpus=1, a="1/2")`."""
     return {key if key == "gpus" else f"classes/{key}": Fraction(amount) for key, amount in amounts.items()}
 
 
-def times(cost: int, amounts: Vector) -> Vector:
+def times(cost: int, amounts: Amounts) -> Amounts:
     return {key: cost * amount for key, amount in amounts.items()}
 
 
@@ -61,11 +61,11 @@ class Ledger(Protocol):
     @property
     def catalogue(self) -> str: ...
 
-    def grant(self, hard: Vector) -> None:
+    def grant(self, hard: Amounts) -> None:
         """Change `spec.hard`."""
         ...
 
-    def replace(self, hard: Vector) -> None:
+    def replace(self, hard: Amounts) -> None:
         """Delete the quota and create another one."""
         ...
 
@@ -75,7 +75,7 @@ class PlainStore:
 
     reservations_limit = LIMIT
 
-    def __init__(self, hard: Vector) -> None:
+    def __init__(self, hard: Amounts) -> None:
         self.blind = False
         self.versioned = VersionedLedger(fresh_ledger("quota-1", hard), "1")
 
@@ -110,18 +110,18 @@ class PlainLedger:
 
     catalogue = CATALOGUE
 
-    def __init__(self, hard: Vector) -> None:
+    def __init__(self, hard: Amounts) -> None:
         self.store = PlainStore(hard)
 
-    def grant(self, hard: Vector) -> None:
+    def grant(self, hard: Amounts) -> None:
         ledger = self.store.versioned.ledger
         self.store.put(msgspec.structs.replace(ledger, hard=hard, generation=ledger.generation + 1))
 
-    def replace(self, hard: Vector) -> None:
+    def replace(self, hard: Amounts) -> None:
         self.store.put(fresh_ledger(f"quota-{self.store.versioned.version}", hard))
 
 
-def fresh_ledger(uid: str, hard: Vector) -> QuotaLedger:
+def fresh_ledger(uid: str, hard: Amounts) -> QuotaLedger:
     return quota_ledger(quota_uid=uid, hard=hard)
 
 
@@ -134,10 +134,10 @@ class Flight:
     """A request on its way: once admitted, its object may be stored until the bound has passed."""
 
     id: str
-    after: Vector
-    growth: Vector
+    after: Amounts
+    growth: Amounts
     begun: float
-    before: Vector | None = None
+    before: Amounts | None = None
     version: int = 0
     """Of a change: of the pod that was reviewed; it is stored on no other one."""
     name: str = ""
@@ -180,7 +180,7 @@ class Controller:
 class World:
     """One namespace of a cluster."""
 
-    def __init__(self, ledger: Ledger, hard: Vector) -> None:
+    def __init__(self, ledger: Ledger, hard: Amounts) -> None:
         self.ledger = ledger
         self.store = ledger.store
         self.now = 0.0
@@ -251,12 +251,12 @@ class World:
         if reported:
             self.gone.add(uid)
 
-    def grant(self, hard: Vector) -> None:
+    def grant(self, hard: Amounts) -> None:
         """Change what the quota grants; what came in before stays."""
         self.ledger.grant(hard)
         self._raise_ceiling(hard)
 
-    def replace(self, hard: Vector) -> None:
+    def replace(self, hard: Amounts) -> None:
         """Replace the quota: its promise begins again, once it is initialised."""
         self.ledger.replace(hard)
         for flight in (*self.flights.values(), *self.lost.values()):
@@ -308,7 +308,7 @@ class World:
         self.flights[flight.id] = flight
         hard, committed = self.read().ledger.hard, self.committed()
         for key in flight.growth if new else ():
-            if key in hard and committed.get(key, NOTHING) > hard[key]:
+            if key in hard and committed.get(key, ZERO) > hard[key]:
                 self.broken.append(f"S1: {flight.id} makes {key} {committed[key]} of {hard[key]}")
         self.check()
 
@@ -375,10 +375,10 @@ class World:
 
     # The oracle.
 
-    def committed(self) -> Vector:
+    def committed(self) -> Amounts:
         """Return what is stored and live, and what may still be, as far as the promise covers it."""
         cost = self.costs[self.read().ledger.class_catalogue or self.ledger.catalogue]
-        by_name: dict[str, Vector] = {}  # objects of one name exist one after the other
+        by_name: dict[str, Amounts] = {}  # objects of one name exist one after the other
         for uid, pod in self._all().items():
             if not pod.terminal and uid not in self.unpromised:
                 by_name[pod.name or uid] = pod.demand
@@ -403,7 +403,7 @@ class World:
             return
         known = total((ledger.used, ledger.reserved))
         for key, amount in self.committed().items():
-            if key in ledger.dimensions and amount > known.get(key, NOTHING):
+            if key in ledger.dimensions and amount > known.get(key, ZERO):
                 self.broken.append(f"S2: {key} is {amount}, of which the ledger knows {known.get(key)}")
 
     def _may_come(self, flight: Flight) -> bool:
@@ -426,11 +426,11 @@ class World:
     def _all(self) -> Mapping[str, StoredObject]:
         return {**self.pods, **self.claims}
 
-    def _raise_ceiling(self, hard: Vector) -> None:
+    def _raise_ceiling(self, hard: Amounts) -> None:
         """Take note of what may live on under a quota that is changed now: what was let in before it was."""
         lost = (flight.growth for flight in self.lost.values() if self._may_come(flight))
         committed = total((self.committed(), *lost))
-        self.ceiling = {key: max(amount, committed.get(key, NOTHING)) for key, amount in hard.items()}
+        self.ceiling = {key: max(amount, committed.get(key, ZERO)) for key, amount in hard.items()}
 
     def _write(self, uid: str, stored: StoredObject | None) -> None:
         is_claim = uid.startswith("claim")

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.nodes import Labels, NodeOffer, NodeState, node_facts
+from policies.placement.nodes import Labels, NodeGroup, NodeState, node_facts
 from policies.pods.pod import Toleration
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.builders import JSON, gpu_container, pod
@@ -59,7 +59,7 @@ def seen(
     document: JSON,
     rules: JSON,
     nodes: Sequence[Node],
-    pools: tuple[NodeOffer, ...] = (),
+    pools: tuple[NodeGroup, ...] = (),
     ledger: QuotaLedger | None = None,
 ) -> list[Violation]:
     """Return what the author sees. Without nodes, they are not known."""
@@ -77,7 +77,7 @@ def seen(
     return [each for each in found if each.outcome is not Outcome.AUDITED]
 
 
-def warned(document: JSON, *nodes: Node, pools: tuple[NodeOffer, ...] = (), **rules: JSON) -> list[str]:
+def warned(document: JSON, *nodes: Node, pools: tuple[NodeGroup, ...] = (), **rules: JSON) -> list[str]:
     names = {name.replace("_", "-"): options for name, options in rules.items()}
     found = seen(document, names, nodes, pools)
     assert all(each.outcome is Outcome.WARNED for each in found)

@@ -34,14 +34,14 @@ def client_with_devices(config: Path) -> AppClient:
     for card in (A100_40, A100_80, H100, H200, B200):
         for each in slices.pool(slices.NVIDIA, card.product, slices.partitioned(card, card.product, 8)):
             pools.put(each["metadata"]["name"], None, pools.reader.read(msgspec.json.encode(each)))
-    pools.count(load_directory(None).resource_mapping)
+    pools.refresh(load_directory(None).resource_mapping)
     stored = (
         {"metadata": {"name": each.name}, "spec": {"selectors": [_cel(each.selector.text)]}}
         for each in DEVICE_CLASSES
     )
     classes = tuple(decode_device_class(msgspec.json.encode(each)) for each in stored)
-    kinds = pools.inventory.device_kinds
-    assert len(kinds.kinds) == KINDS
+    kinds = pools.inventory.device_types
+    assert len(kinds.types) == KINDS
     return client_with_quotas(config, devices=ClusterDevices(classes, kinds))[0]
 
 

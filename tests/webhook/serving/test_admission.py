@@ -211,7 +211,7 @@ def unrestricted() -> Admission:
 
 
 @pytest.mark.parametrize("endpoint", ["mutate", "validate"])
-@cases("tweaks", created={}, changed={"operation": "UPDATE"})
+@cases("tweaks", created={}, changed_objects={"operation": "UPDATE"})
 def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint: str, tweaks: JSON) -> None:
     requested = request(TOO_MANY, oldObject=TOO_MANY, **tweaks)
     response = getattr(unrestricted, endpoint)(requested, deadline_of(None))

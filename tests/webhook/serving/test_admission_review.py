@@ -71,8 +71,8 @@ def test_hundreds_of_findings_are_cut_and_counted() -> None:
 
 CONTACT = msgspec.structs.replace(POLICY, help="#gpu-support")
 REFUSED = Finding(rule="some-rule", reason=TOO_LARGE, path="spec", message="one")
-ASKING = msgspec.structs.replace(REFUSED, ask_contact="for more").of("some-rule", "#gpu-support")
-OF_TEAM = msgspec.structs.replace(REFUSED, ask_contact="for more", contact="vision-lead").of(
+ASKING = msgspec.structs.replace(REFUSED, ask_contact="for more").with_origin("some-rule", "#gpu-support")
+OF_TEAM = msgspec.structs.replace(REFUSED, ask_contact="for more", contact="vision-lead").with_origin(
     "some-rule", "#gpu-support"
 )
 

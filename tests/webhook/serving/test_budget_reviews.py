@@ -12,7 +12,7 @@ from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from tests.webhook.serving.served import admission, request
 from webhook.cluster.namespaces import MAX_PDBS_BYTES
 from webhook.configuration.loader import load_directory
-from webhook.workloads.servers import servers_by, serving_workload
+from webhook.workloads.serving_workloads import list_serving_workloads, serving_workload
 
 KINDS = load_directory(None).workload_kinds
 BUDGET = {"group": "policy", "version": "v1", "kind": "PodDisruptionBudget"}
@@ -87,6 +87,6 @@ def test_reading_servers_of_a_cluster(
 ) -> None:
     objects = {DEPLOYMENTS: deployments, STATEFUL_SETS: stateful_sets}
     with ApiServer(tmp_path, answering(objects)) as server:
-        read = servers_by(server.client(), "team", KINDS, monotonic() + seconds)
+        read = list_serving_workloads(server.client(), "team", KINDS, monotonic() + seconds)
 
     assert (None if read is None else [each.title for each in read]) == want

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceChoice
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceQuery
 from tests.builders import JSON
 from tests.cases import cases
 from tests.cluster.controllers import eventually
@@ -21,7 +21,7 @@ from webhook.serving.claim_watch import ClaimWatch, is_made_for_pod, may_name_cl
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 ROOT = "/apis/resource.k8s.io/v1"
-GPU = frozenset({DeviceChoice("gpu.example.com")})
+GPU = frozenset({DeviceQuery("gpu.example.com")})
 
 
 def _spec(*device_classes: str) -> JSON:
@@ -80,7 +80,7 @@ def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.watched(by_name("card")) and watch.watched(by_name("link", TEMPLATE)))
         assert requested(watch, by_name("card")) == GPU
-        assert requested(watch, by_name("link", TEMPLATE)) == frozenset({DeviceChoice("nic.example.com")})
+        assert requested(watch, by_name("link", TEMPLATE)) == frozenset({DeviceQuery("nic.example.com")})
         assert cluster.reads == []
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceChoice, RequestedDevices
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, DeviceQuery, RequestedDevices
 from policies.rule import Phase
 from tests.builders import JSON, NOW, container, gpu_container, pod, view
 from tests.cases import cases
@@ -31,10 +31,10 @@ RULES = {
 POLICY = Document("GPUPolicy", "default", {"rules": RULES})
 CACHE = cache_of(POLICY)
 KNOWN = {
-    ClaimName(TEMPLATE, "ml-training", "link"): frozenset({DeviceChoice("dra.net")}),
-    ClaimName(TEMPLATE, "ml-training", "card"): frozenset({DeviceChoice("gpu.nvidia.com")}),
-    ClaimName(CLAIM, "ml-training", "link"): frozenset({DeviceChoice("dra.net")}),
-    ClaimName(TEMPLATE, "elsewhere", "far"): frozenset({DeviceChoice("dra.net")}),
+    ClaimName(TEMPLATE, "ml-training", "link"): frozenset({DeviceQuery("dra.net")}),
+    ClaimName(TEMPLATE, "ml-training", "card"): frozenset({DeviceQuery("gpu.nvidia.com")}),
+    ClaimName(CLAIM, "ml-training", "link"): frozenset({DeviceQuery("dra.net")}),
+    ClaimName(TEMPLATE, "elsewhere", "far"): frozenset({DeviceQuery("dra.net")}),
 }
 
 
@@ -153,7 +153,7 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(document: JS
 
     def decided(of: JSON) -> tuple[Any, ...]:
         by = Evaluator(
-            cache=CACHE, now=NOW, facts=Facts(claims=lambda _name: frozenset({DeviceChoice("dra.net")}))
+            cache=CACHE, now=NOW, facts=Facts(claims=lambda _name: frozenset({DeviceQuery("dra.net")}))
         )
         # A claim has bytes, too: without the bound, as many choices are tried with it as without.
         with patch.object(tried_choices, "MAX_BYTES", 10**9):

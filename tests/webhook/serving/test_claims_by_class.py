@@ -8,10 +8,10 @@ import pytest
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, claim_record
+from policies.gpus.claimed_devices import CLAIM, TEMPLATE, ClaimName, claim_request
 from policies.gpus.device_classes import ClusterDevices, decode_device_class
-from policies.gpus.device_kinds import DeviceAttribute, DeviceKind, DeviceKinds
-from policies.gpus.device_slices import kind_key
+from policies.gpus.device_slices import type_key
+from policies.gpus.device_types import DeviceAttribute, DeviceType, DeviceTypes
 from policies.pods.pod import Toleration
 from tests.builders import JSON, container, pod
 from tests.cases import cases
@@ -43,8 +43,8 @@ def policy(mode: str, **more: Any) -> Document:
     return Document("GPUPolicy", "default", {"rules": rules, **more})
 
 
-def kind(product: str) -> DeviceKind:
-    return DeviceKind(driver=DRIVER, attributes={PRODUCT: DeviceAttribute(string=product)})
+def kind(product: str) -> DeviceType:
+    return DeviceType(driver=DRIVER, attributes={PRODUCT: DeviceAttribute(string=product)})
 
 
 DEVICE_CLASS = {
@@ -52,7 +52,7 @@ DEVICE_CLASS = {
     "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
 }
 DEVICES = ClusterDevices(
-    (decode_device_class(msgspec.json.encode(DEVICE_CLASS)),), DeviceKinds((kind("Small"), kind("Large")))
+    (decode_device_class(msgspec.json.encode(DEVICE_CLASS)),), DeviceTypes((kind("Small"), kind("Large")))
 )
 
 
@@ -80,7 +80,7 @@ def reviewed(
     cache = DecisionCache(load_objects(by, devices))
     name = ClaimName(TEMPLATE, NAMESPACE, "one")
     metadata = {"name": "one", "namespace": NAMESPACE}
-    record = claim_record(
+    record = claim_request(
         TEMPLATE, msgspec.json.encode({"metadata": metadata, "spec": {"spec": stored or spec()}})
     )
     facts = Facts(claims=lambda asked: record.devices if asked == name else None)
@@ -133,7 +133,7 @@ def test_claims_and_templates(kind: str, document: JSON, mode: str, want: tuple[
 
 
 SICK = Toleration(key="example.com/sick", effect="NoExecute")
-TAINTED = structs.replace(DEVICES, taints={kind_key(kind("Small")): (SICK,)})
+TAINTED = structs.replace(DEVICES, taints={type_key(kind("Small")): (SICK,)})
 HAS_TAINT = "each device for it has a taint that it does not tolerate, such as example.com/sick:NoExecute"
 ADD = "add {key: example.com/sick, operator: Exists, effect: NoExecute}"
 

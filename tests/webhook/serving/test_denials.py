@@ -172,7 +172,7 @@ JOB = Regarding("batch/v1", "Job", "train", UID, "team")
 def test_a_change_of_a_pod_by_a_program_is_about_the_pod_and_its_controller(
     given: dict[str, Any], changed: tuple[Regarding, ...]
 ) -> None:
-    assert denied(**{"kind": "Pod", "operation": "UPDATE", **given}).changed == changed
+    assert denied(**{"kind": "Pod", "operation": "UPDATE", **given}).changed_objects == changed
 
 
 def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptureFixture) -> None:
@@ -284,8 +284,8 @@ def test_a_denied_change_is_an_event_of_the_pod_and_one_of_its_controller(writte
     other = replace(POD, name="chat-1", uid="p1")
     for pod in (POD, POD, other):
         message = f"pod team/{pod.name}: class"
-        reports.add(replace(denial("Job/train", message=message), changed=(pod, JOB), user=KUEUE))
-    reports.add(replace(denial("", message="pod team/bare: class"), changed=(BARE,), user=KUEUE))
+        reports.add(replace(denial("Job/train", message=message), changed_objects=(pod, JOB), user=KUEUE))
+    reports.add(replace(denial("", message="pod team/bare: class"), changed_objects=(BARE,), user=KUEUE))
     reports.stop()
     events.stop()
     said = f'change by {KUEUE}: admission webhook "pod-placement.validate.gpu-admission.dev" denied the request: '
@@ -303,7 +303,7 @@ def test_a_gang_whose_changes_are_denied_has_an_event_for_each_of_eight_objects(
     reports, events = reports_with(written)
     for number in range(200):
         pod = replace(POD, name=f"chat-{number}", uid=f"p{number}")
-        reports.add(replace(denial("Job/train"), changed=(pod, JOB)))
+        reports.add(replace(denial("Job/train"), changed_objects=(pod, JOB)))
     reports.stop()
     events.stop()
     assert len(written.requested) == 8

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from policies import registry
-from policies.finding import Edits, plain
-from policies.placement.nodes import NodeOffer, NodeState, node_facts
+from policies.finding import Edits, as_plain_data
+from policies.placement.nodes import NodeGroup, NodeState, node_facts
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.pod import Toleration
 from policies.quota.amounts import CLASSES, GPUS
@@ -49,8 +49,8 @@ NODES: tuple[dict[str, str], ...] = (
     {},
 )
 POOLS = (
-    NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN_LABELS, "h100"),
-    NodeOffer({}, OPEN_LABELS, "any"),
+    NodeGroup({"accelerator": frozenset({"nvidia-h100-80gb"})}, OPEN_LABELS, "h100"),
+    NodeGroup({}, OPEN_LABELS, "any"),
 )
 REQUESTS: tuple[JSON, ...] = (
     {"maxPerContainer": 1},
@@ -242,7 +242,7 @@ def identity(violation: Violation) -> tuple[str, ...]:
 
 def failure(case: Case, before: Evaluation, violation: Violation, edits: Edits) -> str:
     """Return what is wrong with a choice of a finding, "" if nothing is."""
-    fixed = with_edits(case.document, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
+    fixed = with_edits(case.document, [(path_parts(edit.path), as_plain_data(edit.value)) for edit in edits])
     after = case.evaluated(fixed)
     if after.unreadable:
         return f"unreadable: {after.unreadable}"
@@ -253,7 +253,7 @@ def failure(case: Case, before: Evaluation, violation: Violation, edits: Edits) 
     waits = QUOTA_EXCEEDED in reasons and violation.finding.reason is QUOTA_CAN_NEVER_FIT
     if now[identity(violation)] >= known[identity(violation)] and not waits:
         return "is found again"
-    if violation.finding.reason.uncovers:
+    if violation.finding.reason.hides_others:
         return ""
     # Nothing asks the quota about a pod that is denied anyway, and it answers with one reason at a time.
     denials = [each for each in seen(after) if each.outcome is Outcome.DENIED]

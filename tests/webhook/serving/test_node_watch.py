@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from policies.placement.hardware import LabelKeys
-from policies.placement.nodes import HOSTNAME, NO_NODES, NodeOffer, NodeState, node_facts
+from policies.placement.nodes import HOSTNAME, NO_NODES, NodeGroup, NodeState, node_facts
 from policies.pods.pod import Toleration
 from tests.cases import cases
 from tests.cluster.controllers import eventually
@@ -297,7 +297,7 @@ def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want:
         facts = eventually(watch.facts)
 
     assert facts
-    assert facts.pools == (NodeOffer(want, OPEN_LABELS, "gpu"),)
+    assert facts.pools == (NodeGroup(want, OPEN_LABELS, "gpu"),)
 
 
 def test_startup_taints_of_a_node_pool_of_karpenter_are_read(tmp_path: Path) -> None:

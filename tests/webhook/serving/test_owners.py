@@ -44,7 +44,7 @@ def test_a_deadline_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         owners = OwnerDeadlines(server.client())
         found = [owners.lookup(monotonic() + 10)("team", reference(), JOB) for _ in range(3)]
         read = [each.path for each in server.requests]
-        monkeypatch.setattr(owner_deadlines, "monotonic", lambda: monotonic() + owner_deadlines.OWNER_SECONDS)
+        monkeypatch.setattr(owner_deadlines, "monotonic", lambda: monotonic() + owner_deadlines.CACHE_SECONDS)
         owners.lookup(monotonic() + 100)("team", reference(), JOB)
 
     assert found == [600] * 3

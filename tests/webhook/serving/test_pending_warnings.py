@@ -3,7 +3,7 @@
 import pytest
 
 from policies.placement.availability import NO_NODE
-from policies.placement.nodes import NodeOffer, NodeState
+from policies.placement.nodes import NodeGroup, NodeState
 from tests.builders import JSON, deployment, gpu_container, pod
 from tests.cases import cases
 from tests.webhook.serving.authors_view import (
@@ -169,7 +169,7 @@ def test_nothing_is_said_where_an_autoscaler_may_create_a_node(document: JSON, n
     nodes = (node(T4), node_there)
 
     assert warned(document, *nodes), "without an autoscaler"
-    assert warned(document, *nodes, pools=(NodeOffer({}, ("accelerator",), "any"),)) == []
+    assert warned(document, *nodes, pools=(NodeGroup({}, ("accelerator",), "any"),)) == []
     created = {"autoscaledClasses": ["nvidia-a100-80gb", "amd-*"]}
     assert warned(document, *nodes, gpu_class=created) == []
 
@@ -179,8 +179,8 @@ def test_a_rule_that_is_not_enforced_says_no_more_than_its_mode(mode: str) -> No
     assert warned(pod(gpu_container()), node(T4, taints=(RESERVED,)), gpu_toleration={"mode": mode}) == []
 
 
-POOL = NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool="h100")
-TAINTED_POOL = NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool="h100", taints=(RESERVED,))
+POOL = NodeGroup({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool="h100")
+TAINTED_POOL = NodeGroup({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool="h100", taints=(RESERVED,))
 
 
 @cases(
@@ -195,7 +195,7 @@ TAINTED_POOL = NodeOffer({"accelerator": frozenset({"nvidia-h100-80gb"})}, pool=
     the_pod_tolerates_the_pool=(on("nvidia-h100-80gb", tolerations=[DEDICATED]), TAINTED_POOL, []),
 )
 def test_a_pool_at_zero_counts_for_pods_that_it_takes(
-    document: JSON, pool: NodeOffer, want: list[str]
+    document: JSON, pool: NodeGroup, want: list[str]
 ) -> None:
     assert warned(document, node(T4), node(A100, cordoned=True), pools=(pool,)) == want
 

@@ -13,7 +13,7 @@ from webhook.evaluation.facts import Facts
 from webhook.serving.audit import Recorder
 from webhook.serving.dispatch import Admission
 from webhook.serving.handler import ClusterState
-from webhook.workloads.references import ObjectName
+from webhook.workloads.references import ObjectReference
 
 HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler"}
 SCALED_OBJECT = {"group": "keda.sh", "version": "v1alpha1", "kind": "ScaledObject"}
@@ -140,7 +140,7 @@ def grows(field: str, pods: int) -> str:
     )
 
 
-READS = [ObjectName("apps", "v1", "Deployment", "deployments", "team", "chat")]
+READS = [ObjectReference("apps", "v1", "Deployment", "deployments", "team", "chat")]
 
 
 @cases(
@@ -211,15 +211,15 @@ def test_an_autoscaler_that_leaves_a_server_one_pod_or_none(
         assert (response.allowed, response.warnings) == (True, want and (about + want,))
 
 
-def scaling(served: Served, stored: Any) -> tuple[Served, list[ObjectName]]:
+def scaling(served: Served, stored: Any) -> tuple[Served, list[ObjectReference]]:
     """Have the API server store what autoscalers scale; return also what is read of it."""
-    reads: list[ObjectName] = []
+    reads: list[ObjectReference] = []
 
-    def referred(name: ObjectName) -> Any:
+    def referred(name: ObjectReference) -> Any:
         reads.append(name)
         return stored
 
-    state = ClusterState(facts=lambda _deadline: Facts(referred=referred), quota=served.quota)
+    state = ClusterState(facts=lambda _deadline: Facts(find_object=referred), quota=served.quota)
     served.admission = Admission(lambda: served.cache, Recorder(served.metrics), state)
     return served, reads
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from policies.placement.nodes import NO_NODES, NodeIndex
-from policies.quota.amounts import Hard, texts
+from policies.quota.amounts import Hard, amount_texts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec
 from policies.quota.waiting import GATE
@@ -100,7 +100,7 @@ def test_what_depends_on_a_node_that_may_not_be_listed_is_no_number(tmp_path: Pa
     slices = pod("b", owner="train", nodeName="b")
     slices["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.10gb": "1"}
     (owner,) = found(tmp_path, on_a_node, slices, nodes=None)
-    assert (owner.gpus, texts(owner.held)) == (
+    assert (owner.gpus, amount_texts(owner.held)) == (
         None,
         {"resources/nvidia.com/gpu": "2", "resources/nvidia.com/mig-1g.10gb": "1"},
     )
@@ -161,4 +161,4 @@ def test_only_what_does_not_depend_on_the_node(
     record = READER.read_pod(msgspec.Raw(msgspec.json.encode(document)))
     assert record is not None
 
-    assert texts(certain_demand(READER, record, UnclassifiedPods.TOTAL_ONLY, None)) == want
+    assert amount_texts(certain_demand(READER, record, UnclassifiedPods.TOTAL_ONLY, None)) == want

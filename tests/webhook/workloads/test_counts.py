@@ -7,7 +7,7 @@ from policies.pods.workload import PodCount
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
-from webhook.workloads.counts import zeros
+from webhook.workloads.counts import fields_without_pods
 from webhook.workloads.places import PodPlace, pod_places
 
 KINDS = load_directory(None).workload_kinds
@@ -171,7 +171,7 @@ def test_what_is_no_number_of_pods_is_unknown(number: object) -> None:
 def test_the_fields_by_which_an_object_makes_no_pods(
     group: str, kind: str, spec: JSON, want: list[str]
 ) -> None:
-    assert list(dict.fromkeys(zeros(KINDS[group, kind], {"spec": spec}))) == want
+    assert list(dict.fromkeys(fields_without_pods(KINDS[group, kind], {"spec": spec}))) == want
 
 
 def test_a_field_that_stops_the_pods_whatever_it_holds() -> None:
@@ -179,12 +179,12 @@ def test_a_field_that_stops_the_pods_whatever_it_holds() -> None:
         "metadata": {"annotations": {"kubeflow-resource-stopped": "2026"}},
         "spec": {"template": TEMPLATE},
     }
-    assert list(zeros(KINDS["kubeflow.org", "Notebook"], data)) == [
+    assert list(fields_without_pods(KINDS["kubeflow.org", "Notebook"], data)) == [
         "metadata.annotations.kubeflow-resource-stopped is set"
     ]
 
 
 def test_a_template_makes_no_pods() -> None:
-    assert list(zeros(KINDS["", "PodTemplate"], {"template": TEMPLATE})) == [
+    assert list(fields_without_pods(KINDS["", "PodTemplate"], {"template": TEMPLATE})) == [
         "a PodTemplate is only a template: other objects make pods of it"
     ]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from policies.finding import Edit, Finding, Json, plain, short_path
+from policies.finding import Edit, Finding, Json, as_plain_data, short_path
 from policies.pods.field_paths import path_parts, with_edits
 from policies.rules.ineffective_fields import GROUPS
 from tests.cases import cases
@@ -246,7 +246,7 @@ def test_a_lost_field_is_moved_to_where_the_kind_has_it(kind: tuple[str, str]) -
             data |= {"apiVersion": kind[0], "kind": kind[1]}
             for found in lost_fields(data):
                 for choice in found.choices:
-                    edits = [(path_parts(edit.path), plain(edit.value)) for edit in choice]
+                    edits = [(path_parts(edit.path), as_plain_data(edit.value)) for edit in choice]
                     assert list(lost_fields(with_edits(data, edits))) == []
 
 

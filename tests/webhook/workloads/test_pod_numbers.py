@@ -83,7 +83,7 @@ def test_which_field_it_is(
 def test_a_number_makes_whole_gangs(
     number: PodNumber | None, gang: int | None, value: int, want: int
 ) -> None:
-    assert PodCount(8, None, gang, number).whole(value) == want
+    assert PodCount(8, None, gang, number).largest_valid(value) == want
 
 
 def concrete(path: str, pod_path: PodPath) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ def test_each_kind_that_states_a_number_of_pods_has_a_field_for_fewer(
     at, data = concrete(pod_path.path, pod_path), with_numbers(pod_path, 4)
     count = pod_count(row, pod_path, data, at)
     assert count.number is not None
-    value = count.whole(3)
+    value = count.largest_valid(3)
     assert value == 3
 
     fewer = pod_count(row, pod_path, written(data, path_parts(count.number.path), value), at)

@@ -17,17 +17,17 @@ from webhook.configuration.workload_kinds import EVERY_ITEM, EVERY_KEY, Workload
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.referred import MAX_READ
-from webhook.evaluation.workloads import evaluate_workload, with_referred
+from webhook.evaluation.referenced_objects import MAX_FETCHED
+from webhook.evaluation.workloads import evaluate_workload, with_referenced
 from webhook.tools.scan.scanning import ClusterFacts
 from webhook.tools.status.tolerant_reader import TolerantReader
-from webhook.workloads.references import ObjectName, read_object, referred, referred_kinds
+from webhook.workloads.references import ObjectReference, find_references, read_object, referred_kinds
 
 CACHE = DecisionCache(load_directory(None))
 KINDS = CACHE.configuration.workload_kinds
 KEY = ("inference.llmkube.dev", "InferenceService")
 VERSION = "inference.llmkube.dev/v1alpha1"
-MODEL = ObjectName("inference.llmkube.dev", "v1alpha1", "Model", "models", "ml", "llama")
+MODEL = ObjectReference("inference.llmkube.dev", "v1alpha1", "Model", "models", "ml", "llama")
 PATH = f"/apis/{VERSION}/namespaces/ml/models/llama"
 REFERRING = [row for row in KINDS.values() if row.refers]
 NAME = "other"
@@ -43,16 +43,16 @@ def model(**gpu: Any) -> JSON:
 
 
 def evaluator_of(found: Any) -> Evaluator:
-    def referred(name: ObjectName) -> Any:
+    def find_references(name: ObjectReference) -> Any:
         assert name == MODEL
         return found
 
-    return with_objects(referred)
+    return with_objects(find_references)
 
 
-def with_objects(referred: Any) -> Evaluator:
+def with_objects(find_references: Any) -> Evaluator:
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    return Evaluator(cache=CACHE, now=now, facts=Facts(referred=referred))
+    return Evaluator(cache=CACHE, now=now, facts=Facts(find_object=find_references))
 
 
 def said(evaluator: Evaluator, key: tuple[str, str], data: JSON) -> list[str]:
@@ -76,7 +76,7 @@ def said(evaluator: Evaluator, key: tuple[str, str], data: JSON) -> list[str]:
 def test_what_a_service_gets_of_its_model(own: JSON, gpu: JSON, want: JSON) -> None:
     evaluator = evaluator_of(model(**gpu))
 
-    whole = with_referred(evaluator, evaluator.policy("ml"), KEY, service(**own), [])
+    whole = with_referenced(evaluator, evaluator.policy("ml"), KEY, service(**own), [])
 
     assert value_at(whole.data, ("spec", "resources")) == want
     assert whole.findings == ()
@@ -132,7 +132,7 @@ NAMES = [
 @pytest.mark.parametrize(("row", "field", "kind"), NAMES)
 def test_gpus_of_an_object_that_a_row_says_to_name(row: WorkloadKind, field: str, kind: str) -> None:
     data = {"apiVersion": f"{row.group}/v1", "kind": row.kind, **data_with(field, NAME)}
-    (name,) = referred(KINDS, row.key, "ml", data)
+    (name,) = find_references(KINDS, row.key, "ml", data)
     wanted = next(each for each in name.candidates if each.kind == kind.rpartition("/")[2])
     other = KINDS[wanted.group, wanted.kind]
 
@@ -203,11 +203,11 @@ def test_what_an_object_leads_to(data: JSON, objects: JSON, want: list[str]) -> 
 
 
 def test_an_object_that_names_many_is_answered_after_few_reads() -> None:
-    asked: list[ObjectName] = []
+    asked: list[ObjectReference] = []
 
     said(with_objects(asked.append), RUN, run(pipelineSpec=pipeline(*map(str, range(1_000)))["spec"]))
 
-    assert len(asked) == MAX_READ
+    assert len(asked) == MAX_FETCHED
 
 
 @cases(
@@ -227,13 +227,13 @@ def test_reading_it_of_a_cluster(tmp_path: Path, answer: Any, seconds: float, wa
     ("name", "want"),
     of_a_namespace=(MODEL, PATH),
     of_the_cluster=(
-        ObjectName("a.b", "v1", "Model", "models", "", "llama"), "/apis/a.b/v1/models/llama",
+        ObjectReference("a.b", "v1", "Model", "models", "", "llama"), "/apis/a.b/v1/models/llama",
     ),
     of_kubernetes=(
-        ObjectName("", "v1", "PodTemplate", "podtemplates", "ml", "a"), "/api/v1/namespaces/ml/podtemplates/a",
+        ObjectReference("", "v1", "PodTemplate", "podtemplates", "ml", "a"), "/api/v1/namespaces/ml/podtemplates/a",
     ),
 )  # fmt: skip
-def test_the_path_of_an_object(name: ObjectName, want: str) -> None:
+def test_the_path_of_an_object(name: ObjectReference, want: str) -> None:
     assert name.path == want
 
 
@@ -241,7 +241,7 @@ def test_a_scan_reads_it_once(tmp_path: Path) -> None:
     with ApiServer(tmp_path, answering({PATH: model(count=2), "/api/v1/nodes": []})) as server:
         scanned = ClusterFacts(TolerantReader(server.client()), "ml")
         evaluator = scanned.evaluator(CACHE.configuration, datetime(2026, 11, 21, tzinfo=UTC))
-        read = [evaluator.facts.referred(MODEL) for _ in range(2)]
+        read = [evaluator.facts.find_object(MODEL) for _ in range(2)]
 
     assert read == [model(count=2)] * 2
     assert [each.path for each in server.requests].count(PATH) == 1

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import yaml
 
-from policies.finding import Value, flow, plain
+from policies.finding import Value, as_plain_data, inline_yaml
 from policies.pods.field_paths import APPENDED, OPTIONAL, Parts, edit_order, field_path, value_at, with_edit
 from webhook.configuration.yaml_documents import EventLoader, YamlDocument, YamlError, is_text, load_documents
 from webhook.tools.check.placeholders import is_placeholder
@@ -70,7 +70,7 @@ def _apply_edit(text: str, index: int, edit: TextEdit) -> str:
     document = cast("YamlDocument", documents[index])  # what an edit leaves is read below
     place = _FieldEditor(text, document, edit.parts)
     if edit.value is not None:
-        splices, value = place.set(plain(edit.value))
+        splices, value = place.set(as_plain_data(edit.value))
     elif place.missing:
         return text
     else:
@@ -328,7 +328,7 @@ def _child(node: _Node, part: str | float) -> tuple[_Node, _Node] | None:
 def _scalar(value: Any, style: str, is_quoted: bool) -> str:
     """Return the value as it is written in place of a scalar of this style, or beside keys in double quotes."""
     if isinstance(value, dict | list) and not is_quoted:
-        return flow(value)
+        return inline_yaml(value)
     if not isinstance(value, str):
         return json.dumps(value)
     if style == "'" and value.isprintable():

@@ -31,7 +31,7 @@ from webhook.configuration.documents import (
 from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
-from webhook.evaluation.kinds import ADVISED, CLAIM, DISRUPTION_BUDGET
+from webhook.evaluation.kinds import ADVISED_KINDS, CLAIM, PDB
 from webhook.tools.check.placeholders import extended_amounts, has_parameters, is_placeholder, is_template
 from webhook.tools.check.sources import ReadResult, Renderer, ToRender, read_stdin, texts_of
 from webhook.workloads.autoscalers import AUTOSCALERS
@@ -44,9 +44,9 @@ _NULL_VALUES = dict.fromkeys(("limits", "requests", "overhead"), 0) | dict.fromk
 
 _ALSO_CHECKED = {
     ("", "Pod"),
-    *ADVISED,
+    *ADVISED_KINDS,
     CLAIM,
-    DISRUPTION_BUDGET,
+    PDB,
     *AUTOSCALERS,
     (GROUP, QUOTA),
     (GROUP, CLUSTER_QUOTA),

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from policies.finding import Edits, in_words, plain
+from policies.finding import Edits, as_plain_data, choices_text
 from policies.pods.field_paths import field_path, path_parts
 from policies.printable import printable_xml
 from policies.registry import RULES_BY_REASON
@@ -91,7 +91,7 @@ def _sarif_fixes(manifest: Manifest, violation: Violation) -> Iterator[dict[str,
             "insertedContent": {"text": after[start : len(after) - end]},
         }
         change = {"artifactLocation": location, "replacements": [replacement]}
-        yield {"description": {"text": in_words([edits])}, "artifactChanges": [change]}
+        yield {"description": {"text": choices_text([edits])}, "artifactChanges": [change]}
 
 
 def _common_start(first: str, second: str) -> int:
@@ -222,7 +222,7 @@ def _finding_document(manifest: Manifest, violation: Violation) -> dict[str, Any
 
 def _edits_document(manifest: Manifest, edits: Edits) -> list[dict[str, Any]]:
     in_object = object_edits(manifest, edits)
-    return [{"path": field_path(path), "value": plain(value)} for path, value in in_object]
+    return [{"path": field_path(path), "value": as_plain_data(value)} for path, value in in_object]
 
 
 def _position(manifest: Manifest, path: str) -> dict[str, int]:

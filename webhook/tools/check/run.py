@@ -18,7 +18,7 @@ from policies.finding import Finding
 from policies.placement.nodes import NO_NODES
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
-from policies.quota.fit import demands, existing
+from policies.quota.fit import demands, existing_demand
 from policies.rule import Mode
 from policies.rules.ineffective_fields import GROUPS, misplaced_containers
 from policies.rules.ineffective_fields import ID as INEFFECTIVE_FIELDS
@@ -30,13 +30,13 @@ from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import ADVISED, CLAIM, CLAIM_SPECS, DISRUPTION_BUDGET, VALIDATED_ITSELF
+from webhook.evaluation.kinds import ADVISED_KINDS, API_VALIDATED_KINDS, CLAIM, CLAIM_SPEC_PATHS, PDB
 from webhook.evaluation.workloads import (
     CompletedWorkload,
     as_workload,
     evaluate_autoscaler,
     with_default_amounts,
-    with_referred,
+    with_referenced,
 )
 from webhook.tools.check import run_context, run_quotas
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -52,14 +52,14 @@ from webhook.tools.check.run_decisions import (
 from webhook.tools.check.run_kueue import RunKueue
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.misplaced import (
+    invalid_requests,
     lost_fields,
     misplaced_fields,
     misplaced_gpus,
     misplaced_requests,
-    refused_requests,
 )
 from webhook.workloads.places import workload_pods
-from webhook.workloads.references import ObjectName
+from webhook.workloads.references import ObjectReference
 from webhook.workloads.unread import quota_findings, unread_gpus
 
 
@@ -156,8 +156,8 @@ class Run:
                 nodes=lambda: facts,
                 named_nodes=lambda: index,
                 claims=lambda name: claims[name] if name in claims else claim(name),
-                budgets=run_context.pdb_selectors_of(manifests, cluster),
-                referred=self._referred,
+                pdb_selectors=run_context.pdb_selectors_of(manifests, cluster),
+                find_object=self._referred,
                 config_maps=run_context.config_maps(manifests),
                 limits_of=run_context.limits_in(manifests, cache.configuration.resource_mapping, cluster),
             ),
@@ -183,7 +183,7 @@ class Run:
     def results(self) -> list[ManifestResult]:
         """Return the results in the order of the documents. What names or selects other documents is evaluated last."""
         places = range(len(self._manifests))
-        last = {*AUTOSCALERS, DISRUPTION_BUDGET}
+        last = {*AUTOSCALERS, PDB}
         ordered = sorted(places, key=lambda at: self._manifests[at].group_kind in last)
         results = {at: self._evaluate(self._manifests[at]) for at in ordered}
         return [results[at] for at in places]
@@ -230,7 +230,7 @@ class Run:
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
         stored = self._stored_object(manifest, quota)
-        completed = with_referred(self._evaluator, policy, kind, manifest.data, tuple(pods))
+        completed = with_referenced(self._evaluator, policy, kind, manifest.data, tuple(pods))
         workload = self._workload(manifest, completed, target, stored or {})
         evaluator = replace(self._evaluator, quota_of=lambda _namespace: quota)
         decision = None if target else self._autoscaler_decision(manifest, policy, evaluator)
@@ -238,7 +238,7 @@ class Run:
         decisions = [decision]
         if quota is not None and target is None and not workload.metadata.controlled_by:
             requested = demands(workload, configuration, quota.stored.unclassified_pods)
-            held = {} if stored is None else existing(workload, requested)
+            held = {} if stored is None else existing_demand(workload, requested)
             quota.count({} if held is None else quota.growth(requested, held))
         if run_quotas.is_quota(manifest):
             findings = run_quotas.quota_findings(manifest, configuration, self._teams, self._kinds)
@@ -247,18 +247,18 @@ class Run:
         quotas = quota_findings(workload_kind, manifest.data, mapping) if workload_kind else ()
         warned = [*quotas, *completed.findings]
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
-        if kind not in ADVISED and (workload_kind or not decision.violations):
+        if kind not in ADVISED_KINDS and (workload_kind or not decision.violations):
             warned += self._unread_findings(manifest)
-        if kind == DISRUPTION_BUDGET:
+        if kind == PDB:
             warned += pdb_findings(manifest, self._manifests, self._workloads, mapping)
         decisions.append(Decision.of_findings(policy, warned, Mode.WARN))
-        if kind in ADVISED:
+        if kind in ADVISED_KINDS:
             decisions.append(advice_decision(manifest, policy, evaluator))
-            if kind in VALIDATED_ITSELF:  # what the API server rejects never gets to the webhook
+            if kind in API_VALIDATED_KINDS:  # what the API server rejects never gets to the webhook
                 refused = [violation.finding for violation in decisions[-1].violations]
                 decisions[-1] = Decision.of_findings(policy, refused, Mode.ENFORCE)
-        if kind in CLAIM_SPECS:
-            findings = refused_requests(manifest.data, CLAIM_SPECS[kind])
+        if kind in CLAIM_SPEC_PATHS:
+            findings = invalid_requests(manifest.data, CLAIM_SPEC_PATHS[kind])
             decisions.append(Decision.of_findings(policy, findings, Mode.ENFORCE))
         if kind == CLAIM and stored is None:
             decisions.append(claim_decision(manifest, policy, evaluator))
@@ -267,7 +267,7 @@ class Run:
             for decision in decisions
             for violation in warned_if_use_unknown(decision, quota).violations
         )
-        is_denied_itself = kind in {*CLAIM_SPECS, *VALIDATED_ITSELF} or run_quotas.is_quota(manifest)
+        is_denied_itself = kind in {*CLAIM_SPEC_PATHS, *API_VALIDATED_KINDS} or run_quotas.is_quota(manifest)
         outcomes = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
         return tuple(each for each in found if each.outcome in outcomes)
 
@@ -294,7 +294,7 @@ class Run:
         scales = scale_target(*manifest.group_kind, manifest.data)
         if self._cluster is None or scales is None:
             return None
-        if not (scales.least <= 1 or evaluator.quota_of(manifest.namespace)):
+        if not (scales.min_replicas <= 1 or evaluator.quota_of(manifest.namespace)):
             return None
         stored = self._cluster.stored(scales.group, scales.kind, manifest.namespace, scales.name)
         if stored is None:
@@ -303,9 +303,9 @@ class Run:
             evaluator, policy, manifest.group_kind, manifest.data, scales, stored, is_update=False
         )
 
-    def _referred(self, name: ObjectName) -> Any:
+    def _referred(self, name: ObjectReference) -> Any:
         found = self._data_by_name.get(((name.group, name.kind), name.namespace, name.name))
-        return self._cluster.referred(name) if found is None and self._cluster else found
+        return self._cluster.find_object(name) if found is None and self._cluster else found
 
     def _workload(
         self,
@@ -332,7 +332,7 @@ class Run:
         kinds = self._configuration.workload_kinds
         # Without a cluster, replicas count as they are written, not as a status says.
         written = {key: value for key, value in target.data.items() if self._cluster or key != "status"}
-        data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
+        data, places = workload_pods(kinds, scales.group, scales.kind, scales.with_max_replicas(written))
         counts = {place.path: place.count for place, _ in places}
         pods = tuple(replace(pod, count=counts.get(pod.path, pod.count)) for pod in target.pods)
         return Workload(scales.group, scales.kind, manifest.namespace, data, pods)

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.gpus.claimed_devices import ClaimName, RequestedDevices, claim_record
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices, claim_request
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices, decode_device_class
 from policies.gpus.device_pools import DevicePools
-from policies.gpus.refused_limit_ranges import refused_amounts
+from policies.gpus.invalid_limit_ranges import invalid_amounts
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts, NodeIndex
 from policies.pods.field_paths import path_parts, value_at
@@ -32,7 +32,7 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DRA_GROUP, re
 from webhook.configuration.loader import Configuration
 from webhook.configuration.schema_paths import CRD_TYPE, Schemas, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
-from webhook.evaluation.kinds import DISRUPTION_BUDGET, LIMIT_RANGE
+from webhook.evaluation.kinds import LIMIT_RANGE, PDB
 from webhook.tools.check.manifests import Manifest, full_crd, read_manifest
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.status.kueue import QueueState, read_kueue_objects, read_queues
@@ -40,7 +40,7 @@ from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
 from webhook.tools.status.teams import read_teams
 from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.why.discovery import ServedKinds
-from webhook.workloads.references import ObjectName
+from webhook.workloads.references import ObjectReference
 
 
 class CheckedCluster:
@@ -69,7 +69,7 @@ class CheckedCluster:
         self.queues = cache(self._queues)
         self.kueue_objects = cache(partial(read_kueue_objects, api))
         self.note = self._notes.append
-        self.referred = cache(self._referred)
+        self.find_object = cache(self._referred)
         self._claims = cache(self._read_claims)
 
     @property
@@ -168,9 +168,9 @@ class CheckedCluster:
         if served is None or not name:
             return None
         version = served.version
-        return self._referred(ObjectName(group, version, kind, served.plural, namespace, name))
+        return self._referred(ObjectReference(group, version, kind, served.plural, namespace, name))
 
-    def _referred(self, name: ObjectName) -> dict[str, Any] | None:
+    def _referred(self, name: ObjectReference) -> dict[str, Any] | None:
         """Return the object as the cluster has it; None where there is none, or it may not be read."""
         where = f" -n {name.namespace}" if name.namespace else ""
         right = f"get {f'{name.plural}.{name.group}'.rstrip('.')}{where}"
@@ -197,7 +197,7 @@ def manifest_context(
     claims = {
         ClaimName(kind, claim.namespace, claim.name): record.devices
         for kind in CLAIM_PLURALS
-        for claim, record in _decoded(manifests, (DRA_GROUP, kind), partial(claim_record, kind))
+        for claim, record in _decoded(manifests, (DRA_GROUP, kind), partial(claim_request, kind))
     }
     return labels, claims
 
@@ -218,7 +218,7 @@ def pdb_selectors_of(
     """Return a function: namespace → selectors of its PodDisruptionBudgets, among the manifests and in the cluster."""
     written: dict[str, list[LabelSelector]] = {}
     for manifest in manifests:
-        if manifest.group_kind == DISRUPTION_BUDGET:
+        if manifest.group_kind == PDB:
             with suppress(msgspec.ValidationError):
                 selector = msgspec.convert(value_at(manifest.data, ("spec", "selector")), LabelSelector)
                 written.setdefault(manifest.namespace, []).append(selector)
@@ -256,8 +256,8 @@ def devices_in(manifests: Sequence[Manifest], mapping: ResourceMapping) -> Clust
     pools = DevicePools()
     for manifest, slice_ in _decoded(manifests, RESOURCE_SLICE, pools.reader.read):
         pools.put(manifest.name, None, slice_)
-    pools.count(mapping)
-    return ClusterDevices(classes, pools.inventory.device_kinds, pools.inventory.taints)
+    pools.refresh(mapping)
+    return ClusterDevices(classes, pools.inventory.device_types, pools.inventory.taints)
 
 
 def limits_in(
@@ -266,7 +266,7 @@ def limits_in(
     """Return a function: namespace → limits of its LimitRanges, of manifests and cluster; None if they may not be read."""
     written: dict[str, list[LimitRange]] = {}
     for manifest, limit_range in _decoded(manifests, LIMIT_RANGE, decode_limit_range):
-        if not any(refused_amounts(limit_range, mapping)):
+        if not any(invalid_amounts(limit_range, mapping)):
             written.setdefault(manifest.namespace, []).append(limit_range)
 
     @cache

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding
-from policies.gpus.claimed_devices import decode_claim, decode_claim_template, made_for
+from policies.gpus.claimed_devices import controller_of_claim, decode_claim, decode_claim_template
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import Metadata
@@ -16,7 +16,7 @@ from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy
 from policies.quota.quota_request import quota_request_for_claim
 from policies.registry import QUOTA_RULE
-from policies.rules.disruption import SERVING_KINDS, DisruptionBudget, ServingWorkload, check_pdb
+from policies.rules.disruption import SERVING_KINDS, PDBSpec, ServingWorkload, check_pdb
 from webhook.evaluation.decision import Decision, Outcome, Violation
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.kinds import CLAIM_TEMPLATE
@@ -62,7 +62,7 @@ def claim_decision(manifest: Manifest, policy: EffectivePolicy, evaluator: Evalu
         return Decision(policy=policy)
     request = quota_request_for_claim("check", claim, "", evaluator.configuration)
     return evaluator.check_claim(
-        policy, claim, request, by_cluster=made_for(claim.metadata or Metadata()) is not None
+        policy, claim, request, by_cluster=controller_of_claim(claim.metadata or Metadata()) is not None
     )
 
 
@@ -117,12 +117,12 @@ def pdb_findings(
 ) -> Iterator[Finding]:
     """Yield the findings about a PodDisruptionBudget; none if the API server rejects it."""
     try:
-        budget = msgspec.convert(manifest.data.get("spec") or {}, DisruptionBudget)
+        budget = msgspec.convert(manifest.data.get("spec") or {}, PDBSpec)
     except msgspec.ValidationError:
         return
     in_namespace = [each for each in manifests if each.namespace == manifest.namespace]
     scalers = {
-        (target.group, target.kind, target.name): (target.least, f"{each.kind} {each.name}")
+        (target.group, target.kind, target.name): (target.min_replicas, f"{each.kind} {each.name}")
         for each in in_namespace
         if (target := scale_target(*each.group_kind, each.data))
     }

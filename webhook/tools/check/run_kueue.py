@@ -6,10 +6,10 @@ from functools import partial
 
 import msgspec
 
-from policies.finding import NOT_STARTED_BY_KUEUE, ContactEdit, Edit, Finding, Severity, either
+from policies.finding import NOT_STARTED_BY_KUEUE, ContactEdit, Edit, Finding, Severity, separate_choices
 from policies.pods.field_paths import value_at
 from policies.pods.quantity import QuantityError
-from policies.quota.amounts import NOTHING, RESOURCES, format_amount
+from policies.quota.amounts import RESOURCES, ZERO, format_amount
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.waiting import QUEUE_NAME
 from webhook.cluster.kueue import GROUP, NOT_STOPPED, Queue, most_admitted
@@ -53,7 +53,9 @@ class RunKueue:
                 path=QUEUE_LABEL_PATH,
                 value=name,
                 message=f"must be a LocalQueue of namespace {namespace}: Kueue does not start the object",
-                choices=either(*(Edit(QUEUE_LABEL_PATH, each) for each in sorted({*written, *states}))),
+                choices=separate_choices(
+                    *(Edit(QUEUE_LABEL_PATH, each) for each in sorted({*written, *states}))
+                ),
                 ask_contact="for a LocalQueue of the namespace",
                 contact_choices=((ContactEdit("LocalQueue"),),),
             )
@@ -96,7 +98,7 @@ class RunKueue:
             for key, amount in vector.items():
                 resource, needed = key.removeprefix(RESOURCES), amount * count
                 max_amount = max(
-                    (each for (_, name), each in max_amounts.items() if name == resource), default=NOTHING
+                    (each for (_, name), each in max_amounts.items() if name == resource), default=ZERO
                 )
                 if key.startswith(RESOURCES) and needed > max_amount:
                     message = (

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from policies.finding import INVALID_DOCUMENT, Finding, warning
 from policies.pods.field_paths import path_parts, value_at
 from policies.policy import Labels
-from policies.quota.amounts import NOTHING, Vector, positive_difference, total
-from policies.quota.fit import TemplateDemand, able_to_start, starting
+from policies.quota.amounts import ZERO, Amounts, positive_difference, total
+from policies.quota.fit import TemplateDemand, demands_that_can_start, starting_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import TeamState
 from policies.quota.ledger.team_ledgers import TeamLedgers
 from policies.quota.quota_request import QuotaRequest, ReservationOutcome, decide_by_own_catalogue
 from policies.quota.spec import INEFFECTIVE_QUOTA, LimitsSpec, QuotaSpec
-from policies.quota.team_spec import TeamMatch, Teams, TeamSpec, limits_warnings, stricter
+from policies.quota.team_spec import TeamMatch, Teams, TeamSpec, limits_warnings, stricter_of
 from policies.registry import QUOTA_RULE
 from webhook.cluster.namespaces import NamespaceUnknown
 from webhook.configuration.documents import (
@@ -73,14 +73,12 @@ class RunTeam:
             state = own.team_state
         elif namespace not in self.ledgers.ledgers:  # what it holds is among what the others hold
             borrowed = positive_difference(own.held, state.guaranteed)
-            left = {key: amount - borrowed.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
-            state = replace(
-                state, taken_by_others={key: max(amount, NOTHING) for key, amount in left.items()}
-            )
-        pods = stricter(own.unclassified_pods, by_team.unclassified_pods)
+            left = {key: amount - borrowed.get(key, ZERO) for key, amount in state.taken_by_others.items()}
+            state = replace(state, taken_by_others={key: max(amount, ZERO) for key, amount in left.items()})
+        pods = stricter_of(own.unclassified_pods, by_team.unclassified_pods)
         return replace(own, team_state=state, unclassified_pods=pods)
 
-    def count(self, namespace: str, requested: Vector) -> None:
+    def count(self, namespace: str, requested: Amounts) -> None:
         """Note what the objects of a namespace request together."""
         ledger, team = self.ledgers.ledgers.get(namespace), self.ledgers.team
         # If the status does not name the namespace, at most the idle part of all guarantees is left of its own guarantee.
@@ -95,7 +93,7 @@ class RunTeam:
         """Return the state of the team for a namespace after the requests of objects in the other namespaces."""
         before, after = team_state_of(self.ledgers, namespace), team_state_of(self._ledgers_after, namespace)
         growth = positive_difference(after.taken_by_others, before.taken_by_others)
-        by_others = {key: amount + growth.get(key, NOTHING) for key, amount in state.taken_by_others.items()}
+        by_others = {key: amount + growth.get(key, ZERO) for key, amount in state.taken_by_others.items()}
         return replace(state, taken_by_others=by_others, taken=after.taken)
 
 
@@ -140,7 +138,7 @@ class RunQuota(msgspec.Struct, frozen=True):
     namespace: str
     stored: QuotaLedger
     configuration: Configuration
-    requested: dict[ObjectKey, Vector]
+    requested: dict[ObjectKey, Amounts]
     team: RunTeam | None = None
     key: ObjectKey = ("", "", "")
     has_controller: bool = True
@@ -155,11 +153,13 @@ class RunQuota(msgspec.Struct, frozen=True):
             self.count(outcome.request.demand)
         return outcome
 
-    def growth(self, requested: Sequence[TemplateDemand], held: Vector) -> Vector:
+    def growth(self, requested: Sequence[TemplateDemand], held: Amounts) -> Amounts:
         """Return what the pods of a workload will hold beyond what it `held` already; what does not fit holds nothing."""
         ledger = self.ledger()
         left = ledger.using(positive_difference(ledger.held, held)).left
-        return positive_difference(starting(able_to_start(requested, ledger.maximum_hard), left), held)
+        return positive_difference(
+            starting_demand(demands_that_can_start(requested, ledger.maximum_hard), left), held
+        )
 
     def ledger(self) -> QuotaLedger:
         by_others = (demand for other, demand in self.requested.items() if other != self.key)
@@ -168,7 +168,7 @@ class RunQuota(msgspec.Struct, frozen=True):
             stored = replace(stored, team_state=self.team.team_state(self.namespace, team_state))
         return stored.using(total((stored.used or {}, *by_others)))
 
-    def count(self, demand: Vector) -> None:
+    def count(self, demand: Amounts) -> None:
         self.requested[self.key] = demand
         if self.team is not None:
             self.team.count(self.namespace, total(self.requested.values()))

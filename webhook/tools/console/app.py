@@ -14,7 +14,7 @@ import flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from policies.printable import printable_lines
-from policies.quota.amounts import format_gpu_hours, unit
+from policies.quota.amounts import format_gpu_hours, unit_name
 from policies.times import utc
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -138,7 +138,7 @@ def create_app(
         moment=datetime.fromisoformat,
         stale_figures=stale_figures,
         format_gpu_hours=format_gpu_hours,
-        unit=unit,
+        unit=unit_name,
         team_view_text=team_view_text,
         team_notes=team_notes,
     )

@@ -15,7 +15,7 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from policies.finding import Edits, Finding, plain
+from policies.finding import Edits, Finding, as_plain_data
 from policies.pods.field_paths import path_parts, with_edits
 from policies.registry import QUOTA_RULE
 from webhook.cluster import errors
@@ -125,7 +125,7 @@ def correct_object(data: Any, evaluate: Callable[[Any], Evaluation]) -> tuple[An
     def attempt(violations: Sequence[Violation]) -> bool:
         nonlocal current, evaluation
         edits = dict.fromkeys(chain.from_iterable(_first_choice(each.finding) for each in violations))
-        trial = with_edits(current, [(path_parts(edit.path), plain(edit.value)) for edit in edits])
+        trial = with_edits(current, [(path_parts(edit.path), as_plain_data(edit.value)) for edit in edits])
         tried = evaluate(trial)
         if tried.unreadable or not is_better(evaluation.findings(), tried.findings(), violations):
             rejected.update(violation.finding for violation in violations if len(violations) == 1)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from policies.quota.amounts import GPUS, NOTHING, format_amount, format_gpu_hours
+from policies.quota.amounts import GPUS, ZERO, format_amount, format_gpu_hours
 from policies.times import utc
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status import summaries
@@ -36,17 +36,17 @@ LOOKS: dict[summaries.QuotaState | Health | Answer | DoctorSeverity, str] = {
 
 def fill(row: summaries.QuotaRow) -> str:
     """Return how full a row is, as a CSS class; "" if something is free."""
-    if (row.used or NOTHING) > row.hard:
+    if (row.used or ZERO) > row.hard:
         return "over"
     return "full" if row.held >= row.hard else ""
 
 
 def percent(part: Fraction, whole: Fraction) -> str:
     """Return a share as a width in an SVG. A share above 0 is at least 1.5%, so that it shows."""
-    if whole <= NOTHING:
-        return "100%" if part > NOTHING else "0%"
+    if whole <= ZERO:
+        return "100%" if part > ZERO else "0%"
     share = min(float(part / whole) * 100, 100.0)
-    return f"{max(share, 1.5) if part > NOTHING else 0.0:.4g}%"
+    return f"{max(share, 1.5) if part > ZERO else 0.0:.4g}%"
 
 
 def amount(value: Fraction | None) -> str:
@@ -82,7 +82,7 @@ def idle_gpus(quota: summaries.QuotaSummary) -> str:
 
 def lost(owners: Sequence[summaries.IdleOwner], now: datetime) -> str:
     """Return the GPU-hours that idle GPUs of these owners lost."""
-    return f"{format_gpu_hours(sum((owner.lost(now) for owner in owners), NOTHING))} lost"
+    return f"{format_gpu_hours(sum((owner.lost(now) for owner in owners), ZERO))} lost"
 
 
 def denied(count: int | None) -> str:
@@ -126,17 +126,17 @@ def members(status: ClusterStatus, name: str) -> list[MemberRow]:
     They are those whose GPUQuotas name the team, and the largest in the status of the ClusterGPUQuota.
     """
     team = next((each for each in status.teams or () if each.name == name), None)
-    granted = next((row.hard for row in team.rows if row.key == GPUS), NOTHING) if team else NOTHING
+    granted = next((row.hard for row in team.rows if row.key == GPUS), ZERO) if team else ZERO
     quotas = {
         each.namespace: each for each in status.quotas if each.team is not None and each.team.name == name
     }
-    gpus = {namespace: each.row.held if each.row else NOTHING for namespace, each in quotas.items()}
+    gpus = {namespace: each.row.held if each.row else ZERO for namespace, each in quotas.items()}
     guaranteed = set[str]()
     for member in team.largest if team else ():
-        gpus[member.name] = member.held.get(GPUS, NOTHING)
+        gpus[member.name] = member.held.get(GPUS, ZERO)
         guaranteed |= {member.name} if member.guaranteed else set()
     for quota in quotas.values():
-        granted = granted or (quota.team.hard.get(GPUS, NOTHING) if quota.team else NOTHING)
+        granted = granted or (quota.team.hard.get(GPUS, ZERO) if quota.team else ZERO)
     rows = (
         MemberRow(namespace, held, granted, quotas.get(namespace), namespace in guaranteed)
         for namespace, held in gpus.items()
@@ -191,11 +191,13 @@ def page_of(items: Sequence[T], arguments: Mapping[str, str]) -> Page[T]:
 
 def problem_page(problems: Sequence[OwnerProblem], arguments: Mapping[str, str]) -> Page[OwnerProblem]:
     """Return a page of the problems whose owner or message contains each word of `search`."""
-    matching = [problem for problem in problems if _matches(f"{problem.owner} {problem.message}", arguments)]
+    matching = [
+        problem for problem in problems if _matches_pattern(f"{problem.owner} {problem.message}", arguments)
+    ]
     return page_of(matching, arguments)
 
 
-def _matches(text: str, arguments: Mapping[str, str]) -> bool:
+def _matches_pattern(text: str, arguments: Mapping[str, str]) -> bool:
     return all(word in text.lower() for word in arguments.get("search", "").lower().split())
 
 
@@ -206,7 +208,9 @@ def quota_page(
     matching = [
         quota
         for quota in quotas
-        if _matches(" ".join([quota.namespace, *(holder.name for holder in quota.holders)]), arguments)
+        if _matches_pattern(
+            " ".join([quota.namespace, *(holder.name for holder in quota.holders)]), arguments
+        )
         if quota.has_problem or not arguments.get("problems")
         if quota.idle_gpus or not arguments.get("idle")
     ]
@@ -223,7 +227,7 @@ def team_page(status: ClusterStatus, arguments: Mapping[str, str]) -> Page[summa
         team
         for team in status.teams or ()
         for names in [[team.name, *(member.name for member in team.largest), *known[team.name]]]
-        if any(_matches(name, arguments) for name in names)
+        if any(_matches_pattern(name, arguments) for name in names)
     ]
     return page_of(sorted(matching, key=lambda team: team.urgency), arguments)
 
@@ -241,7 +245,7 @@ _SORT_AMOUNTS: dict[Order, Callable[[summaries.QuotaSummary], Fraction | int]] =
     Order.FULLEST: lambda quota: quota.fullest,
     Order.LARGEST: lambda quota: quota.row.held if quota.row else 0,
     Order.PENDING: lambda quota: quota.pending_gpus,
-    Order.IDLE: lambda quota: quota.idle_gpus or NOTHING,
+    Order.IDLE: lambda quota: quota.idle_gpus or ZERO,
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from policies.placement.class_use import ANY
+from policies.placement.class_options import ANY
 from policies.pods import limits
 from policies.pods.label_selector import LabelSelector, Requirement
 from policies.policy import BUILT_IN_POLICY, Match, Policy, PolicySet, end_of_pause
@@ -43,7 +43,7 @@ def policies_with_scope(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str
     """
     before: list[Match] = []
     for policy in (*policies.policies, BUILT_IN_POLICY):
-        if any(match.is_everything for match in before):
+        if any(match.matches_all for match in before):
             return
         yield policy, (glob_cel(NAMESPACE, policy.spec.match.namespaces), *_outside_conditions(before))
         before.append(policy.spec.match)
@@ -51,8 +51,8 @@ def policies_with_scope(policies: PolicySet) -> Iterator[tuple[Policy, tuple[str
 
 def unexempted_scope(policy: Policy, rule_id: str, now: datetime) -> tuple[str, ...] | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
-    matches = [exemption for exemption in policy.spec.exemptions if exemption.holds(rule_id, now)]
-    return None if any(match.is_everything for match in matches) else _outside_conditions(matches)
+    matches = [exemption for exemption in policy.spec.exemptions if exemption.exempts(rule_id, now)]
+    return None if any(match.matches_all for match in matches) else _outside_conditions(matches)
 
 
 def expiring_sentences(policy: Policy, now: datetime) -> Iterator[str]:

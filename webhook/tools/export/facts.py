@@ -8,18 +8,18 @@ import msgspec
 
 from policies.finding import VALUE_LENGTH
 from policies.gpus import exposure, fraction_annotations, unmapped, vendors
-from policies.gpus.amount import SLOT
+from policies.gpus.amount import NAME_SLOT
 from policies.gpus.cards import MAX_RESOURCES
 from policies.gpus.classes import GPUClasses
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure, ResourcePattern
-from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
+from policies.gpus.mapping_spec import DEVICE_CLASS_PREFIX, Measure, ResourcePattern
+from policies.gpus.resource_limits import ResourceLimits, limit_for, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendor import HIDING
 from policies.placement import nodes
-from policies.placement.class_advice import alternatives_in_words, listed
+from policies.placement.class_advice import alternatives_in_words, first_few
+from policies.placement.class_options import class_matches
 from policies.placement.class_selection import node_label_values
-from policies.placement.class_use import class_matches
-from policies.placement.given_tolerations import resource_taint
+from policies.placement.given_tolerations import toleration_for_resource
 from policies.placement.pinning import classes_of_label
 from policies.pods import limits, tolerations
 from policies.pods.pod import PodSpec, Toleration
@@ -98,7 +98,9 @@ def _mapping_facts(mapping: ResourceMapping) -> dict[str, str]:
         "fraction-keys": literal({key.key: key.resource for key in mapping.fraction_annotations}),
         "fraction-schedulers": literal(mapping.fraction_schedulers),
         "fraction-annotations": literal([key.key, key.resource] for key in fractions),
-        "taint-of-card": _toleration_cel(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)"),
+        "taint-of-card": _toleration_cel(toleration_for_resource("")).replace(
+            "'key': dyn('')", "'key': dyn(k)"
+        ),
     }
 
 
@@ -118,7 +120,7 @@ def _meaning_of(pattern: ResourcePattern) -> list[str]:
     # Where no other resource counts the cards, 200 percent are two of them.
     is_percentage = pattern.measure in PERCENTAGES and pattern.resource is not None
     counts = "percent" if is_percentage else "number" if pattern.measure.is_count else "part"
-    names_card = pattern.measure.is_count and not pattern.pattern.startswith(IMPLICIT_DEVICE_CLASS)
+    names_card = pattern.measure.is_count and not pattern.pattern.startswith(DEVICE_CLASS_PREFIX)
     card = pattern.resource or ("*" if names_card else "")
     return ["nothing" if pattern.measure is Measure.NOTHING else counts, card]
 
@@ -127,11 +129,11 @@ def _meaning_of(pattern: ResourcePattern) -> list[str]:
 
 
 def _gpu_requests_facts(options: gpu_requests.GPURequestsOptions, classes: GPUClasses) -> dict[str, str]:
-    problems = {"too-large": gpu_requests.TOO_LARGE, "over-100-percent": gpu_requests.OVER_100_PERCENT}
+    problems = {"too-large": gpu_requests.TOO_LARGE_AMOUNT, "over-100-percent": gpu_requests.OVER_100_PERCENT}
     sentences = {name: f"{problem.remedy}; {problem.message}" for name, problem in problems.items()}
     stated = [*_maxima(options.max_per_container), *_maxima(options.max_per_pod)]
     return {
-        **{name: " + name + ".join(map(text, said.split(SLOT))) for name, said in sentences.items()},
+        **{name: " + name + ".join(map(text, said.split(NAME_SLOT))) for name, said in sentences.items()},
         "lowest-limit": str(min([MAX_RESOURCES, *(each for each in stated if each is not None)])),
         "most-per-container": _limit_cel(options.max_per_container, classes),
         "most-per-pod": _limit_cel(options.max_per_pod, classes),
@@ -154,9 +156,9 @@ def _limit_cel(limits: ResourceLimits, classes: GPUClasses) -> str:
     for resource in sorted(by_class):
         requested = GPUResource(resource, Measure.DEVICES)
         maxima = {
-            each.name: limit_of(limits, requested, [each]) for each in classes if each.resource == resource
+            each.name: limit_for(limits, requested, [each]) for each in classes if each.resource == resource
         }
-        of_others = limit_of(limits, requested, [])  # of a pod without a class
+        of_others = limit_for(limits, requested, [])  # of a pod without a class
         stated = [maximum for maximum in (*maxima.values(), of_others) if maximum is not None]
         largest = max(stated) if len(stated) > len(maxima) else None
         by_class_name = literal({name: _or_minus_one(maximum) for name, maximum in maxima.items()})
@@ -176,7 +178,7 @@ def _limit_cel(limits: ResourceLimits, classes: GPUClasses) -> str:
 def _gpu_class_facts(options: gpu_class.GPUClassOptions, classes: GPUClasses) -> dict[str, str]:
     allowed = [each for each in classes if class_matches(each, options.allowed)]
     values = [value for each in allowed for value in node_label_values(each, options.label_key)]
-    names = alternatives_in_words(listed(values))
+    names = alternatives_in_words(first_few(values))
     return {
         "forbidden-classes": literal(each.name for each in classes if each not in allowed),
         "pin-instead": text(
@@ -187,9 +189,9 @@ def _gpu_class_facts(options: gpu_class.GPUClassOptions, classes: GPUClasses) ->
 
 
 def _max_runtime_facts(options: max_runtime.MaxRuntimeOptions, classes: GPUClasses) -> dict[str, str]:
-    by_class = {each.name: _or_minus_one(options.of_class(each)[1]) for each in classes}
+    by_class = {each.name: _or_minus_one(options.limits_for_class(each)[1]) for each in classes}
     return {
-        "longest-of-all": literal(_or_minus_one(options.of_class(None)[1])),
+        "longest-of-all": literal(_or_minus_one(options.limits_for_class(None)[1])),
         "longest-by-class": literal(by_class),
         "exempt-kinds": literal(options.exempt.kinds),
         "is-enforced": literal(options.mode is Mode.ENFORCE),
@@ -207,8 +209,8 @@ def _or_minus_one(limit: int | None) -> int:
 
 def _listed_tolerations(options: gpu_toleration.GPUTolerationOptions, classes: GPUClasses) -> str:
     conditional = [
-        (f"variables.cards.exists(k, k.startsWith({text(domain + '/')}))", listed)
-        for domain, listed in options.by_vendor.items()
+        (f"variables.cards.exists(k, k.startsWith({text(domain + '/')}))", tolerations)
+        for domain, tolerations in options.by_vendor.items()
     ]
     conditional += [
         (f"variables.pins && {text(each.name)} in variables.pinned", each.tolerations)
@@ -222,9 +224,9 @@ def _listed_tolerations(options: gpu_toleration.GPUTolerationOptions, classes: G
     return " +\n  ".join(parts)
 
 
-def _tolerations_cel(listed: Sequence[Toleration]) -> str:
-    joined = ",\n  ".join(map(_toleration_cel, listed))
-    return f"[\n  {joined}]" if listed else "[]"
+def _tolerations_cel(tolerations: Sequence[Toleration]) -> str:
+    joined = ",\n  ".join(map(_toleration_cel, tolerations))
+    return f"[\n  {joined}]" if tolerations else "[]"
 
 
 def _toleration_cel(toleration: Toleration) -> str:
@@ -250,14 +252,14 @@ def _classes_by_label(classes: GPUClasses) -> dict[str, dict[str, list[str]]]:
 
 def _gpu_isolation_facts(mapping: ResourceMapping) -> dict[str, str]:
     own_values = {
-        name: vendor.hiding
+        name: vendor.hiding_values
         for vendor in vendors.VENDORS
-        if vendor.hiding != HIDING
+        if vendor.hiding_values != HIDING
         for name in vendor.visible_devices
     }
     return {
         **_constants(gpu_isolation, unmapped, vendors),
         "own-hiding-values": literal(own_values),
-        "is-view": glob_cel("name", exposure.VIEWS),
+        "is-view": glob_cel("name", exposure.MONITOR_RESOURCES),
         "other-schedulers": literal(mapping.other_schedulers),
     }

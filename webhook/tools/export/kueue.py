@@ -11,12 +11,12 @@ from typing import cast
 
 from msgspec import to_builtins
 
-from policies.gpus.cards import domain
+from policies.gpus.cards import vendor_domain
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.placement.given_tolerations import TolerationLists, given_tolerations
+from policies.placement.given_tolerations import TolerationOptions, given_tolerations
 from policies.pods.pod import Container, Pod, PodSpec, Resources
 from policies.policy import BUILT_IN_POLICY
-from policies.quota.amounts import CLASSES, GPUS, Vector
+from policies.quota.amounts import CLASSES, GPUS, Amounts
 from policies.rules import gpu_class, gpu_toleration
 from webhook.cluster.kueue import GROUP, VERSIONS
 from webhook.configuration.loader import Configuration
@@ -36,7 +36,7 @@ LOCAL_QUEUE = "default"
 
 
 def kueue_objects(
-    configuration: Configuration, quotas: Mapping[str, Vector], classes_with_nodes: Collection[str]
+    configuration: Configuration, quotas: Mapping[str, Amounts], classes_with_nodes: Collection[str]
 ) -> list[Object]:
     """Return ResourceFlavors, then the ClusterQueue and the LocalQueue of each namespace.
 
@@ -58,7 +58,7 @@ def kueue_objects(
 
 
 def _granted_classes(
-    hard: Vector, classes: GPUClasses, classes_with_nodes: Collection[str]
+    hard: Amounts, classes: GPUClasses, classes_with_nodes: Collection[str]
 ) -> list[tuple[GPUClass, int]]:
     """Return the classes of a quota with the whole GPUs that it grants of each: by class, by family, or in total."""
     found = []
@@ -73,7 +73,7 @@ def _granted_classes(
 def _flavor(of_class: GPUClass, configuration: Configuration) -> Object:
     """Return the flavor of a class, with what the default policy gives its pods."""
     bound = partial(configuration.policies.bound, policy=BUILT_IN_POLICY)
-    lists = cast(TolerationLists, bound(gpu_toleration.RULE).options)
+    lists = cast(TolerationOptions, bound(gpu_toleration.RULE).options)
     label_key = cast(gpu_class.GPUClassOptions, bound(gpu_class.RULE).options).label_key
     one = Container(name="main", resources=Resources(limits={of_class.resource: "1"}))
     pod = Pod(given_spec=PodSpec(containers=(one,)))
@@ -87,7 +87,7 @@ def _queues_of_namespace(namespace: str, granted: list[tuple[GPUClass, int]]) ->
     """Yield a ClusterQueue and a LocalQueue for each resource: labels of flavors of two resources would contradict each other."""
     resources = list(dict.fromkeys(each.resource for each, _ in granted))
     for resource in resources:
-        vendor = domain(resource).partition(".")[0]
+        vendor = vendor_domain(resource).partition(".")[0]
         name, local = (namespace, LOCAL_QUEUE) if len(resources) == 1 else (f"{namespace}-{vendor}", vendor)
         flavors = [
             {

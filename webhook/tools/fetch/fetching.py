@@ -55,7 +55,7 @@ class ModelCache:
         self.directory = directory
         # A query may hold a signature, so the marker has its digest only.
         query = hashlib.sha256(uri.query.encode()).hexdigest()[:16] if uri.query else ""
-        self._identity = " ".join([uri.shown, query, uri.text.partition("#")[2]]).strip()
+        self._identity = " ".join([uri.redacted, query, uri.text.partition("#")[2]]).strip()
         self._state = directory.parent / f".{directory.name}.warming"
         self._marker = self._state / "marker.json"
         self.partial = self._state / "partial"
@@ -176,7 +176,7 @@ def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, options: FetchOp
     An alias or a stage of a registry moves. Its directory is a link to the directory of the version, because other pods may have
     mounted that one, or name the version in their URIs.
     """
-    report = FetchReport(uri.shown, uri.query)
+    report = FetchReport(uri.redacted, uri.query)
     signal.signal(signal.SIGTERM, lambda *_: report.end(EXIT_STOPPED, "stopped; the next run resumes"))
     os.umask(0o002)  # pods that share a claim have the same fsGroup, but may have different users
     try:
@@ -184,7 +184,7 @@ def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, options: FetchOp
         cache = ModelCache(directory, uri)
         # The lock is held until its file is closed.
         lock = None if cache.is_warm() else cache.lock(lock_wait, report)
-        outcome = f"warm: {directory} holds {uri.shown}"
+        outcome = f"warm: {directory} holds {uri.redacted}"
         if lock and not cache.is_warm():
             outcome = _Run(uri, cache, report, options).fetch()
         if link:
@@ -198,14 +198,14 @@ def _resolve_version(
     uri: ModelURI, directory: Path, report: FetchReport, options: FetchOptions
 ) -> tuple[Path | None, ModelURI, Path]:
     """Return a link to make, and the URI and the directory of the version that an alias or a stage names now."""
-    if not uri.moves:
+    if not uri.is_mutable:
         return None, uri, directory
     endpoint = options.endpoints.get(uri.scheme)
     version = retry(report, options.attempts, "registry", lambda: current_version(uri, endpoint))
     at_version = parse_model_uri(uri.at_version(version))
     if isinstance(at_version, BadAnnotation):
         raise PermanentError(f"is version {version!r} now, which is not a number")
-    report.log(f"{uri.shown} is {at_version.shown} now")
+    report.log(f"{uri.redacted} is {at_version.redacted} now")
     return directory, at_version, directory.with_name(at_version.directory)
 
 
@@ -268,7 +268,7 @@ class _Run(NamedTuple):
                 f"needs {human_size(total - fetched)} more, the cache has {human_size(free)} free"
             )
         already_fetched = f"of which {human_size(min(fetched, total))} are here already"
-        self.report.log(f"{self.uri.shown}: {len(files)} file(s), {human_size(total)}, {already_fetched}")
+        self.report.log(f"{self.uri.redacted}: {len(files)} file(s), {human_size(total)}, {already_fetched}")
 
     def _wait(
         self, pending: set[concurrent.futures.Future[None]], files: list[RemoteFile], total: int

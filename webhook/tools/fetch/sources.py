@@ -27,7 +27,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from policies.finding import truncate
-from policies.models.warming.model_uri import ModelURI, parse_model_uri, shown
+from policies.models.warming.model_uri import ModelURI, parse_model_uri, redacted
 from policies.pods.annotations import BadAnnotation
 from policies.printable import printable
 from webhook.tools.fetch.report import PermanentError
@@ -272,7 +272,7 @@ def model_files(uri: ModelURI, endpoints: Mapping[str, str], claim_mount: Path) 
     stored_at = parse_model_uri(place)
     if isinstance(stored_at, BadAnnotation) or stored_at.scheme not in _READABLE_SCHEMES:
         readable = ", ".join(_READABLE_SCHEMES)
-        raise PermanentError(f"is in {shown(place)}, but only {readable} and its own server can be read")
+        raise PermanentError(f"is in {redacted(place)}, but only {readable} and its own server can be read")
     os.environ.pop("MODEL_HTTP_AUTHORIZATION", None)
     return list_files(stored_at, endpoints, claim_mount)
 

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from policies.gpus.classes import GPUClass, GPUClasses
 from policies.gpus.vendors import MIG_SLICE
 from policies.pods.annotations import GPU_CLASS
-from policies.quota.amounts import NOTHING, format_amount
+from policies.quota.amounts import ZERO, format_amount
 from webhook.tools.prices import Prices, in_cents, money
 
 HEADROOM = Fraction(5, 4)
 MONTHLY_HOURS = 365 * 24 // 12
 IDLE_BELOW = Fraction(5, 100)
-WHOLE = Fraction(1)
+ONE_CARD = Fraction(1)
 
 Offers = Mapping[str, Collection[str]]
 """By class, the resources that nodes offer."""
@@ -36,8 +36,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     gpus: int
     memory_gib: int
-    compute: Fraction = WHOLE
-    weight: Fraction = WHOLE
+    compute: Fraction = ONE_CARD
+    weight: Fraction = ONE_CARD
 
     @property
     def cards(self) -> Fraction:
@@ -68,8 +68,8 @@ class Suggestion(msgspec.Struct, frozen=True):
     size: Size
     because: str
     remark: str = ""
-    gpu_hours: Fraction = NOTHING
-    saved_gpu_hours: Fraction = NOTHING
+    gpu_hours: Fraction = ZERO
+    saved_gpu_hours: Fraction = ZERO
     """0 where the cards are as many, of a smaller class."""
     saved_cents: int | None = None
 
@@ -144,7 +144,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
 
     def _smaller_class_candidates(self, size: Size, peaks: Peaks, current: GPUClass) -> Iterator[Suggestion]:
         """Yield the classes with less memory that nodes offer, in place of whole cards."""
-        if size.resource != current.resource or size.weight != WHOLE:
+        if size.resource != current.resource or size.weight != ONE_CARD:
             return
         for other in self.classes:
             if (
@@ -158,7 +158,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
             )
             memory, compute = (
                 _memory_text(peaks.memory_gib, other.memory_gib),
-                other.memory_gib * WHOLE / current.memory_gib,
+                other.memory_gib * ONE_CARD / current.memory_gib,
             )
             if not _has_headroom(peaks.memory_gib, other.memory_gib):
                 continue
@@ -203,10 +203,10 @@ def _fewer_gpus_candidates(size: Size, peaks: Peaks) -> Iterator[Suggestion]:
     for gpus in range(1, size.gpus):
         memory = gpus * size.memory_gib
         has_room = _has_headroom(peaks.memory_gib_of_pod, memory) and _has_headroom(
-            peaks.use_of_pod, gpus * WHOLE
+            peaks.use_of_pod, gpus * ONE_CARD
         )
         if size.gpus % gpus == 0 and has_room:
-            because = f"{_memory_text(peaks.memory_gib_of_pod, memory)}; {_use_text(peaks.use_of_pod, gpus * WHOLE)}"
+            because = f"{_memory_text(peaks.memory_gib_of_pod, memory)}; {_use_text(peaks.use_of_pod, gpus * ONE_CARD)}"
             yield Suggestion(replace(size, gpus=gpus), f"all GPUs of a pod together: {because}")
             return
 

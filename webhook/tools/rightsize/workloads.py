@@ -14,7 +14,7 @@ from policies.gpus.classes import GPUClass
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.pods.pod import Metadata, decode_pod
-from policies.quota.amounts import NOTHING, format_amount
+from policies.quota.amounts import ZERO, format_amount
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode, capacity_by_class
 from webhook.configuration.loader import Configuration
@@ -24,7 +24,15 @@ from webhook.quota.counted_records import PODS
 from webhook.tools.classes import class_permission
 from webhook.tools.prices import Prices, money
 from webhook.tools.recorded_use import PodPeaks, read_peaks
-from webhook.tools.rightsize.sizing import MONTHLY_HOURS, WHOLE, Peaks, Size, Sizing, Suggestion, slice_size
+from webhook.tools.rightsize.sizing import (
+    MONTHLY_HOURS,
+    ONE_CARD,
+    Peaks,
+    Size,
+    Sizing,
+    Suggestion,
+    slice_size,
+)
 from webhook.tools.status.listed_capacity import gpu_amounts
 from webhook.tools.status.tolerant_reader import TolerantReader
 
@@ -99,7 +107,7 @@ class SizeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saved_gpu_hours(self) -> Fraction:
-        return sum((workload.best.saved_gpu_hours for workload in self.workloads), NOTHING)
+        return sum((workload.best.saved_gpu_hours for workload in self.workloads), ZERO)
 
     @property
     def saved_cents(self) -> int:
@@ -194,10 +202,10 @@ def read_sizes(
 def _gpu_pod(raw: msgspec.Raw, mapping: ResourceMapping) -> GPUPod | None:
     """Return a pod with GPUs that has not failed."""
     pod = decode_pod(raw)
-    amounts, fractions = gpu_amounts(pod, mapping), mapping.fractions_of(pod)
+    amounts, fractions = gpu_amounts(pod, mapping), mapping.fraction_annotations_of(pod)
     if not (amounts or fractions) or (pod.is_terminal and not pod.has_succeeded):
         return None
-    resource, amount = next(iter(amounts.items()), (None, NOTHING))
+    resource, amount = next(iter(amounts.items()), (None, ZERO))
     is_plain = resource is not None and resource.measure in {Measure.DEVICES, Measure.SLICES}
     metadata = pod.metadata or Metadata()
     name = metadata.name or ""
@@ -222,7 +230,7 @@ def _size_or_reason(pod: GPUPod, node: GPUNode | None, configuration: Configurat
     if resource.profile in gpu_class.mig_profiles:
         size = slice_size(configuration.classes, gpu_class, resource.profile or "")
         return msgspec.structs.replace(size, gpus=pod.gpus)
-    if resource.name != gpu_class.resource or node.weights.get(resource.name) != WHOLE:
+    if resource.name != gpu_class.resource or node.weights.get(resource.name) != ONE_CARD:
         return SHARED
     return Size(
         gpu_class=gpu_class.name, resource=resource.name, gpus=pod.gpus, memory_gib=gpu_class.memory_gib
@@ -237,8 +245,8 @@ def _largest_peaks(pods: Sequence[PodPeaks]) -> Peaks:
     return Peaks(
         memory_gib=max(max(pod.memory) for pod in pods),
         use=max(max(each.use) for each in pods),
-        memory_gib_of_pod=max(sum(each.memory, NOTHING) for each in pods),
-        use_of_pod=max(sum(each.use, NOTHING) for each in pods),
+        memory_gib_of_pod=max(sum(each.memory, ZERO) for each in pods),
+        use_of_pod=max(sum(each.use, ZERO) for each in pods),
     )
 
 
@@ -246,10 +254,12 @@ def _pod_hours(pods: Sequence[tuple[GPUPod, PodPeaks]], window: int) -> Fraction
     """Return the hours that the pods run in a month: all of it while they run, else as many as in the window."""
     return sum(
         (
-            Fraction(measured.hours * MONTHLY_HOURS, window) if pod.has_succeeded else MONTHLY_HOURS * WHOLE
+            Fraction(measured.hours * MONTHLY_HOURS, window)
+            if pod.has_succeeded
+            else MONTHLY_HOURS * ONE_CARD
             for pod, measured in pods
         ),
-        NOTHING,
+        ZERO,
     )
 
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import msgspec
 
-from policies.finding import plain
+from policies.finding import as_plain_data
 from policies.gpus.classes import SEVENTHS
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import from_all_vendors
-from policies.placement.given_tolerations import resource_taint
+from policies.placement.given_tolerations import toleration_for_resource
 from policies.pods.names import is_class_name, is_dns_label
 from policies.pods.pod import Toleration
-from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
+from policies.pods.tolerations import tolerated, toleration_for, toleration_text, toleration_yaml
 from policies.policy import BUILT_IN_POLICY, DEFAULT, Labels
 from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
@@ -91,7 +91,7 @@ class Draft:
         team_limits: the GPUs that a ClusterGPUQuota lets each of its namespaces have.
         """
         self._base = configuration
-        named = named_classes(configuration.devices.classes, configuration)
+        named = named_classes(configuration.devices.device_classes, configuration)
         self._classes = (*new_classes(nodes, configuration), *named)
         self._label_key = _label_key(nodes, configuration, self._classes)
         untolerated = _untolerated(nodes, configuration)
@@ -170,7 +170,7 @@ class Draft:
             rules[gpu_class.RULE.id]["labelKey"] = self._label_key
         if self._tolerated_by_default:
             rules[gpu_toleration.RULE.id]["tolerations"] = [
-                plain(tolerating(each)) for each in self._tolerated_by_default
+                as_plain_data(toleration_for(each)) for each in self._tolerated_by_default
             ]
         built_in = (
             {"namespaces": list(exemption.namespaces), "reason": exemption.reason}
@@ -203,8 +203,8 @@ class Draft:
             for taint, names in self._untolerated_by_some.items():
                 where = names_in_words(names)
                 yield (
-                    f"{where}: no pod gets a toleration of the taint {describe_toleration(taint)}. If all GPU pods may run "
-                    f"there, add {toleration_of(taint)} to gpu-toleration.tolerations."
+                    f"{where}: no pod gets a toleration of the taint {toleration_text(taint)}. If all GPU pods may run "
+                    f"there, add {toleration_yaml(taint)} to gpu-toleration.tolerations."
                 )
 
 
@@ -220,7 +220,7 @@ def write(proposal: Proposal, directory: Path) -> None:
 
 def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict[Toleration, list[str]]:
     """Return the taints that neither the rule by itself nor a class of the node tolerates, with the nodes that have them."""
-    cards = [resource_taint(card) for card in configuration.resource_mapping.whole_cards]
+    cards = [toleration_for_resource(card) for card in configuration.resource_mapping.whole_card_resources]
     untolerated: dict[Toleration, list[str]] = {}
     for node in nodes:
         classes = configuration.classes.named(node.classes)
@@ -262,9 +262,9 @@ def named_classes(device_classes: Iterable[DeviceClass], known: Catalogue) -> It
     """Yield the known classes that lack a DeviceClass of their product, with the DeviceClass added."""
     names: dict[str, list[str]] = defaultdict(list)
     for device_class in device_classes:
-        if known.resource_mapping.device_class(device_class.name) and not known.classes.of_device_class(
+        if known.resource_mapping.device_class_pattern(
             device_class.name
-        ):
+        ) and not known.classes.of_device_class(device_class.name):
             products = {
                 product for text in device_class.expressions for product in _PRODUCT_NAME.findall(text)
             }
@@ -303,7 +303,9 @@ def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
 
 def _whole_card(nodes: Iterable[GPUNode], mapping: ResourceMapping) -> str | None:
     """Return the resource name of whole cards on the nodes; None unless there is exactly one."""
-    names = {card for node in nodes for name in node.allocatable if (card := mapping.whole_card(name))}
+    names = {
+        card for node in nodes for name in node.allocatable if (card := mapping.whole_card_resource(name))
+    }
     return names.pop() if len(names) == 1 else None
 
 

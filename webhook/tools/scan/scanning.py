@@ -16,20 +16,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.claimed_devices import ClaimName, RequestedDevices, with_accelerator_claims_only
+from policies.gpus.claimed_devices import ClaimName, RequestedDevices, without_other_claims
 from policies.gpus.device_classes import ClusterDevices
 from policies.gpus.limit_range_findings import limit_ranges_giving_gpus
 from policies.placement.nodes import NO_NODES
-from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, by_namespace
+from policies.pods.limit_ranges import NO_LIMITS, NamespaceLimits, limits_by_namespace
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Labels, Policy, PolicySet
-from policies.quota.amounts import GPUS, Vector
+from policies.quota.amounts import GPUS, Amounts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.team_spec import Teams
 from policies.registry import RULES
 from policies.rule import Mode
-from policies.rules.disruption import SERVING_KINDS, DisruptionBudget, ServingWorkload, check_pdb
+from policies.rules.disruption import SERVING_KINDS, PDBSpec, ServingWorkload, check_pdb
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA_LIST, REVIEW_READ_SECONDS, ApiClient
 from webhook.cluster.capacity import capacity_by_class
@@ -42,7 +42,7 @@ from webhook.evaluation.decision import Decision
 from webhook.evaluation.decision_cache import DecisionCache
 from webhook.evaluation.evaluator import Evaluator
 from webhook.evaluation.facts import Facts
-from webhook.evaluation.kinds import DISRUPTION_BUDGET
+from webhook.evaluation.kinds import PDB
 from webhook.quota.counted_records import PODS, CountedPod, RecordReader
 from webhook.quota.documents import PLURAL, QUOTAS, decode_quota
 from webhook.quota.enforcer import NamespaceQuota, ReadOnlyQuota
@@ -55,13 +55,13 @@ from webhook.tools.installed_cluster import InstalledCluster
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, effect_counts
-from webhook.tools.status.listed_capacity import AllocatedDeviceKinds, PodsWithClaims, listed_demand
+from webhook.tools.status.listed_capacity import AllocatedDeviceTypes, PodsWithClaims, listed_demand
 from webhook.tools.status.teams import namespace_ledger_from_status, read_teams
 from webhook.tools.status.tolerant_reader import TolerantReader
 from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.why.discovery import ServedKinds
-from webhook.workloads.references import ObjectName, read_object
-from webhook.workloads.servers import serving_workload
+from webhook.workloads.references import ObjectReference, read_object
+from webhook.workloads.serving_workloads import serving_workload
 
 NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
@@ -75,7 +75,7 @@ class _PDBStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _StoredPDB(PartialObject, frozen=True):
-    spec: DisruptionBudget = DisruptionBudget()
+    spec: PDBSpec = PDBSpec()
     status: _PDBStatus = _PDBStatus()
 
 
@@ -106,7 +106,7 @@ class ClusterFacts:
     def limits(self) -> dict[str, NamespaceLimits] | None:
         """What LimitRanges say, by namespace; None where they may not be read."""
         listed = self._reader.limit_ranges(self._namespace)
-        return None if listed is None else by_namespace(listed)
+        return None if listed is None else limits_by_namespace(listed)
 
     @cached_property
     def claims(self) -> Mapping[ClaimName, RequestedDevices | None]:
@@ -136,13 +136,13 @@ class ClusterFacts:
                 nodes=lambda: facts,
                 named_nodes=lambda: index,
                 claims=self.claims.get,
-                referred=cache(self._referred),
+                find_object=cache(self._referred),
                 limits_of=lambda namespace: None if limits is None else limits.get(namespace, NO_LIMITS),
             ),
             quota_of=self._quota_of(configuration),
         )
 
-    def _referred(self, name: ObjectName) -> Any:
+    def _referred(self, name: ObjectReference) -> Any:
         return read_object(self._api, name, monotonic() + REVIEW_READ_SECONDS)
 
     def _quota_of(self, configuration: Configuration) -> Callable[[str], NamespaceQuota | None]:
@@ -175,10 +175,10 @@ class Scan:
         self._reader = TolerantReader(api)
         self._configuration = self._reader.configuration(config)
         slices = self._reader.slices()
-        self._device_kinds: AllocatedDeviceKinds | None = None
+        self._device_kinds: AllocatedDeviceTypes | None = None
         if slices is not None and slices.slices:
-            self._device_kinds = AllocatedDeviceKinds(slices, self._configuration.resource_mapping)
-            devices = ClusterDevices((), self._device_kinds.device_kinds)
+            self._device_kinds = AllocatedDeviceTypes(slices, self._configuration.resource_mapping)
+            devices = ClusterDevices((), self._device_kinds.device_types)
             self._configuration = self._reader.configuration(config, devices)
         self._facts = ClusterFacts(self._reader, namespace)
 
@@ -292,7 +292,7 @@ class Scan:
         self, tally: Tally, evaluator: Evaluator, serving: Mapping[str, Sequence[ServingWorkload]]
     ) -> None:
         """Add findings about PodDisruptionBudgets beside serving workloads. Their status says whether they select no pod."""
-        served = self._served_kinds.of_reference("policy/v1", DISRUPTION_BUDGET[1])
+        served = self._served_kinds.of_reference("policy/v1", PDB[1])
         if served is None or not serving:
             return
         mapping = evaluator.configuration.resource_mapping
@@ -307,7 +307,7 @@ class Scan:
                     stored.spec, serving.get(namespace, ()), mapping, no_other_pods=no_other_pods
                 )
                 decision = Decision.of_findings(evaluator.policy(namespace), findings, Mode.WARN)
-                tally.add_findings(*DISRUPTION_BUDGET, namespace, name, decision.violations)
+                tally.add_findings(*PDB, namespace, name, decision.violations)
 
         self._list(f"{served.plural}.policy", served.resource.path(self._namespace), read)
 
@@ -315,11 +315,11 @@ class Scan:
         """Return the pods that have claims of their own, with their demand: their claims are counted later."""
         configuration = evaluator.configuration
         reader = RecordReader(configuration)
-        pods_with_claims: dict[str, tuple[CountedPod, Vector]] = {}
+        pods_with_claims: dict[str, tuple[CountedPod, Amounts]] = {}
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.read_pod(raw)
-            used: Vector = {}
+            used: Amounts = {}
             if record is not None and record.holds_quota:
                 nodes = evaluator.facts.named_nodes()
                 # A node that cannot be read could be of any class, and its pod would count for each.
@@ -403,8 +403,7 @@ def _requests_gpus(evaluation: Evaluation, evaluator: Evaluator) -> bool:
     mapping = evaluator.configuration.resource_mapping
     pods = (each.submitted for each in evaluation.pods)
     seen = (
-        with_accelerator_claims_only(pod, evaluator.claims_of(evaluation.namespace, pod), mapping)[0]
-        for pod in pods
+        without_other_claims(pod, evaluator.claims_of(evaluation.namespace, pod), mapping) for pod in pods
     )
     return any(map(mapping.pod_requests_gpus, seen))
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
+from policies.quota.amounts import CLASSES, GPUS, RESOURCES, ZERO, Amounts, total
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
 from webhook.evaluation.decision import Outcome, Violation
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
@@ -28,12 +28,12 @@ class TalliedNamespace(msgspec.Struct):
     pods: int = 0
     gpu_pods: int = 0
     effects: Counter[Effect] = msgspec.field(default_factory=Counter)
-    used: Vector = {}
-    largest: Fraction = NOTHING
+    used: Amounts = {}
+    largest: Fraction = ZERO
 
     @property
     def gpus(self) -> Fraction:
-        return self.used.get(GPUS, NOTHING)
+        return self.used.get(GPUS, ZERO)
 
 
 class Tally:
@@ -78,7 +78,7 @@ class Tally:
         """Remember who made a workload: pods are listed under their highest controller."""
         self._owners[namespace, made] = owner
 
-    def add_pod(self, evaluation: Evaluation, used: Vector, *, requests_gpus: bool) -> None:
+    def add_pod(self, evaluation: Evaluation, used: Amounts, *, requests_gpus: bool) -> None:
         """Count a pod, and the GPUs that it uses now as quotas count them."""
         self.pods += 1
         self.gpu_pods += requests_gpus
@@ -99,10 +99,10 @@ class Tally:
             owner = self._owners.get((evaluation.namespace, owner), owner)
         self._add(evaluation, owner, is_pod=True)
 
-    def add_use(self, namespace: str, used: Vector) -> None:
+    def add_use(self, namespace: str, used: Amounts) -> None:
         tallied = self.namespaces[namespace]
         tallied.used = total((tallied.used, used))
-        tallied.largest = max(tallied.largest, used.get(GPUS, NOTHING))
+        tallied.largest = max(tallied.largest, used.get(GPUS, ZERO))
 
     def _add(self, evaluation: Evaluation, owner: str, *, is_pod: bool) -> None:
         namespace = evaluation.namespace
@@ -170,7 +170,7 @@ def effect_counts(effects: Counter[Effect]) -> Effects:
     return {effect: effects[effect] for effect in Effect if effects[effect]}
 
 
-def _amounts_below(used: Vector, prefix: str) -> dict[str, Fraction]:
+def _amounts_below(used: Amounts, prefix: str) -> dict[str, Fraction]:
     return {key.removeprefix(prefix): used[key] for key in sorted(used) if key.startswith(prefix)}
 
 

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.gpus.cards import amounts, container_amounts
+from policies.gpus.cards import container_amounts, positive_amounts
 from policies.gpus.claimed_devices import DeviceResult, decode_claim
-from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.device_pools import DevicePools
-from policies.gpus.device_slices import PoolSlice, SliceReader, kind_key
+from policies.gpus.device_slices import PoolSlice, SliceReader, type_key
+from policies.gpus.device_types import DeviceTypes
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.stored_devices import DeviceTaintRule, StoredDevices, decode_taint_rule
 from policies.placement.nodes import HOSTNAME, NamedNode, NodeIndex
@@ -21,7 +21,7 @@ from policies.pods.limit_ranges import amounts_of_pod
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.quantity import NANO, QuantityError, parse_quantity
 from policies.pods.requests import at_one_time, combined
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.demand import Catalogue, UnclassifiedPods
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -71,7 +71,7 @@ def node_index(nodes: Iterable[GPUNode], catalogue: Catalogue) -> NodeIndex:
 
 def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
     """Return what the pod requests of GPU resources, as the scheduler adds it up."""
-    overhead = amounts(pod.spec.overhead, mapping)
+    overhead = positive_amounts(pod.spec.overhead, mapping)
     return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead)
 
 
@@ -147,11 +147,11 @@ def _listed(
         return ()
 
 
-PodsWithClaims = Mapping[str, tuple[CountedPod, Vector]]
+PodsWithClaims = Mapping[str, tuple[CountedPod, Amounts]]
 """By uid, pods and their demand."""
 
 
-class AllocatedDeviceKinds:
+class AllocatedDeviceTypes:
     """The kinds of allocated devices, by the ResourceSlices of a cluster in which nothing may be installed yet.
 
     mapping: says which drivers have GPUs, and what their partitions weigh by.
@@ -162,18 +162,18 @@ class AllocatedDeviceKinds:
         pools.reader = listed.reader
         for number, each in enumerate(listed.slices):
             pools.put(str(number), None, each)
-        pools.count(mapping)
+        pools.refresh(mapping)
 
     @property
-    def device_kinds(self) -> DeviceKinds:
-        return self._pools.inventory.device_kinds
+    def device_types(self) -> DeviceTypes:
+        return self._pools.inventory.device_types
 
-    def of_claim(self, claim: CountedClaim, kinds: DeviceKinds) -> KindIndexes:
+    def of_claim(self, claim: CountedClaim, kinds: DeviceTypes) -> KindIndexes:
         """Return the indexes of the kinds of its devices in the kinds of a catalogue; None for an unknown device."""
-        indexes = {kind_key(kind): index for index, kind in enumerate(kinds.kinds)}
+        indexes = {type_key(kind): index for index, kind in enumerate(kinds.types)}
         published = self._pools.inventory.published
-        keys = (self._pools.key_of(each.driver, each.pool, each.name) for each in claim.devices)
-        return tuple(indexes.get(kind_key(published[key])) if key else None for key in keys)
+        keys = (self._pools.type_key_of(each.driver, each.pool, each.name) for each in claim.devices)
+        return tuple(indexes.get(type_key(published[key])) if key else None for key in keys)
 
 
 def listed_demand(
@@ -181,12 +181,12 @@ def listed_demand(
     claim: CountedClaim,
     unclassified_pods: UnclassifiedPods,
     pods: PodsWithClaims,
-    allocated: AllocatedDeviceKinds | None,
-) -> Vector:
+    allocated: AllocatedDeviceTypes | None,
+) -> Amounts:
     """Return the demand of a claim. pods: those with claims of their own. allocated: None if it is not known."""
     pod, demand = pods.get(claim.pod, (None, {}))
     kinds: KindIndexes = ()
     if allocated is not None and pod is not None and pod.has_final_devices(claim):
-        kinds = allocated.of_claim(claim, reader.catalogue.resource_mapping.device_kinds)
+        kinds = allocated.of_claim(claim, reader.catalogue.resource_mapping.device_types)
     own = {(pod.uid, pod.extended_claim): demand} if pod else {}
     return reader.demand_of_claim(claim, unclassified_pods, own, kinds)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.placement.nodes import NodeIndex
-from policies.quota.amounts import GPUS, NOTHING, Vector, key_order, parse_amount, positive_difference, total
+from policies.quota.amounts import GPUS, ZERO, Amounts, key_order, parse_amount, positive_difference, total
 from policies.quota.budget import GPU_HOUR, Spending, milliseconds
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
@@ -30,11 +30,11 @@ from webhook.quota.enforcer import ReadOnlyQuota
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.pending_pods import PendingOwner, certain_demand
 from webhook.tools.status import summaries
-from webhook.tools.status.listed_capacity import AllocatedDeviceKinds, listed_demand
+from webhook.tools.status.listed_capacity import AllocatedDeviceTypes, listed_demand
 from webhook.tools.status.tolerant_reader import TolerantReader
 
 
-def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[summaries.QuotaRow, ...]:
+def limit_rows(record: LimitsRecord, pending: Amounts | None = None) -> tuple[summaries.QuotaRow, ...]:
     """Return a row for each dimension that is limited. `pending`: the part of `used` that pending pods hold, if known."""
     status, hard = record.status, record.hard if record.spec else {}
     return tuple(
@@ -42,8 +42,8 @@ def limit_rows(record: LimitsRecord, pending: Vector | None = None) -> tuple[sum
             key=key,
             hard=hard[key],
             used=None if status.used is None else status.used.get(key),
-            reserved=status.reserved.get(key, NOTHING),
-            pending=None if pending is None else pending.get(key, NOTHING),
+            reserved=status.reserved.get(key, ZERO),
+            pending=None if pending is None else pending.get(key, ZERO),
         )
         for key in sorted(hard, key=key_order)
     )
@@ -94,7 +94,7 @@ def _budget_summary(status: QuotaStatus) -> summaries.BudgetSummary | None:
         until=datetime.fromisoformat(budget.until),
         rows=tuple(
             summaries.BudgetRow(
-                key=key, granted=granted, used=used.get(key, NOTHING), unknown=unknown.get(key, NOTHING)
+                key=key, granted=granted, used=used.get(key, ZERO), unknown=unknown.get(key, ZERO)
             )
             for key, granted in sorted(
                 _gpu_hours_of(budget.granted).items(), key=lambda each: key_order(each[0])
@@ -104,7 +104,7 @@ def _budget_summary(status: QuotaStatus) -> summaries.BudgetSummary | None:
     )
 
 
-def _gpu_hours_of(decimals: Mapping[str, str]) -> Vector:
+def _gpu_hours_of(decimals: Mapping[str, str]) -> Amounts:
     """Return the GPU-hours that a status has for people: `4210.5`, `<0.01`."""
     return {key: parse_amount(text.removeprefix("<")) for key, text in decimals.items()}
 
@@ -126,11 +126,11 @@ def quota_ledger_from_status(record: QuotaRecord, now: datetime) -> QuotaLedger 
     return ledger if status.used is None else ledger.using(held)
 
 
-def _team_state(status: TeamView | None, held: Vector) -> TeamState | None:
+def _team_state(status: TeamView | None, held: Amounts) -> TeamState | None:
     """Return what a namespace that holds so much sees of its team, as a status says it."""
     if status is None:
         return None
-    namespaces, guaranteed = defaultdict[str, Vector](dict), defaultdict[str, Vector](dict)
+    namespaces, guaranteed = defaultdict[str, Amounts](dict), defaultdict[str, Amounts](dict)
     for key, largest in status.largest.items():
         for member in largest:
             amount = namespaces[member.name][key] = parse_amount(member.amount)
@@ -146,10 +146,10 @@ def _team_state(status: TeamView | None, held: Vector) -> TeamState | None:
             contact=status.contact,
         ),
         taken_by_others={
-            key: max(limit - status.free.get(key, NOTHING) - held.get(key, NOTHING), NOTHING)
+            key: max(limit - status.free.get(key, ZERO) - held.get(key, ZERO), ZERO)
             for key, limit in status.hard.items()
         },
-        guaranteed_to_others={key: status.guaranteed_to_others.get(key, NOTHING) for key in status.hard},
+        guaranteed_to_others={key: status.guaranteed_to_others.get(key, ZERO) for key in status.hard},
         taken=namespaces,
     )
 
@@ -168,7 +168,7 @@ def quota_from_status(
     configuration: Configuration,
     *,
     has_controller: bool,
-    released: Vector | None = None,
+    released: Amounts | None = None,
 ) -> ReadOnlyQuota | None:
     """Return a quota as statuses say it, since tenants read no ledger, without what was `released`. None without one."""
     if ledger and ledger.used and released:
@@ -229,7 +229,7 @@ def read_counted_objects(
 ) -> list[CountedObject]:
     """Return what holds the quota of a namespace, most GPUs first. Raises `errors.ApiError`."""
     records = RecordReader(configuration)
-    counted: dict[str, tuple[CountedPod, Vector]] = {}
+    counted: dict[str, tuple[CountedPod, Amounts]] = {}
     holders: list[CountedObject] = []
 
     def read(raw: msgspec.Raw) -> None:
@@ -249,9 +249,9 @@ def read_counted_objects(
     if resource is not None:
         claims = reader.api.list(resource.path(namespace), records.read_claim).items
         slices = reader.slices() if any(claim.devices for claim in claims) else None
-        allocated = AllocatedDeviceKinds(slices, configuration.resource_mapping) if slices else None
+        allocated = AllocatedDeviceTypes(slices, configuration.resource_mapping) if slices else None
         for claim in claims:
             demand = listed_demand(records, claim, unclassified_pods, counted, allocated)
             holders.append(CountedObject(kind="ResourceClaim", name=claim.name, demand=demand))
     holding = (holder for holder in holders if holder.demand)
-    return sorted(holding, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
+    return sorted(holding, key=lambda each: (-each.demand.get(GPUS, ZERO), each.name))

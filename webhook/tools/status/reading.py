@@ -12,7 +12,7 @@ import msgspec
 
 from policies.placement.nodes import NodeIndex
 from policies.policy import Exemption, Policy, PolicySet, end_of_pause
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import ZERO
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
@@ -208,8 +208,8 @@ def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity]
     free = [each.free for each in classes]
     return msgspec.structs.replace(
         totals,
-        nodes=None if capacities is None else sum((each.gpus for each in classes), NOTHING),
-        free=None if capacities is None or None in free else sum((each or NOTHING for each in free), NOTHING),
+        nodes=None if capacities is None else sum((each.gpus for each in classes), ZERO),
+        free=None if capacities is None or None in free else sum((each or ZERO for each in free), ZERO),
     )
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING
+from policies.quota.amounts import GPUS, ZERO
 from webhook.cluster.capacity import ClassCapacity
 from webhook.tools.doctor.check import DoctorFinding
 from webhook.tools.json_struct import JsonStruct
@@ -51,9 +51,9 @@ class ClusterTotals(JsonStruct, frozen=True):
     """
 
     quotas: int = 0
-    granted: Fraction = NOTHING
-    used: Fraction = NOTHING
-    reserved: Fraction = NOTHING
+    granted: Fraction = ZERO
+    used: Fraction = ZERO
+    reserved: Fraction = ZERO
     pending: Fraction | None = None
     nodes: Fraction | None = None
     free: Fraction | None = None
@@ -71,10 +71,10 @@ def quota_totals(quotas: Iterable[summaries.QuotaSummary]) -> ClusterTotals:
     pending = [row.pending for row in rows]
     return ClusterTotals(
         quotas=len(rows),
-        granted=sum((row.hard for row in rows), NOTHING),
-        used=sum((row.used or NOTHING for row in rows), NOTHING),
-        reserved=sum((row.reserved for row in rows), NOTHING),
-        pending=None if None in pending else sum((each or NOTHING for each in pending), NOTHING),
+        granted=sum((row.hard for row in rows), ZERO),
+        used=sum((row.used or ZERO for row in rows), ZERO),
+        reserved=sum((row.reserved for row in rows), ZERO),
+        pending=None if None in pending else sum((each or ZERO for each in pending), ZERO),
     )
 
 

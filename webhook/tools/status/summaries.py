@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, format_amount, unit
+from policies.quota.amounts import GPUS, ZERO, format_amount, unit_name
 from policies.quota.budget import Period
 from policies.quota.budget_findings import THIS_PERIOD
 from webhook.quota.documents import IdleGPUs, TeamView, WaitingPods
@@ -51,16 +51,16 @@ class QuotaRow(JsonStruct, frozen=True):
     key: str
     hard: Fraction
     used: Fraction | None
-    reserved: Fraction = NOTHING
+    reserved: Fraction = ZERO
     pending: Fraction | None = None
 
     @property
     def held(self) -> Fraction:
-        return (self.used or NOTHING) + self.reserved
+        return (self.used or ZERO) + self.reserved
 
     @property
     def free(self) -> Fraction:
-        return max(self.hard - self.held, NOTHING)
+        return max(self.hard - self.held, ZERO)
 
 
 class BudgetRow(JsonStruct, frozen=True):
@@ -73,7 +73,7 @@ class BudgetRow(JsonStruct, frozen=True):
 
     @property
     def name(self) -> str:
-        return "GPU-hours" if self.key == GPUS else f"GPU-hours of {unit(self.key)}"
+        return "GPU-hours" if self.key == GPUS else f"GPU-hours of {unit_name(self.key)}"
 
 
 class BudgetSummary(JsonStruct, frozen=True):
@@ -128,7 +128,7 @@ class QuotaHolder(JsonStruct, frozen=True):
         """`main_amount` in words: `2`, `2 nvidia-t4`, `2 (guaranteed)`."""
         key, amount = self.main_amount
         guaranteed = " (guaranteed)" if self.guaranteed else ""
-        return f"{format_amount(amount)}{'' if key == GPUS else f' {unit(key)}'}{guaranteed}"
+        return f"{format_amount(amount)}{'' if key == GPUS else f' {unit_name(key)}'}{guaranteed}"
 
     @property
     def order(self) -> tuple[bool, bool, Fraction, str]:
@@ -146,7 +146,7 @@ class IdleOwner(JsonStruct, frozen=True):
 
     def lost(self, now: datetime) -> Fraction:
         """Return the GPU-hours in which its GPUs did no work until now."""
-        return self.gpus * max(Fraction(int((now - self.since).total_seconds()), 3600), NOTHING)
+        return self.gpus * max(Fraction(int((now - self.since).total_seconds()), 3600), ZERO)
 
 
 class DeniedOwner(JsonStruct, frozen=True):
@@ -207,7 +207,7 @@ class LimitsSummary(JsonStruct, frozen=True, kw_only=True):
     @property
     def fullest(self) -> Fraction:
         """The part of `hard` that is held, of the row where it is largest."""
-        return max((row.held / row.hard for row in self.rows if row.hard), default=NOTHING)
+        return max((row.held / row.hard for row in self.rows if row.hard), default=ZERO)
 
 
 class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
@@ -244,11 +244,11 @@ class QuotaSummary(LimitsSummary, frozen=True, kw_only=True):
 
     @property
     def pending_gpus(self) -> Fraction:
-        return sum((pending_owner.gpus or NOTHING for pending_owner in self.pending), NOTHING)
+        return sum((pending_owner.gpus or ZERO for pending_owner in self.pending), ZERO)
 
     @property
     def waiting_gpus(self) -> Fraction:
-        return self.waiting.demand.get(GPUS, NOTHING) if self.waiting else NOTHING
+        return self.waiting.demand.get(GPUS, ZERO) if self.waiting else ZERO
 
     @property
     def idle_gpus(self) -> Fraction | None:
@@ -291,4 +291,4 @@ class TeamSummary(LimitsSummary, frozen=True, kw_only=True):
 def idle_gpus(quotas: Iterable[QuotaSummary]) -> Fraction | None:
     """Return the GPUs of these quotas that do no work; None where none of them is measured."""
     measured = [quota.idle_gpus for quota in quotas if quota.idle_gpus is not None]
-    return sum(measured, NOTHING) if measured else None
+    return sum(measured, ZERO) if measured else None

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from policies.quota.amounts import NOTHING, format_amount, key_order, unit
+from policies.quota.amounts import ZERO, format_amount, key_order, unit_name
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage_facts import amounts_in_words, namespace_title
 from webhook.quota.documents import TeamView
@@ -17,7 +17,7 @@ def team_view_text(team: TeamView) -> str:
     """Return what a namespace sees of its team: `ClusterGPUQuota team-vision has 2 of 64 GPUs free; largest: vision-prod 40`."""
     keys = sorted(team.hard, key=key_order)
     free = (
-        f"{format_amount(team.free.get(key, NOTHING))} of {format_amount(team.hard[key])} {unit(key)} free"
+        f"{format_amount(team.free.get(key, ZERO))} of {format_amount(team.hard[key])} {unit_name(key)} free"
         for key in keys
     )
     holders = next((each for key in keys if (each := team.largest.get(key))), ())
@@ -31,7 +31,7 @@ def team_view_text(team: TeamView) -> str:
 
 def is_exhausted(team: TeamView) -> bool:
     """Whether some limit has nothing free."""
-    return any(team.free.get(key, NOTHING) <= 0 < hard for key, hard in team.hard.items())
+    return any(team.free.get(key, ZERO) <= 0 < hard for key, hard in team.hard.items())
 
 
 def team_notes(team: TeamSummary, *, in_full: bool = False) -> list[str]:

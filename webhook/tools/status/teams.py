@@ -6,7 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING, Vector, positive_difference, total
+from policies.quota.amounts import ZERO, Amounts, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.team import Team, TeamState
 from policies.quota.ledger.team_ledgers import TeamLedgers
@@ -60,9 +60,9 @@ def team_ledgers_from_status(record: TeamRecord) -> TeamLedgers | None:
     return named.with_ledger(OTHER_NAMESPACES, uncounted_ledger(team, of_others))
 
 
-def uncounted_ledger(team: Team, used: Vector) -> QuotaLedger:
+def uncounted_ledger(team: Team, used: Amounts) -> QuotaLedger:
     """Return the ledger of a namespace that holds so much, and has no GPUQuota."""
-    counted = {**dict.fromkeys(team.hard, NOTHING), **used}
+    counted = {**dict.fromkeys(team.hard, ZERO), **used}
     return replace(ledger_without_quota(team.unclassified_pods), used=counted)
 
 
@@ -105,13 +105,11 @@ def team_summary(record: TeamRecord) -> TeamSummary:
     largest = []
     for member in status.namespaces.largest:
         used = member.used or {}
-        held = {
-            row.key: max(used.get(row.key, NOTHING), member.guaranteed.get(row.key, NOTHING)) for row in rows
-        }
+        held = {row.key: max(used.get(row.key, ZERO), member.guaranteed.get(row.key, ZERO)) for row in rows}
         if held := {key: amount for key, amount in held.items() if amount}:
             holder = QuotaHolder(name=member.name, held=held)
             key, amount = holder.main_amount
-            largest.append(replace(holder, guaranteed=amount > used.get(key, NOTHING)))
+            largest.append(replace(holder, guaranteed=amount > used.get(key, ZERO)))
     return TeamSummary(
         name=record.name,
         state=state,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from policies.gpus.device_classes import NO_DEVICES, ClusterDevices
-from policies.gpus.device_slices import merged
+from policies.gpus.device_slices import merge_device_types
 from policies.gpus.stored_devices import StoredDevices
 from policies.placement.nodes import NO_NODES, NodeFacts, NodeIndex, node_facts, nodes_with_other_labels
 from policies.pods.limit_ranges import LimitRange, NamespaceLimits, decode_limit_range, namespace_limits
@@ -115,12 +115,12 @@ class TolerantReader:
 
     def _cluster_devices(self, added: ClusterDevices) -> ClusterDevices:
         """Return the DeviceClasses and kinds of devices of the cluster, and those added; without classes, no kind matters."""
-        classes = (*read_device_classes(self.api), *added.classes)
+        classes = (*read_device_classes(self.api), *added.device_classes)
         right = f"get configmaps/{DEVICES} -n {NAMESPACE}"
         stored = self.get(right, devices_path(NAMESPACE)) if classes else None
         published = (decode_devices(stored).published if stored else NOTHING_PUBLISHED).with_classes(classes)
         taints = {**published.taints, **added.taints}
-        return ClusterDevices(classes, merged(published.kinds, added.kinds), taints)
+        return ClusterDevices(classes, merge_device_types(published.device_types, added.device_types), taints)
 
     def gpu_nodes(self, catalogue: Catalogue, *, reads_pods: bool = True) -> tuple[GPUNode, ...] | None:
         """Return the GPU nodes; None where the caller may not list nodes. reads_pods: false if nobody asks what is used."""
@@ -145,9 +145,9 @@ class TolerantReader:
         rules = self.attempt(f"list devicetaintrules.{DRA_GROUP}", partial(read_taint_rules, self.api)) or ()
         if allocated is None:
             return None
-        mapping, left_out = catalogue.resource_mapping, slices.reader.left_out
+        mapping, left_out = catalogue.resource_mapping, slices.reader.dropped_attributes
         return StoredDevices(
-            slices.slices, mapping, catalogue.classes, allocated, left_out=left_out, rules=rules
+            slices.slices, mapping, catalogue.classes, allocated, dropped_attributes=left_out, rules=rules
         )
 
     def class_nodes(

@@ -19,7 +19,7 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.limit_ranges import NO_LIMITS, as_admitted
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
-from policies.quota.amounts import Vector, total
+from policies.quota.amounts import Amounts, total
 from policies.quota.demand import pod_demand
 from policies.quota.waiting import GROUP_SIZE, POD_GROUP
 from policies.times import utc
@@ -43,7 +43,7 @@ from webhook.tools.stored_objects import Evaluation, evaluate
 from webhook.tools.stored_pod import StoredPod, decode_stored
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.fit import format_requests, requested_gpus
-from webhook.workloads.counts import zeros
+from webhook.workloads.counts import fields_without_pods
 from webhook.workloads.places import PodPlace, workload_pods
 
 MAX_LEVELS = 5
@@ -152,7 +152,7 @@ def why_no_pods(data: Any, kind: WorkloadKind | None, now: datetime) -> str:
     """Return why an object makes no pods, if it makes none, and who last scaled it."""
     if "desiredNumberScheduled" in (data.get("status") or {}):
         return "no node matches its pods: status.desiredNumberScheduled is 0"
-    fields = dict.fromkeys(zeros(kind, data)) if kind else ()
+    fields = dict.fromkeys(fields_without_pods(kind, data)) if kind else ()
     scaling = _scaling_text(data, now) if "scaled to zero: spec.replicas is 0" in fields else ""
     return "; ".join(fields) + scaling or "as it is written, it makes no pods"
 
@@ -205,7 +205,7 @@ class Case:
         )
         self.unscheduled = ""
         """What the scheduler says of a pod that it finds no node for."""
-        self.terminating_demands: list[Vector] = []
+        self.terminating_demands: list[Amounts] = []
         """The demand of terminating pods of the object."""
 
     def requested_by_terminating(self, terminating: Sequence[StoredPod]) -> dict[str, str]:
@@ -218,7 +218,7 @@ class Case:
         mapping = self.configuration.resource_mapping
         return {name: format_requests(requested_gpus(pod, mapping)) for name, pod in pods.items()}
 
-    def demand(self, pod: Pod) -> Vector:
+    def demand(self, pod: Pod) -> Amounts:
         """Return what the quota of the namespace counts for a pod."""
         if self.ledger is None:
             return {}

@@ -10,7 +10,7 @@ from policies.gpus.claimed_devices import DeviceRequest, ResourceClaim, decode_c
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.device_slices import DeviceTaint
 from policies.gpus.stored_devices import DeviceCounts, StoredDevices
-from policies.pods.tolerations import describe_toleration, toleration_of
+from policies.pods.tolerations import toleration_text, toleration_yaml
 from policies.quota.demand import Catalogue
 from policies.times import utc
 from webhook.configuration.dynamic_resources import DRA_GROUP, read_device_classes, served_resource
@@ -74,14 +74,16 @@ def _no_device_cause(subject: str, request: DeviceRequest, counts: DeviceCounts,
         message = f"its selectors match none of {of_class}"
         remedies = ["correct the selectors of the claim or its template"]
     else:
-        if counts.allocated:
-            is_all = counts.allocated == counts.selected
-            parts.append("all allocated" if is_all else f"{counts.allocated} of them allocated")
+        if counts.unavailable:
+            is_all = counts.unavailable == counts.selected
+            parts.append("all allocated" if is_all else f"{counts.unavailable} of them allocated")
             remedies.append("wait until another claim is deleted")
             ways = (Remedy(awaits=(Awaited.ROOM,)),)
         if counts.tainted:
             parts.append(_tainted(counts.tainted, counts.taints, now))
-            remedies.append(f"tolerate the taint in the claim: {toleration_of(counts.taints[0].timeless)}")
+            remedies.append(
+                f"tolerate the taint in the claim: {toleration_yaml(counts.taints[0].without_time)}"
+            )
         if counts.free:
             parts.append(f"{counts.free} free, but {request.count} are needed")
             remedies.append("use fewer devices")
@@ -94,7 +96,7 @@ def _no_device_cause(subject: str, request: DeviceRequest, counts: DeviceCounts,
 def _tainted(number: int, taints: Sequence[DeviceTaint], now: datetime) -> str:
     """Return how many are tainted, and since when: `2 with taint example.com/sick:NoExecute since 2026-11-29 08:00 UTC`."""
     words = (
-        f"{describe_toleration(each)}{f' since {utc(each.time_added, now)}' if each.time_added else ''}"
+        f"{toleration_text(each)}{f' since {utc(each.time_added, now)}' if each.time_added else ''}"
         for each in taints
     )
     return f"{number} with taint {', '.join(words)}"

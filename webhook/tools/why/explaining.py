@@ -8,19 +8,19 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, plain
+from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, as_plain_data
 from policies.gpus.cards import is_limit
 from policies.placement.class_advice import ANNOTATION_PATH, ask_for_nodes
+from policies.placement.class_options import class_matches, matches_new_node
 from policies.placement.class_selection import without_pins
-from policies.placement.class_use import admits, class_matches
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, with_edits
 from policies.pods.pod import Pod, decode_pod
-from policies.quota.amounts import Vector, total
+from policies.quota.amounts import Amounts, total
 from policies.quota.budget_findings import BUDGET_SPENT
 from policies.quota.quota_request import quota_request_for_pod
 from policies.quota.shortage import QUOTA_CAN_NEVER_FIT, QUOTA_EXCEEDED
-from policies.quota.waiting import waits, without_gate
+from policies.quota.waiting import has_quota_gate, without_gate
 from policies.rules import gpu_class
 from webhook.cluster.api import ApiClient
 from webhook.cluster.capacity import GPUNode
@@ -154,7 +154,7 @@ class _ExplainedCase(Case):
         )
         if not first:
             return evaluation
-        edits = [(path_parts(edit.path), plain(edit.value)) for edit in first]
+        edits = [(path_parts(edit.path), as_plain_data(edit.value)) for edit in first]
         return self.evaluate_as_created(
             served, msgspec.json.encode(with_edits(msgspec.json.decode(document), edits))
         )
@@ -168,7 +168,7 @@ class _ExplainedCase(Case):
         certain = (one for one in denials if not evaluated.is_denied or one.reason in OUTLOOK_REASONS)
         place = evaluated.place
         located = (
-            replace(one.at(place.path_in_object, place.path_of_edit), path=one.path) for one in certain
+            replace(one.located(place.path_in_object, place.path_of_edit), path=one.path) for one in certain
         )
         return next(located, None)
 
@@ -192,10 +192,10 @@ class _ExplainedCase(Case):
             rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
             candidates = (each for each in warned if each.reason in FINDS_NO_NODE)
-            ordered = sorted(candidates, key=lambda each: not each.reason.uncovers)
+            ordered = sorted(candidates, key=lambda each: not each.reason.hides_others)
             no_node_causes = tuple(cause_that_helps(each, try_edits) for each in ordered)
             fits = nearest(fits, try_edits) if fits and try_edits else fits
-        is_held, stuck = is_stored and not waits(pod), situation.stuck
+        is_held, stuck = is_stored and not has_quota_gate(pod), situation.stuck
         quota, status = None, None
         if self.quota is not None:
             status = quota_status(self.quota, None, is_stale=self.until is not None)
@@ -211,7 +211,7 @@ class _ExplainedCase(Case):
         place, line = self._line_facts(situation, pod, needed, contact)
         uids = family_uids(self.document, situation.pods)
         kueue = read_kueue(self.reader, self.namespace, uids, configuration.resource_mapping)
-        misspelt = filter(configuration.resource_mapping.misspelt, insufficient(self.unscheduled))
+        misspelt = filter(configuration.resource_mapping.correct_name, insufficient(self.unscheduled))
         named = frozenset((*requested, *misspelt))
         situation = replace(
             situation,
@@ -312,7 +312,7 @@ class _ExplainedCase(Case):
         )
 
     def _line_facts(
-        self, situation: Situation, explained: Pod, needed: Vector, contact: str
+        self, situation: Situation, explained: Pod, needed: Amounts, contact: str
     ) -> tuple[PlaceInLine | None, tuple[str, Cause] | None]:
         """Return the best place in line of the object's pods that wait for quota, and why that pod waits."""
         waiting = {pod.metadata.name: pod for pod in situation.remaining_pods if pod.waits_in_line}
@@ -326,7 +326,7 @@ class _ExplainedCase(Case):
                 self.reader, self.kinds, self.namespace, self.served, self.document
             )
             owners = {f"{self.served.kind}/{self.name}", f"{author.kind}/{decode_metadata(document).name}"}
-            pod = explained if waits(explained) else Pod(metadata=waiting[name].metadata)
+            pod = explained if has_quota_gate(explained) else Pod(metadata=waiting[name].metadata)
             place = place_in_line(status, gang_keys(pod, owners))
         return place, (name, line_cause(waiting[name], self.quota, place, needed, contact, self.now))
 
@@ -341,7 +341,7 @@ class _ExplainedCase(Case):
             return f"NodePool {pool}"
         globs = self._class_options.autoscaled_classes
         gpu_classes = self.configuration.classes.named(classes)
-        is_added = any(class_matches(each, globs) and admits(pod, each) for each in gpu_classes)
+        is_added = any(class_matches(each, globs) and matches_new_node(pod, each) for each in gpu_classes)
         return "the autoscaler" if is_added else ""
 
     def _other_usable_classes(

@@ -9,7 +9,7 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Change, ContactEdit, Edit, Edits, Finding, Wait
+from policies.finding import ContactChange, ContactEdit, Edit, Edits, Finding, Wait
 from webhook.quota.documents import PlaceInLine, TeamView
 from webhook.tools.json_struct import JsonStruct
 from webhook.tools.status.kueue import KueueState
@@ -84,7 +84,7 @@ class Remedy(JsonStruct, frozen=True):
         return replace(self, edits=tuple(Edit(path_of(edit.path), edit.value) for edit in self.edits))
 
 
-def remedy_of_change(change: Change) -> Remedy:
+def remedy_of_change(change: ContactChange) -> Remedy:
     edits = tuple(each for each in change if isinstance(each, Edit))
     return Remedy(edits=edits, contact_edits=tuple(each for each in change if isinstance(each, ContactEdit)))
 

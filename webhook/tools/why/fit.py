@@ -11,14 +11,14 @@ from msgspec.structs import asdict
 from policies.finding import ContactEdit, Edit, Edits
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.class_selection import REQUIRED_AFFINITY
-from policies.placement.nodes import NODE_NAME, NodeIndex
+from policies.placement.nodes import NODE_NAME_FIELD, NodeIndex
 from policies.placement.pinning import candidate_classes
 from policies.pods.label_selector import ABSENT, meets
-from policies.pods.limit_ranges import text as quantity_text
+from policies.pods.limit_ranges import amount_text as quantity_text
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.quantity import NANO, Quantity
-from policies.pods.tolerations import describe_toleration, tolerated, tolerating, toleration_of
-from policies.quota.amounts import NOTHING, format_amount
+from policies.pods.tolerations import tolerated, toleration_for, toleration_text, toleration_yaml
+from policies.quota.amounts import ZERO, format_amount
 from policies.quota.demand import Catalogue, pod_demand
 from webhook.cluster.capacity import GPUNode
 from webhook.cluster.nodes import CONDITION_PREFIX, is_hard_taint, is_permanent_taint, is_removal_taint
@@ -80,8 +80,8 @@ def node_fits(
         return NodeFit(
             name=node.name,
             kind=node.kind,
-            free=None if free is None else {name: free.get(name, NOTHING) for name in requested},
-            allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
+            free=None if free is None else {name: free.get(name, ZERO) for name in requested},
+            allocatable={name: node.allocatable.get(name, ZERO) for name in requested},
             against=tuple(each.text for each in obstacles),
             remedy=", and ".join(dict.fromkeys(remedies)) if all(remedies) else "",
             way=Remedy.together(each.way for each in obstacles) if all(remedies) else Remedy(),
@@ -104,7 +104,7 @@ def _obstacles_of(
 ) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there: by GPUs, labels and taints only."""
     lacking = list(_gpu_obstacles(pod, node, requested))
-    if any(node.allocatable.get(name, NOTHING) < amount for name, amount in requested.items()):
+    if any(node.allocatable.get(name, ZERO) < amount for name, amount in requested.items()):
         # Its allocatable amount is too small: list this first.
         yield from lacking
         lacking = []
@@ -130,17 +130,19 @@ def _taint_obstacles(
         repeats_condition = not node.takes_pods and (taint.key or "").startswith(CONDITION_PREFIX)
         if repeats_condition or tolerated(taint, pod.spec.tolerations):
             continue
-        text = f"has the taint {describe_toleration(taint)}"
+        amount_text = f"has the taint {toleration_text(taint)}"
         if is_permanent_taint(taint, startup_taints):
-            remedy = f"if its pods belong there, add to spec.tolerations: {toleration_of(taint)}"
-            way = Remedy(edits=(Edit("spec.tolerations[-]", tolerating(taint)),))
-            yield Obstacle(f"{text}, which the pod does not tolerate", remedy, way)
+            remedy = f"if its pods belong there, add to spec.tolerations: {toleration_yaml(taint)}"
+            way = Remedy(edits=(Edit("spec.tolerations[-]", toleration_for(taint)),))
+            yield Obstacle(f"{amount_text}, which the pod does not tolerate", remedy, way)
         elif is_removal_taint(taint):
             remedy = "wait until there is another node"
-            yield Obstacle(f"{text}, for it will be removed", remedy, Remedy(awaits=(Awaited.NODE,)))
+            yield Obstacle(f"{amount_text}, for it will be removed", remedy, Remedy(awaits=(Awaited.NODE,)))
         else:
             remedy = f"wait until {which} has lost this taint"
-            yield Obstacle(f"{text}, which goes by itself", remedy, Remedy(awaits=(Awaited.TAINT_GONE,)))
+            yield Obstacle(
+                f"{amount_text}, which goes by itself", remedy, Remedy(awaits=(Awaited.TAINT_GONE,))
+            )
 
 
 def _label_obstacles(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
@@ -149,8 +151,8 @@ def _label_obstacles(pod: Pod, node: GPUNode) -> Iterator[Obstacle]:
     for key in unmet:
         label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
         remedy = f"if the pod may run there, remove nodeSelector {' and '.join(unmet)}"
-        text = f"has {label}, and nodeSelector demands {pod.node_selector[key]}"
-        yield Obstacle(text, remedy, Remedy(edits=(Edit(f"spec.nodeSelector[{key}]"),)))
+        amount_text = f"has {label}, and nodeSelector demands {pod.node_selector[key]}"
+        yield Obstacle(amount_text, remedy, Remedy(edits=(Edit(f"spec.nodeSelector[{key}]"),)))
     terms = pod.required_terms
     if terms and not any(_is_term_met(term, node) for term in terms):
         remedy = "if the pod may run there, remove its required node affinity"
@@ -163,7 +165,7 @@ def _gpu_obstacles(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) -
     remedy = f"ask why the device plugin of {f'Node {node.name}' if node.name else 'these nodes'} offers none"
     way = Remedy(contact_edits=(ContactEdit("Node", "status.allocatable"),))
     for name, amount in requested.items():
-        has = node.allocatable.get(name, NOTHING)
+        has = node.allocatable.get(name, ZERO)
         instead_text = ", but " + format_requests(offered) if offered and not has else ""
         for each in _amount_obstacles(pod, node, name, amount, has, instead_text, next(iter(offered), "")):
             if offered:
@@ -181,7 +183,7 @@ def _other_obstacles(
     for name, amount in others.items() if node.room is not None else ():
         has = (node.room or {}).get(name)
         if name not in gpus and (has is not None or "/" in name or name.startswith("hugepages-")):
-            yield from _amount_obstacles(pod, node, name, amount, has or NOTHING)
+            yield from _amount_obstacles(pod, node, name, amount, has or ZERO)
 
 
 def _amount_obstacles(
@@ -194,18 +196,18 @@ def _amount_obstacles(
     instead: str | None = None,
 ) -> Iterator[Obstacle]:
     """Yield that the node has too little, or too little is free. instead: what to request in its place; None to request none."""
-    free = max(has - (node.used or {}).get(name, NOTHING), NOTHING)
+    free = max(has - (node.used or {}).get(name, ZERO), ZERO)
     has_text, free_text, requested_text = (_amount_text(name, each) for each in (has, free, amount))
     if has < amount:
         edits = _request_edits(pod, name, has or instead)
         instead_remedy = f"remove {name} from its resources" if instead is None else f"request {instead}"
         remedy = f"request {has_text} or less of {name}" if has else instead_remedy
-        text = f"has {has_text} {name} in all{offered_text}, and the pod requests {requested_text}"
-        yield Obstacle(text, remedy if edits else "", Remedy(edits=edits))
+        amount_text = f"has {has_text} {name} in all{offered_text}, and the pod requests {requested_text}"
+        yield Obstacle(amount_text, remedy if edits else "", Remedy(edits=edits))
     elif free < amount:
         remedy = f"wait until {requested_text} {'is' if amount == 1 else 'are'} free on one node"
-        text = f"has {free_text} of {has_text} {name} free, and the pod requests {requested_text}"
-        yield Obstacle(text, remedy, Remedy(awaits=(Awaited.ROOM,)))
+        amount_text = f"has {free_text} of {has_text} {name} free, and the pod requests {requested_text}"
+        yield Obstacle(amount_text, remedy, Remedy(awaits=(Awaited.ROOM,)))
 
 
 def _amount_text(name: str, amount: Fraction) -> str:
@@ -243,7 +245,7 @@ def _is_term_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
         for expression in term.match_expressions or ()
         if _is_label_known(expression.key, node)
     )
-    by_name = (field for field in term.match_fields or () if field.key == NODE_NAME and node.name)
+    by_name = (field for field in term.match_fields or () if field.key == NODE_NAME_FIELD and node.name)
     fields = ((frozenset((node.name,)), each) for each in by_name)
     return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)

@@ -7,7 +7,7 @@ from itertools import chain
 from policies.finding import ContactEdit, Edit
 from policies.pods.pod import Pod
 from policies.printable import first_names
-from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.amounts import ZERO, Amounts, total
 from policies.quota.shortage_facts import amounts_in_words, escalation
 from policies.quota.spec import NAME, hard_field
 from policies.quota.waiting import QUEUE_NAME, Standing
@@ -31,7 +31,7 @@ def gang_keys(pod: Pod, owners: Collection[str]) -> frozenset[str]:
     source = gang_source(pod)
     if source is None:
         return frozenset()
-    names = {f"{source.kind}/{source.name}", *(() if source.is_group else owners)}
+    names = {f"{source.kind}/{source.name}", *(() if source.is_pod_group else owners)}
     return frozenset(f"{name}/{source.part}".rstrip("/") for name in names)
 
 
@@ -44,7 +44,7 @@ def line_cause(
     pod: StoredPod,
     quota: QuotaRecord | None,
     place: PlaceInLine | None,
-    needed: Vector,
+    needed: Amounts,
     contact: str,
     now: datetime,
 ) -> Cause:
@@ -69,15 +69,15 @@ def line_cause(
     )
 
 
-def _ask_for_more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tuple[str, Remedy]:
+def _ask_for_more(quota: QuotaRecord | None, demand: Amounts, contact: str) -> tuple[str, Remedy]:
     """Return whom to ask to raise what, and the same as data: what has too little free, or else the quota."""
     team = quota.status.team if quota else None
-    team_keys = _short_keys(demand, {key: team.free.get(key, NOTHING) for key in team.hard}) if team else []
+    team_keys = _short_keys(demand, {key: team.free.get(key, ZERO) for key in team.hard}) if team else []
     own_keys = sorted(demand) if not team_keys else []
     if quota is not None and quota.spec is not None:
         held = total((quota.status.used or {}, quota.status.reserved))
         own_keys = (
-            _short_keys(demand, {key: hard - held.get(key, NOTHING) for key, hard in quota.hard.items()})
+            _short_keys(demand, {key: hard - held.get(key, ZERO) for key, hard in quota.hard.items()})
             or own_keys
         )
     to_raise, whom = escalation(own_keys, team_keys, team, contact)
@@ -89,11 +89,11 @@ def _ask_for_more(quota: QuotaRecord | None, demand: Vector, contact: str) -> tu
     return f"ask {whom} {to_raise}", Remedy(contact_edits=tuple(ContactEdit(*field) for field in fields))
 
 
-def _short_keys(demand: Vector, free: Vector) -> list[str]:
+def _short_keys(demand: Amounts, free: Amounts) -> list[str]:
     return [key for key in sorted(demand.keys() & free.keys()) if demand[key] > free[key]]
 
 
-def _message_without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, needed: Vector) -> str:
+def _message_without_place(quota: QuotaRecord | None, waiting: WaitingPods | None, needed: Amounts) -> str:
     if quota is None:
         return "its namespace has no GPUQuota that you may read"
     if waiting is None:

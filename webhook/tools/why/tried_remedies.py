@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from policies.finding import Edits, Finding, in_words
+from policies.finding import Edits, Finding, choices_text
 from webhook.tools.why.explanation import Awaited, Cause, NodeFit, Remedy, Source, cause_of
 
 UNSCHEDULABLE = "spec.unschedulable"
@@ -49,12 +49,12 @@ def cause_that_helps(finding: Finding, try_edits: TryEdits | None) -> Cause:
     uncordons = any(edit.path == UNSCHEDULABLE for change in finding.contact_choices for edit in change)
     if uncordons and not _is_enough_to_ask(try_edits):
         finding = replace(finding, ask_contact="", contact_choices=())
-    if not remaining and finding.reason.uncovers:
+    if not remaining and finding.reason.hides_others:
         return cause_of(Source.NODES, finding)
     best = min(remaining.values(), key=lambda rest: rest.order, default=RemainingSteps())
     choices = tuple(edits for edits, rest in remaining.items() if rest == best)
     words = finding.remedy if choices == finding.choices else ""
-    words = ", and ".join(filter(None, (words or in_words(choices), best.words)))
+    words = ", and ".join(filter(None, (words or choices_text(choices), best.words)))
     cause = cause_of(Source.NODES, replace(finding, choices=choices, remedy=words))
     return replace(
         cause, ways=tuple(Remedy.together((way, best.way)) if way.edits else way for way in cause.ways)

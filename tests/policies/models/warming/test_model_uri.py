@@ -1,6 +1,6 @@
 """Model URIs: what is usable, what is refused with which advice, and that no secret is ever shown."""
 
-from policies.models.warming.model_uri import ModelURI, parse_model_uri, shown
+from policies.models.warming.model_uri import ModelURI, parse_model_uri, redacted
 from policies.pods.annotations import MODEL_URI, BadAnnotation
 from tests.cases import cases
 
@@ -31,7 +31,7 @@ DIGEST = f"oci://ghcr.io/ml/chat:v1@sha256:{SHA256}"
     query_is_not_shown=("https://h/m?version=2", "https", "h", "https://h/m"),
 )
 def test_usable(text: str, scheme: str, host: str, want: str) -> None:
-    assert parse_model_uri(text) == ModelURI(scheme=scheme, host=host, text=text, shown=want)
+    assert parse_model_uri(text) == ModelURI(scheme=scheme, host=host, text=text, redacted=want)
 
 
 @cases(
@@ -46,7 +46,7 @@ def test_queries_and_gated_models(text: str, query: str, is_gated: bool) -> None
     uri = parse_model_uri(text)
 
     assert isinstance(uri, ModelURI)
-    assert (uri.query, uri.is_gated) == (query, is_gated)
+    assert (uri.query, uri.needs_token) == (query, is_gated)
 
 
 @cases(
@@ -67,7 +67,7 @@ def test_digests_and_names_that_move(text: str, digest: str, moves: bool) -> Non
     uri = parse_model_uri(text)
 
     assert isinstance(uri, ModelURI)
-    assert (uri.digest, uri.moves) == (digest, moves)
+    assert (uri.digest, uri.is_mutable) == (digest, moves)
 
 
 @cases(
@@ -167,7 +167,7 @@ NO_CHARACTER = (
     long=(LONG, ("is longer than 2048 characters", "use a shorter path")),
 )
 def test_unusable(text: str, want: tuple[str, str]) -> None:
-    assert parse_model_uri(text) == BadAnnotation(MODEL_URI, shown(text), *want, example="hf://owner/name")
+    assert parse_model_uri(text) == BadAnnotation(MODEL_URI, redacted(text), *want, example="hf://owner/name")
 
 
 @cases(
@@ -228,7 +228,7 @@ def test_credentials_are_refused_and_not_repeated(text: str, want: str, what: st
     long=(LONG, LONG[:2048] + "…"),
 )
 def test_what_is_shown_of_anything(text: str, want: str) -> None:
-    assert shown(text) == want
+    assert redacted(text) == want
 
 
 def test_each_uri_has_a_directory_of_its_own() -> None:
@@ -236,7 +236,7 @@ def test_each_uri_has_a_directory_of_its_own() -> None:
     texts += [f"https://h/llama{end}" for end in ("?version=1", "?version=2", f"#sha256={SHA256}")]
     texts += ["hf://meta/" + "l" * 300, "models:/chat/7", "models:/chat/8", "models:/chat@7"]
     found = [
-        ModelURI(scheme=text.partition(":")[0], host="", text=text, shown=shown(text)).directory
+        ModelURI(scheme=text.partition(":")[0], host="", text=text, redacted=redacted(text)).directory
         for text in texts
     ]
 

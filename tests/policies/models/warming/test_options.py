@@ -6,8 +6,8 @@ from policies.models.warming.options import (
     FetchResources,
     SourceOptions,
     Sources,
+    minimum_problem,
     mount_path_problem,
-    too_little,
 )
 from tests.builders import JSON
 from tests.cases import cases
@@ -167,4 +167,4 @@ MUCH = '"much" is not a Kubernetes quantity: expected a number and perhaps a suf
     no_quantity=("much", MUCH),
 )
 def test_the_least_size(text: str, want: str | None) -> None:
-    assert too_little(text, "1Gi") == want
+    assert minimum_problem(text, "1Gi") == want

@@ -2,14 +2,14 @@
 
 from fractions import Fraction
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.decide import ReservationRequest
 from tests.reservation_requests import creation_request
 
-Amounts = dict[str, int | str]
+AmountsByName = dict[str, int | str]
 
 
-def amounts(**by_name: int | str) -> Vector:
+def amounts(**by_name: int | str) -> Amounts:
     return {name if name == "gpus" else f"classes/{name}": Fraction(value) for name, value in by_name.items()}
 
 

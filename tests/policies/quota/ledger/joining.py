@@ -2,14 +2,14 @@
 
 from fractions import Fraction
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.decide import Line, ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import quota_ledger
 
 
-def gpus(amount: int) -> Vector:
+def gpus(amount: int) -> Amounts:
     return {"gpus": Fraction(amount)} if amount else {}
 
 

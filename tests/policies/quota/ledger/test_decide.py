@@ -6,17 +6,17 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.decide import ReservationRequest, Shortfall, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations
 from tests.builders import quota_ledger
 from tests.cases import cases
-from tests.policies.quota.ledger.creations import Amounts, amounts, creation
+from tests.policies.quota.ledger.creations import AmountsByName, amounts, creation
 from tests.reservation_requests import change_request, creation_request
 
 
-def ledger(hard: Vector, used: Vector | None, *reservations: Reservation) -> QuotaLedger:
+def ledger(hard: Amounts, used: Amounts | None, *reservations: Reservation) -> QuotaLedger:
     return quota_ledger(*reservations, hard=hard, used=used, class_catalogue="c")
 
 
@@ -36,7 +36,11 @@ def ledger(hard: Vector, used: Vector | None, *reservations: Reservation) -> Quo
     even_for_others=({"gpus": 9, "a": 1}, {"gpus": 0}, {}, {"gpus": 1}, VerdictReason.UNCOUNTED),
 )
 def test_one_request(
-    hard: Amounts, used: Amounts | None, held: Amounts, ask: Amounts, want: VerdictReason
+    hard: AmountsByName,
+    used: AmountsByName | None,
+    held: AmountsByName,
+    ask: AmountsByName,
+    want: VerdictReason,
 ) -> None:
     reservations = [Reservation("before", amounts(**held))] if held else []
     before = ledger(amounts(**hard), None if used is None else amounts(**used), *reservations)
@@ -58,7 +62,7 @@ def test_one_request(
     nothing_by_the_old_one_alone=(["now"], {}, VerdictReason.OTHER_CATALOGUE),
 )
 def test_a_ledger_that_moves_takes_what_was_counted_under_both_catalogue_versions(
-    charged_by: list[str], demand: Amounts, want: VerdictReason
+    charged_by: list[str], demand: AmountsByName, want: VerdictReason
 ) -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=0))
     before = msgspec.structs.replace(before, class_catalogue="now", next_catalogue="next")
@@ -71,7 +75,7 @@ def test_a_ledger_that_moves_takes_what_was_counted_under_both_catalogue_version
 
 
 @pytest.mark.parametrize("demand", [{"gpus": 1}, {}], ids=["something", "nothing"])
-def test_another_class_catalogue_denies(demand: Amounts) -> None:
+def test_another_class_catalogue_denies(demand: AmountsByName) -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=0))
     (verdict,) = decide(before, [creation_request("pod", amounts(**demand), "other")]).verdicts
     assert verdict.reason is VerdictReason.OTHER_CATALOGUE
@@ -126,7 +130,7 @@ def test_a_batch_of_one_name_takes_what_one_of_them_takes() -> None:
     a_call_that_is_repeated=("there", {"gpus": 1}, VerdictReason.ALREADY_RESERVED),
     nothing=("new", {}, VerdictReason.NOTHING_TO_RESERVE),
 )
-def test_a_line_that_cannot_be_read_denies(uid: str, demand: Amounts, want: VerdictReason) -> None:
+def test_a_line_that_cannot_be_read_denies(uid: str, demand: AmountsByName, want: VerdictReason) -> None:
     before = msgspec.structs.replace(
         ledger(amounts(gpus=9), amounts(gpus=0)),
         reservations=Reservations.parse("gpus=1 | there\ngpus=1 | x x"),
@@ -166,7 +170,9 @@ def test_a_batch_is_decided_in_its_order_and_each_id_once() -> None:
     a_larger_share=({"gpus": "1/2"}, {"gpus": "5/7"}, {"gpus": "3/14"}),
     nothing_grows=({"gpus": 2}, {"gpus": 1}, {}),
 )
-def test_of_a_change_only_what_grows(before: Amounts, after: Amounts, want: Amounts) -> None:
+def test_of_a_change_only_what_grows(
+    before: AmountsByName, after: AmountsByName, want: AmountsByName
+) -> None:
     reservation = change_request("pod", "r1", amounts(**before), amounts(**after), "c", version=7).reservation
     assert (reservation.id, reservation.is_change, reservation.object_uid) == ("pod/r1", True, "pod")
     assert (reservation.demand, reservation.version) == (amounts(**want), 7)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.credits import (
     AGAIN_MS,
     LONGEST_MS,
@@ -152,7 +152,7 @@ def test_a_pod_that_may_wait_does_not_pass_a_mark() -> None:
     a_controller_with_long_pauses=(500_000, 1_000_000, False),
     one_that_stays_away=(500_000, 1_000_001, True),
     the_longest_pause_of_kubernetes=(10**9, 1_000_000, False),
-    at_most=(10**9, LONGEST_MS + 1, True),
+    capped=(10**9, LONGEST_MS + 1, True),
 )
 def test_a_mark_stays_as_long_as_its_owner_may_come_again(tried: int, silent: int, want: bool) -> None:
     mark = Mark(ONE, NOW, NOW + tried)
@@ -163,7 +163,7 @@ def test_a_mark_stays_as_long_as_its_owner_may_come_again(tried: int, silent: in
     )
 
 
-def team(guaranteed: Vector, **ledgers: QuotaLedger) -> TeamLedgers:
+def team(guaranteed: Amounts, **ledgers: QuotaLedger) -> TeamLedgers:
     spec = Team(name="t", uid="t", generation=1, hard={"gpus": Fraction(4)}, guaranteed={"own": guaranteed})
     return TeamLedgers(spec, ledgers)
 
@@ -175,7 +175,7 @@ def team(guaranteed: Vector, **ledgers: QuotaLedger) -> TeamLedgers:
     within_a_guarantee=({"gpus": True}, ONE, R.RESERVED),
 )
 def test_what_the_head_of_a_team_lacks_is_closed_in_the_others(
-    scarce: dict[str, bool], guaranteed: Vector, want: VerdictReason
+    scarce: dict[str, bool], guaranteed: Amounts, want: VerdictReason
 ) -> None:
     other = ledger(waiting=1, waiting_for_team=1, scarce=scarce)
     ledgers = team(guaranteed, own=ledger(), other=other)

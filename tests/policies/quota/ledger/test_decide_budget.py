@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.decide import Line, ReservationRequest, VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, lift_id
@@ -16,8 +16,8 @@ from tests.cases import cases
 from tests.policies.quota.turns import next_to_start
 
 R = VerdictReason
-ONE: Vector = {"gpus": Fraction(1)}
-ON_T4: Vector = {**ONE, T4: Fraction(1)}
+ONE: Amounts = {"gpus": Fraction(1)}
+ON_T4: Amounts = {**ONE, T4: Fraction(1)}
 LIMITS = budget(gpus=100, t4=10)
 SPENT, T4_SPENT, LEFT = spending(spent=100), spending(spent=50, t4=10), spending(spent=99.9, t4=9.9)
 IN_NOVEMBER, IN_DECEMBER = MONTH[1] - 1, MONTH[1]
@@ -29,7 +29,7 @@ def ledger(*reservations: Reservation, **fields: object) -> QuotaLedger:
 
 
 def request(
-    demand: Vector, line: Line = Line.BEHIND, *, uid: str = "pod", will_need: Vector | None = None
+    demand: Amounts, line: Line = Line.BEHIND, *, uid: str = "pod", will_need: Amounts | None = None
 ) -> ReservationRequest:
     version = 7 if "/" in uid else 0
     return ReservationRequest(

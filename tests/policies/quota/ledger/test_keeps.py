@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from policies.quota.budget import GPU_HOUR, Budget, Period, Spending
 from policies.quota.ledger.keeping_objects import KEPT_MS, WITHIN_MS, Keeper
-from policies.quota.ledger.keeps import Ended, Room, Rooms, with_keeps
+from policies.quota.ledger.keeps import DemandOfObject, Ended, Rooms, with_keeps
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reconcile import is_news
+from policies.quota.ledger.reconcile import must_be_written
 from policies.quota.ledger.reservations import Reservation, Reservations, keep_id
 from tests.builders import quota_ledger
 from tests.cases import cases
@@ -19,7 +19,7 @@ TWO = {"gpus": Fraction(2)}
 
 
 def room(pods: int, gpus: int) -> Rooms:
-    return {TRAIN.uid: Room(pods, Fraction(gpus))}
+    return {TRAIN.uid: DemandOfObject(pods, Fraction(gpus))}
 
 
 def ended(*uids: str) -> list[Ended]:
@@ -48,7 +48,7 @@ def test_an_object_keeps_what_ended_and_what_it_asks_for(rooms: Rooms, want: set
 
     assert kept(found) == want
     assert found.reserved.get("gpus", 0) == 2 * len(want)
-    assert is_news(quota_ledger(), found) is bool(want)
+    assert must_be_written(quota_ledger(), found) is bool(want)
 
 
 @cases(
@@ -93,7 +93,7 @@ def test_what_a_controller_does_not_write_is_counted_by_the_next_one() -> None:
     written = with_keeps(quota_ledger(), ended("a"), ANY, NOW)
     lost = with_keeps(written, (), ANY, NOW + 30_000)
 
-    assert not is_news(written, lost)
+    assert not must_be_written(written, lost)
     assert with_keeps(written, (), ANY, NOW + 40_000).keepers[0].left_ms == 20_000
     assert with_keeps(lost, (), ANY, NOW + 40_000).keepers[0].left_ms == 20_000
 
@@ -111,7 +111,7 @@ def test_an_object_is_forgotten_ten_minutes_later() -> None:
     assert with_keeps(ledger, (), {}, NOW + WITHIN_MS // 2).keepers
     later = with_keeps(ledger, (), {}, NOW + WITHIN_MS + 120_000)
     assert not later.keepers
-    assert is_news(ledger, later), "it leaves space for others"
+    assert must_be_written(ledger, later), "it leaves space for others"
 
 
 def test_an_object_that_is_gone_is_forgotten_at_once() -> None:
@@ -124,7 +124,10 @@ def test_many_objects_one_after_the_other_take_no_space_of_others() -> None:
     ledger = quota_ledger()
     for number in range(600):
         keeper = replace(TRAIN, uid=f"uid-{number}")
-        rooms = {keeper.uid: Room(9, Fraction(99)), f"uid-{number - 1}": Room(0, Fraction(0))}
+        rooms = {
+            keeper.uid: DemandOfObject(9, Fraction(99)),
+            f"uid-{number - 1}": DemandOfObject(0, Fraction(0)),
+        }
         ledger = with_keeps(ledger, [Ended(f"pod-{number}", TWO, keeper)], rooms, NOW + number * 500)
 
     assert 20 < len(ledger.keepers) < 60

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger.decide import VerdictReason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
@@ -106,7 +106,7 @@ UNCOUNTED = on_the_way(class_catalogue=None, next_catalogue=None)
 def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
     ledger: QuotaLedger,
     catalogue_version: str,
-    stored: dict[str, Vector],
+    stored: dict[str, Amounts],
     expired: set[str],
     want: tuple[str, str | None] | Refused,
 ) -> None:
@@ -172,7 +172,7 @@ def test_what_is_initialised_has_a_catalogue_version_if_all_was_counted_by_it(
     ),
 )
 def test_what_is_stored_under_the_name_of_a_creation_is_in_the_ledger(
-    objects: dict[str, StoredObject], want: dict[str, Vector]
+    objects: dict[str, StoredObject], want: dict[str, Amounts]
 ) -> None:
     ledger = on_the_way(Reservation("pod", BEFORE, name="pods/train"), next_catalogue=None)
     counted = reconcile(ledger, listed(NOW, **objects), frozenset())

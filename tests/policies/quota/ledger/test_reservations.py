@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.quota.amounts import Vector, total
+from policies.quota.amounts import Amounts, total
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations, _remembered, lift_id
 from tests.cases import cases
@@ -186,7 +186,7 @@ GPU, TWO, CLASS = {"gpus": Fraction(1)}, {"gpus": Fraction(2)}, {"classes/a": Fr
     a_change_has_no_name=([("a/r", GPU, ""), ("b", GPU, "pods/x")], {}, {"gpus": 2}),
 )
 def test_creations_of_one_name_hold_what_one_of_them_can_take(
-    held: list[tuple[str, Vector, str]], stored: dict[str, Vector], want: Vector
+    held: list[tuple[str, Amounts, str]], stored: dict[str, Amounts], want: Amounts
 ) -> None:
     some = [Reservation(key, demand, name=name) for key, demand, name in held]
 

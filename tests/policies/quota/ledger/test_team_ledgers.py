@@ -14,7 +14,7 @@ from policies.quota.ledger.team_ledgers import TeamLedgers
 from tests.builders import quota_ledger
 from tests.calls import calls
 from tests.cases import cases
-from tests.policies.quota.ledger.creations import Amounts, amounts, creation
+from tests.policies.quota.ledger.creations import AmountsByName, amounts, creation
 from tests.policies.quota.ledger.teams import counted, team
 
 OWN, OTHER = "vision-cv", "vision-prod"
@@ -150,7 +150,7 @@ def test_whatever_comes_the_sum_is_never_above_what_is_granted(seed: int) -> Non
     chance = random.Random(seed)  # noqa: S311 - no secret
     names = ("a", "b", "c")
     hard = chance.randrange(4, 12)
-    guaranteed: dict[str, Amounts] = {
+    guaranteed: dict[str, AmountsByName] = {
         name: {"gpus": chance.randrange(hard // 3 + 1)} for name in names if chance.random() < 0.6
     }
     found = TeamLedgers(

@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from policies.quota.amounts import NOTHING, Vector
+from policies.quota.amounts import ZERO, Amounts
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.reconcile import StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
@@ -50,7 +50,7 @@ def a_change_is_taken_back_and_made_again(*, rule: bool) -> World:
 
     def by_amount(reservation: Reservation, objects: dict[str, StoredObject]) -> bool:
         shown = objects[reservation.object_uid].demand
-        return all(shown.get(key, NOTHING) >= amount for key, amount in forth.after.items())
+        return all(shown.get(key, ZERO) >= amount for key, amount in forth.after.items())
 
     with patch.object(settling, "_is_confirmed", settling._is_confirmed if rule else by_amount):
         around.admit(forth)
@@ -139,7 +139,7 @@ def two_creations_of_one_name(*, rule: bool) -> World:
     around = world(gpus=2)
     small, large = around.named("train", gpus=1), around.named("train", gpus=2)
 
-    def first(reservations: Reservations) -> dict[str, Vector]:
+    def first(reservations: Reservations) -> dict[str, Amounts]:
         return {each.name: each.demand for each in reversed(list(reservations))}
 
     with patch.object(Reservations, "_largest", _LARGEST if rule else property(first)):
@@ -162,7 +162,7 @@ def what_is_stored_under_a_name_is_deleted(*, rule: bool) -> World:
     around.reconcile(around.list(Controller()))  # one is stored, and the other may take its place
     around.delete(first.uid)
 
-    def once(*_: object) -> dict[str, Vector]:
+    def once(*_: object) -> dict[str, Amounts]:
         return {"pods/train": vector(gpus=1)}
 
     with patch.object(settling, "_stored_names", settling._stored_names if rule else once):

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import ZERO
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger import reconcile as settling
@@ -199,7 +199,7 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
     around = World(PlainLedger(granted), granted)
     around.pods["pod0"] = StoredObject(vector(gpus=1))
     if not rule:
-        put(around, used=dict.fromkeys(granted, NOTHING), class_catalogue=around.ledger.catalogue)
+        put(around, used=dict.fromkeys(granted, ZERO), class_catalogue=around.ledger.catalogue)
     around.admit(around.request(gpus=1))
     return around
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
@@ -164,7 +164,7 @@ def with_its_claim(around: World) -> str:
     return claim.uid
 
 
-def count_claim(around: World, claim: str, *, as_: Vector) -> None:
+def count_claim(around: World, claim: str, *, as_: Amounts) -> None:
     held = around.list(Controller())
     objects = {**held.listing.objects, claim: StoredObject(as_)}
     held.listing = msgspec.structs.replace(held.listing, objects=objects, used=used_by(objects))

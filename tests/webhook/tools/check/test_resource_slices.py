@@ -66,8 +66,8 @@ def published() -> str:
     pools = DevicePools()
     for each in SLICES:
         pools.put(each["metadata"]["name"], None, pools.reader.read(msgspec.json.encode(each)))
-    pools.count(load_directory(None).resource_mapping)
-    kinds = tuple(map(PublishedKind, pools.inventory.device_kinds.kinds))
+    pools.refresh(load_directory(None).resource_mapping)
+    kinds = tuple(map(PublishedKind, pools.inventory.device_types.types))
     return msgspec.json.encode(PublishedDevices(kinds)).decode()
 
 

@@ -91,7 +91,7 @@ def test_gpu_names_are_those_of_the_vocabulary(name: str) -> None:
 
     assert (counts in {"number", "part", "percent"}) is (resource is not None)
     assert (counts == "number") is (resource is not None and resource.measure.is_count)
-    assert card == (resource_mapping.whole_card(name) or "")
+    assert card == (resource_mapping.whole_card_resource(name) or "")
 
 
 PATTERNS = st.lists(

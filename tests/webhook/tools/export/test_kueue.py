@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from fractions import Fraction
 
-from policies.quota.amounts import Vector
+from policies.quota.amounts import Amounts
 from tests.builders import JSON
 from tests.cases import cases
 from webhook.configuration.documents import Document
@@ -35,7 +35,7 @@ def granted(objects: list[JSON]) -> dict[str, dict[str, int]]:
     }
 
 
-def amounts(**hard: float | str) -> Vector:
+def amounts(**hard: float | str) -> Amounts:
     return {key.replace("__", "/").replace("_", "-"): Fraction(amount) for key, amount in hard.items()}
 
 
@@ -58,7 +58,7 @@ def amounts(**hard: float | str) -> Vector:
     ),
 )
 def test_what_queues_grant(
-    hard: Vector, with_nodes: Collection[str], want: dict[str, dict[str, int]]
+    hard: Amounts, with_nodes: Collection[str], want: dict[str, dict[str, int]]
 ) -> None:
     objects = kueue_objects(load_objects([]), {"ml": hard}, with_nodes)
 

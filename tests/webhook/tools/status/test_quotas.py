@@ -20,7 +20,7 @@ from tests.webhook.tools.status.stored import allocated, cluster_with
 from webhook.cluster.objects import Condition
 from webhook.configuration.loader import load_objects
 from webhook.quota.documents import BudgetStatus, QuotaRecord, QuotaStatus
-from webhook.tools.status.listed_capacity import AllocatedDeviceKinds
+from webhook.tools.status.listed_capacity import AllocatedDeviceTypes
 from webhook.tools.status.quotas import quota_ledger_from_status, quota_status, read_counted_objects
 from webhook.tools.status.summaries import BudgetRow
 from webhook.tools.status.tolerant_reader import TolerantReader
@@ -132,7 +132,7 @@ def test_what_a_claim_holds(
         reader = TolerantReader(server.client())
         slices = reader.slices()
         assert slices is not None
-        kinds = AllocatedDeviceKinds(slices, load_objects([]).resource_mapping).device_kinds
+        kinds = AllocatedDeviceTypes(slices, load_objects([]).resource_mapping).device_types
         published = load_objects([], ClusterDevices(classes, kinds))
         if not may_list_slices:
             cluster.objects["resourceslices"] = status(403, "no", "Forbidden")

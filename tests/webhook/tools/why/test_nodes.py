@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.finding import Edit, Edits, Finding, either
+from policies.finding import Edit, Edits, Finding, separate_choices
 from policies.placement.availability import NO_NODE
 from policies.placement.class_advice import ClassAdvice
 from policies.pods.pod import Pod
@@ -174,7 +174,7 @@ TOO_SMALL = replace(FREE, against=("has 1 of 2",), remedy="request 1 GPU", way=R
     ),
 )
 def test_a_choice_says_what_the_pod_then_waits_for(after: FitsAfter, remedy: str) -> None:
-    finding = Finding(reason=NO_NODE, message="no node has class nvidia-l4", choices=either(T4, L4))
+    finding = Finding(reason=NO_NODE, message="no node has class nvidia-l4", choices=separate_choices(T4, L4))
 
     def tried(edits: Edits) -> FitsAfter | None:
         return after if edits == (T4,) else None

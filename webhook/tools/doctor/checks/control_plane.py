@@ -27,7 +27,7 @@ from webhook.tools.doctor.checks.configurations import (
 from webhook.tools.installed_cluster import ADMISSION, InstalledCluster, NoResult, Permission
 from webhook.workloads.autoscalers import SCALED_RESOURCES
 from webhook.workloads.references import referred_kinds
-from webhook.workloads.servers import LISTED_SERVING_KINDS
+from webhook.workloads.serving_workloads import LISTED_SERVING_KINDS
 
 OLDEST_VERSION = (1, 35)
 """The oldest version with which gpu-admission is tested (`kubeVersion` of the chart)."""

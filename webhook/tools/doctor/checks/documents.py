@@ -6,7 +6,7 @@ from typing import Any
 
 from policies.gpus.limit_range_findings import limit_ranges_giving_gpus
 from policies.policy import end_of
-from policies.quota.spec import charged_while_waiting, resource_quota_findings
+from policies.quota.spec import charged_waiting_findings, resource_quota_findings
 from policies.times import utc
 from webhook.cluster.objects import CATALOGUES_CONFIG_MAP
 from webhook.configuration.loader import quota_problems
@@ -93,7 +93,7 @@ def _check_resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         for problem in resource_quota_findings(hard, resource_mapping):
             yield warning("resource-quota-key", where, f"{problem.path} {problem.message}", problem.advice)
         if metadata["namespace"] in with_quota and cluster.lets_wait(metadata["namespace"]):
-            for problem in charged_while_waiting(hard, resource_mapping):
+            for problem in charged_waiting_findings(hard, resource_mapping):
                 yield warning(
                     "resource-quota-waiting", where, f"{problem.path}: {problem.message}", problem.remedy
                 )

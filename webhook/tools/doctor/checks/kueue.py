@@ -6,8 +6,8 @@ import msgspec
 
 from policies.gpus.mapping_spec import Measure
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.tolerations import describe_toleration, tolerated, toleration_of
-from policies.quota.amounts import GPUS, NOTHING, format_amount
+from policies.pods.tolerations import tolerated, toleration_text, toleration_yaml
+from policies.quota.amounts import GPUS, ZERO, format_amount
 from policies.registry import QUOTA_RULE
 from webhook.cluster.kueue import GROUP, VERSIONS, FlavorSpec, Queue, most_admitted
 from webhook.cluster.nodes import is_permanent_taint
@@ -36,12 +36,12 @@ def _check_flavors(cluster: InstalledCluster) -> Iterator[Observation]:
             nodes = (each for each in cluster.gpu_nodes if spec.node_labels.items() <= each.labels.items())
             taints += [taint for node in nodes for taint in node.spec.taints if is_permanent_taint(taint)]
         missing = {
-            describe_toleration(taint): taint
+            toleration_text(taint): taint
             for taint in taints
             if not tolerated(taint, spec.tolerations) and tolerated(taint, given)
         }
         if missing:
-            lacking = ", ".join(str(toleration_of(taint)) for taint in missing.values())
+            lacking = ", ".join(str(toleration_yaml(taint)) for taint in missing.values())
             message = f"must tolerate {', '.join(missing)}: Kueue compares templates with it, and only pods get the toleration"
             how = (
                 ", in a new ResourceFlavor: one with topologyName is immutable" if spec.topology_name else ""
@@ -83,8 +83,8 @@ def _check_queue_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             continue
         max_admitted = most_admitted(queue, cluster_queues, cohorts, mapping)
         card_amounts = {key: amount for key, amount in max_admitted.items() if _counts_cards(key[1], mapping)}
-        admitted = sum(card_amounts.values(), NOTHING)
-        own = sum((queue.nominal(*key) for key in card_amounts), NOTHING)
+        admitted = sum(card_amounts.values(), ZERO)
+        own = sum((queue.nominal(*key) for key in card_amounts), ZERO)
         if admitted > granted:
             amount, limit = format_amount(admitted), format_amount(granted)
             borrowed = f", {format_amount(admitted - own)} of them by borrowing" if admitted > own else ""

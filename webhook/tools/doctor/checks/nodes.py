@@ -5,17 +5,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from policies.finding import flow
+from policies.finding import inline_yaml
 from policies.gpus.classes import GPUClass
 from policies.gpus.mapping_spec import NVIDIA_GPU
 from policies.gpus.vendors import from_all_vendors
-from policies.placement.class_use import class_matches
-from policies.placement.given_tolerations import resource_taint
+from policies.placement.class_options import class_matches
+from policies.placement.given_tolerations import toleration_for_resource
 from policies.placement.nodes import NodeFacts, node_facts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
-from policies.pods.tolerations import describe_toleration, tolerated, tolerates, toleration_of
+from policies.pods.tolerations import tolerated, tolerates, toleration_text, toleration_yaml
 from policies.policy import BUILT_IN_POLICY
 from policies.printable import first_names
 from policies.rule import Context, Mode, Phase
@@ -93,8 +93,8 @@ def _check_deleted_pods(cluster: InstalledCluster) -> Iterator[Observation]:
 def tolerations_by_document(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
     """Return the tolerations that GPU pods get from each policy and class, keyed by document, such as `GPUPolicy/default`."""
     configuration = cluster.configuration
-    cards = sorted(configuration.resource_mapping.whole_cards)
-    tolerations = {"GPUPolicy/built-in": tuple(map(resource_taint, cards))}
+    cards = sorted(configuration.resource_mapping.whole_card_resources)
+    tolerations = {"GPUPolicy/built-in": tuple(map(toleration_for_resource, cards))}
     for policy in (*configuration.policies.policies, BUILT_IN_POLICY):
         bound = configuration.policies.bound(gpu_toleration.RULE, policy)
         if isinstance(bound.options, gpu_toleration.GPUTolerationOptions):
@@ -108,7 +108,7 @@ def _check_taints(cluster: InstalledCluster) -> Iterator[Observation]:
     yield from _untolerated_taints(cluster, tolerations)
     taints = [taint for node in cluster.nodes for taint in node.spec.taints]
     for document, each in tolerations.items():
-        idle = [describe_toleration(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
+        idle = [toleration_text(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
         if idle and document != "GPUPolicy/built-in" and not _is_created_on_demand(cluster, document):
             message = f"tolerates {', '.join(idle)}, and no node has the taint"
             remedy = "correct its spelling, taint the intended nodes, or remove it"
@@ -130,11 +130,11 @@ def _untolerated_taints(
         for taint in filter(is_permanent_taint, node.spec.taints):
             if not tolerated(taint, given):
                 untolerated[taint].append(node.name)
-    for taint, nodes in sorted(untolerated.items(), key=lambda each: describe_toleration(each[0])):
+    for taint, nodes in sorted(untolerated.items(), key=lambda each: toleration_text(each[0])):
         has, its = ("has", "its") if len(nodes) == 1 else ("have", "their")
-        text = describe_toleration(taint)
+        text = toleration_text(taint)
         message = f"{has} the taint {text}, which no policy and no class of {its} GPUs tolerates: GPU pods cannot run there"
-        remedy = f"add {toleration_of(taint)} to gpu-toleration.tolerations of a policy, or to the class"
+        remedy = f"add {toleration_yaml(taint)} to gpu-toleration.tolerations of a policy, or to the class"
         yield warning("taint-not-tolerated", _subject(nodes), message, remedy)
 
 
@@ -187,7 +187,7 @@ def _findings_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
         spec = PodSpec(containers=(container,))
         pod = Pod(metadata=Metadata(annotations={GPU_CLASS: choice}), given_spec=spec)
-        for finding in gpu_class.without_nodes(pod, options, context):
+        for finding in gpu_class.warn_without_nodes(pod, options, context):
             yield warning("class-without-nodes", document, f"names {finding.message}", remedy)
 
 
@@ -263,7 +263,7 @@ def _check_unknown_classes(cluster: InstalledCluster) -> Iterator[Observation]:
             remedy += f", or {_command('label', names, f'{LABEL_KEY}=CLASS')}"
         if key:
             message = f"{has} GPUs of an unknown class ({key}={value})"
-            remedy = f"write a GPUClass with nodeLabels {flow([{'key': key, 'values': [value]}])}"
+            remedy = f"write a GPUClass with nodeLabels {inline_yaml([{'key': key, 'values': [value]}])}"
         yield warning("unknown-class", _subject(names), message, remedy)
     for each, names in sorted(several.items()):
         has = "has" if len(names) == 1 else "have"
@@ -275,7 +275,7 @@ def _check_unknown_classes(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check("device-plugins", "Nodes with the labels of GPUs have some", LIST_NODES)
 def _check_device_plugins(cluster: InstalledCluster) -> Iterator[Observation]:
     configuration, with_gpus = cluster.configuration, {node.name for node in cluster.gpu_nodes}
-    if configuration.resource_mapping.device_kinds.kinds:
+    if configuration.resource_mapping.device_types.types:
         return  # they may have their GPUs in ResourceSlices
     nodes = [
         node.name

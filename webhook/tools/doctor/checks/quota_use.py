@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from policies.quota.amounts import GPUS, NOTHING, exceeds, format_amount, granted_together, total, unit
+from policies.quota.amounts import GPUS, ZERO, exceeded_limits, format_amount, total, total_granted, unit_name
 from policies.quota.ledger.team import team_title
 from policies.quota.shortage_facts import amounts_in_words
 from policies.quota.waiting import STARVED_SECONDS
@@ -85,7 +85,7 @@ def _idle_guarantees(record: TeamRecord) -> Iterator[Observation]:
     idle_amounts = {
         key: idle
         for key, idle in status.guaranteed_idle.items()
-        if idle and key in hard and held.get(key, NOTHING) + idle >= hard[key]
+        if idle and key in hard and held.get(key, ZERO) + idle >= hard[key]
     }
     if idle_amounts:
         message = f"has nothing left but {amounts_in_words(idle_amounts)} that are guaranteed and not used"
@@ -110,9 +110,9 @@ def _check_capacity(cluster: InstalledCluster) -> Iterator[Observation]:
     nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogue=cluster.usable_configuration))
     allocatable_by_key = gpus_by_dimension(nodes)
     where = "ClusterGPUQuotas and GPUQuotas outside teams" if quotas else "ClusterGPUQuotas"
-    for key, amount in sorted(granted_together(granting, cluster.usable_configuration.classes).items()):
-        if amount > (allocatable := allocatable_by_key.get(key, NOTHING)):
-            what = f"{format_amount(amount)} {unit(key)}"
+    for key, amount in sorted(total_granted(granting, cluster.usable_configuration.classes).items()):
+        if amount > (allocatable := allocatable_by_key.get(key, ZERO)):
+            what = f"{format_amount(amount)} {unit_name(key)}"
             message = f"grant {what} together, and the nodes have {format_amount(allocatable)}"
             remedy = "lower spec.hard of some, unless an autoscaler adds nodes: pods beyond that find no node"
             yield warning("teams-exceed-nodes", where, message, remedy)
@@ -227,7 +227,7 @@ def _first_with_room(quota: QuotaRecord) -> PlaceInLine | None:
     first = next((each for each in status.waiting.next if each.place == 1), None) if status.waiting else None
     if first is None or status.used is None:
         return None
-    over = exceeds(total((status.used, status.reserved, first.demand)), status.hard)
+    over = exceeded_limits(total((status.used, status.reserved, first.demand)), status.hard)
     free = status.team.free if status.team else {}
     lacks = any(amount > free.get(key, amount) for key, amount in first.demand.items())
     return None if lacks or any(each.key in first.demand for each in over) else first
@@ -255,12 +255,12 @@ def _check_pending_pods(cluster: InstalledCluster) -> Iterator[Observation]:
         if not pending_owner.has_node and pending_owner.since < began:
             by_namespace[pending_owner.namespace].append(pending_owner)
     for namespace, owners in sorted(by_namespace.items()):
-        first, gpus = owners[0], sum((owner.gpus or NOTHING for owner in owners), NOTHING)
+        first, gpus = owners[0], sum((owner.gpus or ZERO for owner in owners), ZERO)
         more = f"; and {len(owners) - 1} more" if len(owners) > 1 else ""
         yield warning(
             "pending-with-quota",
             f"pods in {namespace}",
-            f"hold {format_amount(gpus)} {unit(GPUS, gpus)} of the quota and have no node: {first.owner} since "
+            f"hold {format_amount(gpus)} {unit_name(GPUS, gpus)} of the quota and have no node: {first.owner} since "
             f"{utc(first.since)}, {first.reason}{more}",
             f"gpu-admission why {first.owner} -n {namespace} says what each node lacks; delete what is not needed",
         )

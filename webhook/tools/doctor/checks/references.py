@@ -123,7 +123,7 @@ def _secret(cluster: InstalledCluster, workload: GPUWorkload) -> str | None:
         return None
     servers = model_warming.serving_places(workload.pod, cluster.usable_configuration.resource_mapping)
     request = model_warming.read_request(workload.pod, options, servers)
-    if not isinstance(request, model_warming.Request):
+    if not isinstance(request, model_warming.WarmingRequest):
         return None
     return options.sources.of(request.uri.scheme).secret_for(request.uri)
 

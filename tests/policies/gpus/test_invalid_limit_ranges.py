@@ -3,8 +3,8 @@
 import msgspec
 
 from policies.finding import Edit, Severity
+from policies.gpus.invalid_limit_ranges import invalid_amounts
 from policies.gpus.limit_range_findings import limit_range_warnings
-from policies.gpus.refused_limit_ranges import refused_amounts
 from policies.pods.limit_ranges import LimitRange, decode_limit_range
 from tests.builders import JSON
 from tests.cases import cases
@@ -74,7 +74,7 @@ def limit_range(amounts: JSON, kind: str = "Container", resource: str = GPU) -> 
 def test_amounts_that_the_api_server_refuses(
     amounts: JSON, field: str, said: str, choices: tuple[tuple[str, object], ...]
 ) -> None:
-    (found,) = refused_amounts(limit_range(amounts), MAPPING)
+    (found,) = invalid_amounts(limit_range(amounts), MAPPING)
 
     assert found.sentence() == f"{AT.format(field)} {said} [limit-range]"
     assert found.severity is Severity.DENIAL
@@ -107,12 +107,12 @@ def test_amounts_that_the_api_server_refuses(
     ),
 )
 def test_amounts_that_it_takes_or_others_report(amounts: JSON, kind: str, resource: str) -> None:
-    assert list(refused_amounts(limit_range(amounts, kind, resource), MAPPING)) == []
+    assert list(invalid_amounts(limit_range(amounts, kind, resource), MAPPING)) == []
 
 
 @cases("field", default="default", default_request="defaultRequest")
 def test_defaults_of_a_pod(field: str) -> None:
-    (found,) = refused_amounts(limit_range({field: 2, "max": 1}, "Pod"), MAPPING)
+    (found,) = invalid_amounts(limit_range({field: 2, "max": 1}, "Pod"), MAPPING)
 
     said = f"remove {field}; must not be set where type is Pod: only containers get defaults"
     assert found.sentence() == f"spec.limits[0].{field}: {said} [limit-range]"
@@ -120,9 +120,9 @@ def test_defaults_of_a_pod(field: str) -> None:
 
 
 def test_a_name_that_it_refuses() -> None:
-    (found,) = refused_amounts(limit_range({"max": 2, "default": 1}, resource="gpu"), MAPPING)
+    (found,) = invalid_amounts(limit_range({"max": 2, "default": 1}, resource="gpu"), MAPPING)
 
-    refused = "The API server rejects this name: those of extended resources are domain/name in small letters"
+    refused = "The API server rejects this name: those of extended resources are domain/name in lowercase"
     assert found.sentence() == f"spec.limits[0].max[gpu]: did you mean {GPU}? {refused} [limit-range]"
     at = "spec.limits[0].{}[{}]".format
     removed = Edit(at("max", "gpu")), Edit(at("default", "gpu"))
@@ -134,7 +134,7 @@ def test_a_name_after_more_than_are_read() -> None:
     item = {"type": "Container", "default": default}
     document = decode_limit_range(msgspec.json.encode({"spec": {"limits": [item]}}))
 
-    assert [each.path for each in refused_amounts(document, MAPPING)] == ["spec.limits[0].default[gpu]"]
+    assert [each.path for each in invalid_amounts(document, MAPPING)] == ["spec.limits[0].default[gpu]"]
 
 
 def test_a_misspelt_name_that_it_takes() -> None:

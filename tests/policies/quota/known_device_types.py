@@ -3,7 +3,7 @@
 from typing import Any
 
 from policies.gpus.classes import DeviceAttributeValues, GPUClasses, MigProfile
-from policies.gpus.device_kinds import DeviceAttribute, DeviceCapacity, DeviceKind, DeviceKinds
+from policies.gpus.device_types import DeviceAttribute, DeviceCapacity, DeviceType, DeviceTypes
 from policies.gpus.mapping_spec import DerivedMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.catalogue import PublishedCatalogue
@@ -36,16 +36,16 @@ CLASSES = GPUClasses(
 )
 
 
-def kind(product: str, profile: str | None = None, **fields: Any) -> DeviceKind:
+def kind(product: str, profile: str | None = None, **fields: Any) -> DeviceType:
     stated = {"productName": product, "profile": profile, "type": "mig" if profile else "gpu"}
     attributes = {f"{GPU}/{name}": DeviceAttribute(string=each) for name, each in stated.items() if each}
-    return DeviceKind(GPU, attributes, **fields)
+    return DeviceType(GPU, attributes, **fields)
 
 
 KINDS = (
     kind("H100"),
-    kind("H100", "1g.10gb", parts=720),
-    kind("H100", "3g.40gb", parts=2520),
+    kind("H100", "1g.10gb", card_parts=720),
+    kind("H100", "3g.40gb", card_parts=2520),
     kind("A100 40GB"),
     kind("A100 80GB"),
     kind("RTX 5090"),
@@ -53,7 +53,7 @@ KINDS = (
         "A100 80GB",
         is_shared=True,
         capacity={f"{GPU}/memory": DeviceCapacity("80Gi")},
-        weighed=(f"{GPU}/memory",),
+        weighed_capacities=(f"{GPU}/memory",),
     ),
 )
 NODES = ({0: 2, 1: 14}, {3: 8}, {5: 40}, {3: 1, 4: 4})
@@ -61,7 +61,7 @@ BY_CLASS = {GPU: (0, 3, 4, 5), MIG: (1, 2), H100: (0, 1), ANY: (5,), SHARED: (6,
 
 
 def catalogue(nodes: tuple[dict[int, int], ...] = NODES) -> PublishedCatalogue:
-    derived = DerivedMappingSpec(device_kinds=DeviceKinds(KINDS, nodes), kinds_by_class=BY_CLASS)
+    derived = DerivedMappingSpec(device_types=DeviceTypes(KINDS, nodes), types_by_class=BY_CLASS)
     return PublishedCatalogue(CLASSES, ResourceMapping((derived, *RESOURCE_MAPPING.specs)))
 
 

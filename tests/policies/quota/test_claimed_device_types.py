@@ -7,11 +7,11 @@ import pytest
 
 from policies.finding import VALUE_LENGTH
 from policies.gpus.claimed_devices import decode_claim
-from policies.gpus.device_kinds import DeviceKinds
 from policies.gpus.device_selectors import MAX_EVALUATIONS, MAX_SELECTOR_TEXT
+from policies.gpus.device_types import DeviceTypes
 from policies.gpus.mapping_spec import DerivedMappingSpec, DeviceClassPattern, ResourceMappingSpec
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import texts
+from policies.quota.amounts import amount_texts
 from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claim_demand import claim_demand, ignored_selectors
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
@@ -19,7 +19,7 @@ from tests.builders import JSON, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import RESOURCE_MAPPING
 from tests.policies.quota.claims import ANY, GPU, H100, claim, devices, exactly
-from tests.policies.quota.known_kinds import (
+from tests.policies.quota.known_device_types import (
     ATTRIBUTES,
     CATALOGUE,
     CLASSES,
@@ -164,7 +164,7 @@ SLICE = f'{ATTRIBUTES}.profile == "1g.10gb"'
 def test_a_request_counts_the_dearest_kind_that_it_may_get(document: JSON, want: dict[str, str]) -> None:
     demand = counted(document)
 
-    assert texts(demand.vector) == want
+    assert amount_texts(demand.vector) == want
     assert demand.denials == ()
 
 
@@ -260,7 +260,7 @@ def test_each_class_counts_its_own_dearest_kind() -> None:
     either = f'{ATTRIBUTES}.type == "mig" && {SLICE} || {product("A100 40GB")}'
     document = claim({"exactly": selected("both.example.com", either)})
     kinds = DerivedMappingSpec(
-        device_kinds=DeviceKinds(KINDS, NODES), kinds_by_class={"both.example.com": tuple(range(len(KINDS)))}
+        device_types=DeviceTypes(KINDS, NODES), types_by_class={"both.example.com": tuple(range(len(KINDS)))}
     )
     by = PublishedCatalogue(CLASSES, ResourceMapping((kinds, *RESOURCE_MAPPING.specs)))
     demand = counted(document, by=by)
@@ -312,4 +312,4 @@ def test_two_devices_that_a_pod_requests_by_a_resource_name(
     """The largest slice of the DeviceClass is half a card."""
     demand = pod_demand(view(pod(gpu_container("2", resource=name))), catalogue, UnclassifiedPods.TOTAL_ONLY)
 
-    assert texts(demand.vector) == {"gpus": want, f"resources/{name}": "2"}
+    assert amount_texts(demand.vector) == {"gpus": want, f"resources/{name}": "2"}

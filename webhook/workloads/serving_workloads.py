@@ -31,7 +31,7 @@ def serving_workload(
     )
 
 
-def servers_by(
+def list_serving_workloads(
     api: ApiClient, namespace: str, kinds: WorkloadKinds, deadline: float
 ) -> tuple[ServingWorkload, ...] | None:
     """Return the servers of a namespace; None if they are too many, or cannot be read by a `monotonic` deadline."""

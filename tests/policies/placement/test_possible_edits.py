@@ -1,11 +1,11 @@
 """What is tried where no choice of a finding helps: other classes first, then constraints, tolerations and fewer GPUs."""
 
-from policies.finding import Edits, in_words
+from policies.finding import Edits, choices_text
 from policies.gpus.classes import GPUClasses
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_use import ClassUse
+from policies.placement.class_options import ClassOptions
 from policies.placement.nodes import Labels, NodeFacts, NodeState
-from policies.placement.other_ways import other_ways
+from policies.placement.possible_edits import possible_edits
 from policies.pods.pod import Toleration
 from tests.builders import (
     CLASSES,
@@ -39,43 +39,43 @@ def nodes(*label_sets: Labels, taints: tuple[Toleration, ...] = ()) -> NodeFacts
 def tried(
     document: JSON,
     gpu_classes: GPUClasses = NO_CLASSES,
-    use: ClassUse | None = None,
+    use: ClassOptions | None = None,
     facts: NodeFacts | None = None,
     mapping: ResourceMapping = RESOURCE_MAPPING,
 ) -> list[Edits]:
-    return list(other_ways(view(document), mapping, gpu_classes, use or ClassUse(), facts))
+    return list(possible_edits(view(document), mapping, gpu_classes, use or ClassOptions(), facts))
 
 
 def words(found: list[Edits]) -> list[str]:
-    return [in_words([edits]) for edits in found]
+    return [choices_text([edits]) for edits in found]
 
 
 @cases(
     ("use", "facts", "want"),
     every_class_of_the_vendor_where_nodes_are_not_known=(
-        ClassUse(),
+        ClassOptions(),
         None,
         ["nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"],
     ),
     those_that_the_namespace_may_use=(
-        ClassUse(allowed=("nvidia-a100", "amd-*")),
+        ClassOptions(allowed=("nvidia-a100", "amd-*")),
         None,
         ["nvidia-a100-40gb", "nvidia-a100-80gb"],
     ),
-    those_with_nodes=(ClassUse(), nodes(T4_NODE), ["nvidia-t4"]),
+    those_with_nodes=(ClassOptions(), nodes(T4_NODE), ["nvidia-t4"]),
     those_with_nodes_that_carry_the_family=(
-        ClassUse(),
+        ClassOptions(),
         nodes(A100_NODE),
         ["nvidia-a100-40gb", "nvidia-a100-80gb"],
     ),
     those_that_an_autoscaler_adds=(
-        ClassUse(autoscaled_classes=("nvidia-a100-80gb", "amd-*")),
+        ClassOptions(autoscaled_classes=("nvidia-a100-80gb", "amd-*")),
         nodes(T4_NODE),
         ["nvidia-a100-80gb", "nvidia-t4"],
     ),
-    none_of_which_the_namespace_may_use=(ClassUse(allowed=("nvidia-h100",)), None, []),
+    none_of_which_the_namespace_may_use=(ClassOptions(allowed=("nvidia-h100",)), None, []),
 )
-def test_which_classes_are_tried(use: ClassUse, facts: NodeFacts | None, want: list[str]) -> None:
+def test_which_classes_are_tried(use: ClassOptions, facts: NodeFacts | None, want: list[str]) -> None:
     found = words(tried(pod(gpu_container()), CLASSES, use, facts))
 
     assert found == [f"set gpu-admission.dev/gpu-class: {name}" for name in want]
@@ -106,7 +106,7 @@ def test_which_classes_are_tried(use: ClassUse, facts: NodeFacts | None, want: l
     ),
 )
 def test_constraints_are_removed(document: JSON, want: list[str]) -> None:
-    only_t4 = ClassUse(allowed=("nvidia-t4",))
+    only_t4 = ClassOptions(allowed=("nvidia-t4",))
 
     assert words(tried(document, CLASSES, only_t4)) == want
 

@@ -6,17 +6,17 @@ from itertools import islice
 from msgspec.structs import replace
 
 from policies.finding import Edit, Edits, Finding, warning
-from policies.gpus.cards import domain
+from policies.gpus.cards import vendor_domain
 from policies.gpus.classes import GPUClasses
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.mapping_spec import DEVICE_CLASS_PREFIX, Measure
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.availability import NO_NODE, Availability
 from policies.placement.class_advice import ANNOTATION_PATH
+from policies.placement.class_options import ClassOptions, has_resource
 from policies.placement.class_selection import REQUIRED_AFFINITY, without_pins
-from policies.placement.class_use import ClassUse, offers
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Pod
-from policies.pods.tolerations import tolerating
+from policies.pods.tolerations import toleration_for
 
 MAX_CLASSES = 8
 MAX_TAINTS = 4
@@ -27,8 +27,12 @@ AMOUNTS = (8, 4, 2, 1)
 """Numbers of GPUs that fit on a node, largest first: most nodes have 8, and workloads divide by two."""
 
 
-def other_ways(
-    pod: Pod, mapping: ResourceMapping, gpu_classes: GPUClasses, use: ClassUse, nodes: NodeFacts | None
+def possible_edits(
+    pod: Pod,
+    mapping: ResourceMapping,
+    gpu_classes: GPUClasses,
+    class_options: ClassOptions,
+    nodes: NodeFacts | None,
 ) -> Iterator[Edits]:
     """Yield edits to try on the pod, in the order in which people prefer them. The caller finds out which of them help."""
     resources = {
@@ -37,9 +41,9 @@ def other_ways(
     class_names = [
         gpu_class.name
         for gpu_class in gpu_classes
-        if use.allows(gpu_class)
-        and use.may_have_nodes(gpu_class, nodes)
-        and all(offers(gpu_class, resource, gpu_classes) for resource in resources)
+        if class_options.allows(gpu_class)
+        and class_options.may_have_nodes(gpu_class, nodes)
+        and all(has_resource(gpu_class, resource, gpu_classes) for resource in resources)
     ]
     pins = without_pins(pod, gpu_classes)
     for name in class_names[:MAX_CLASSES]:
@@ -51,7 +55,7 @@ def other_ways(
             yield (Edit(REQUIRED_AFFINITY),)
         states = (state for of_labels in nodes.states.values() for state in of_labels) if nodes else ()
         taints = dict.fromkeys(taint for state in states for taint in state.taints)
-        yield from ((Edit("spec.tolerations[-]", tolerating(each)),) for each in [*taints][:MAX_TAINTS])
+        yield from ((Edit("spec.tolerations[-]", toleration_for(each)),) for each in [*taints][:MAX_TAINTS])
     requests = (each for each in mapping.requests(pod) if each.resource.measure.is_count)
     for request in islice(requests, MAX_REQUESTS):
         name = request.resource.name
@@ -67,9 +71,7 @@ Constraints = tuple[tuple[str, Edit], ...]
 """Each in words (`nodeSelector zone=a`), and the edit that removes it."""
 
 
-def constraints_in_the_way(
-    pod: Pod, requested: Mapping[str, int], nodes: NodeFacts
-) -> tuple[Constraints, ...]:
+def blocking_constraints(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> tuple[Constraints, ...]:
     """Return each constraint that alone keeps the pod from nodes with what it requests; without one, all of them together."""
     selectors = tuple(
         (f"nodeSelector {key}={value}", Edit(f"spec.nodeSelector[{key}]"))
@@ -77,11 +79,11 @@ def constraints_in_the_way(
     )
     terms = (("the required node affinity", Edit(REQUIRED_AFFINITY)),) if pod.required_terms else ()
     single = ((each,) for each in (*selectors, *terms))
-    having = [each for each in single if _has_it(_without(pod, each[0][1]), requested, nodes)]
+    having = [each for each in single if _nodes_have(_without_constraint(pod, each[0][1]), requested, nodes)]
     return tuple(having) or ((*selectors, *terms),)
 
 
-def _without(pod: Pod, edit: Edit) -> Pod:
+def _without_constraint(pod: Pod, edit: Edit) -> Pod:
     spec = pod.spec
     left = {
         key: value for key, value in pod.node_selector.items() if edit.path != f"spec.nodeSelector[{key}]"
@@ -90,35 +92,35 @@ def _without(pod: Pod, edit: Edit) -> Pod:
     return replace(pod, given_spec=replace(spec, node_selector=left, affinity=affinity))
 
 
-def _has_it(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> bool:
+def _nodes_have(pod: Pod, requested: Mapping[str, int], nodes: NodeFacts) -> bool:
     states = nodes.states_for(pod, requested)
-    return states is None or any(state.has(requested) for state in states)
+    return states is None or any(state.has_amounts(requested) for state in states)
 
 
 ONLY_ONE = "request only one of them, or each in a pod of its own"
-_APART = frozenset({Measure.DEVICES, Measure.SHARES, Measure.SLICES})
+_EXCLUSIVE_MEASURES = frozenset({Measure.DEVICES, Measure.SHARES, Measure.SLICES})
 """What a node offers its cards as: one of them, and of one vendor."""
 
 
-def seldom_together(
+def rarely_together(
     availability: Availability, requested: Iterable[GPUResource], mapping: ResourceMapping
 ) -> Iterator[Finding]:
     """Warn of an unpinned pod that requests several of them. Where the nodes are known, rule gpu-toleration knows better."""
     if availability.knows_nodes or availability.pinned:
         return
-    kinds = {
-        each.name: (domain(each.name), each.measure)
+    requested_forms = {
+        each.name: (vendor_domain(each.name), each.measure)
         for each in requested
-        if each.measure in _APART
-        and not (each.name.startswith(IMPLICIT_DEVICE_CLASS) or mapping.misspelt(each.name))
+        if each.measure in _EXCLUSIVE_MEASURES
+        and not (each.name.startswith(DEVICE_CLASS_PREFIX) or mapping.correct_name(each.name))
     }
-    if len(set(kinds.values())) > 1:
-        names = " and ".join(sorted(kinds))
+    if len(set(requested_forms.values())) > 1:
+        names = " and ".join(sorted(requested_forms))
         yield warning(
             reason=NO_NODE,
             path="spec",
             message=f"the pod stays pending unless a node has {names} together, which few have",
-            choices=tuple(only_one_of(availability.pod, kinds).values()),
+            choices=tuple(only_one_of(availability.pod, requested_forms).values()),
             remedy=ONLY_ONE,
         )
 

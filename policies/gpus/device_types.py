@@ -1,7 +1,7 @@
-"""Kinds of DRA devices: what the devices of a cluster's ResourceSlices are, without what tells one device from another.
+"""Types of DRA devices: what the devices of a cluster's ResourceSlices are, without what tells one device from another.
 
-A cluster of 5,000 nodes with 40,000 cards has some dozens of kinds. The controller finds them, and publishes them for all
-processes, so demand is a pure function of the catalogue. A kind stays for a day after its last device.
+A cluster of 5,000 nodes with 40,000 cards has some dozens of types. The controller finds them, and publishes them for all
+processes, so demand is a pure function of the catalogue. A type stays for a day after its last device.
 """
 
 from collections.abc import Mapping
@@ -46,46 +46,46 @@ class DeviceCapacity(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     request_policy: RequestPolicy | None = None
 
 
-class DeviceKind(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class DeviceType(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Devices of one driver that differ only by identity: uuid, index, address, name, placement on the card.
 
     attributes and capacity: by qualified name (`gpu.nvidia.com/productName`), as CEL selectors see them.
-    unknown: the qualified names of attributes and capacities whose value is not known of a device, because devices of the kind
-      differ in it, or it was not read. A selector that reads one may select any of the devices.
-    parts: how many of the CARD_PARTS of its card a device takes, rounded up.
+    unknown_names: the qualified names of attributes and capacities whose value is not known of a device, because devices of
+      the type differ in it, or it was not read. A selector that reads one may select any of the devices.
+    card_parts: how many of the CARD_PARTS of its card a device takes, rounded up.
     is_shared: several claims may have shares of one device (`allowMultipleAllocations`).
-    weighed: the qualified names of the capacities of a shared device that say how much of its card a share takes. A share that
+    weighed_capacities: the qualified names of the capacities of a shared device by which a share of it weighs. A share that
       requests none of them counts as the whole device.
     """
 
     driver: str
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
-    unknown: tuple[str, ...] = ()
-    parts: int = CARD_PARTS
+    unknown_names: tuple[str, ...] = msgspec.field(name="unknown", default=())
+    card_parts: int = msgspec.field(name="parts", default=CARD_PARTS)
     is_shared: bool = False
-    weighed: tuple[str, ...] = ()
+    weighed_capacities: tuple[str, ...] = msgspec.field(name="weighed", default=())
 
     @property
     def share(self) -> Fraction:
-        return Fraction(self.parts, CARD_PARTS)
+        return Fraction(self.card_parts, CARD_PARTS)
 
 
-class DeviceKinds(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """All kinds of a cluster, in a fixed order.
+class DeviceTypes(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """All types of a cluster, in a fixed order.
 
-    nodes: how many devices of each kind (by its index) one node can use. Combinations that another one covers are left out.
-      Devices that belong to no node count for every node. Empty if there are too many combinations.
+    per_node_counts: how many devices of each type (by its index) a node can use, without those that another node exceeds.
+      Devices that belong to no node count for every node. Empty if there are too many.
     """
 
-    kinds: tuple[DeviceKind, ...] = ()
-    nodes: tuple[dict[int, int], ...] = ()
+    types: tuple[DeviceType, ...] = msgspec.field(name="kinds", default=())
+    per_node_counts: tuple[dict[int, int], ...] = msgspec.field(name="nodes", default=())
 
 
-NO_KINDS = DeviceKinds()
+NO_DEVICE_TYPES = DeviceTypes()
 
-KindTaints = Mapping[bytes, tuple[Toleration, ...]]
-"""By the key of a kind (`device_slices.kind_key`), the taints that all its devices have. They come and go, and no demand depends
+DeviceTypeTaints = Mapping[bytes, tuple[Toleration, ...]]
+"""By the key of a type (`device_slices.kind_key`), the taints that all its devices have. They come and go, and no demand depends
 on them."""
 
-NO_TAINTS: KindTaints = {}
+NO_TAINTS: DeviceTypeTaints = {}

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from tests.cases import cases
-from webhook.workloads.misplaced import refused_requests
+from webhook.workloads.misplaced import invalid_requests
 
 ONE = "spec.devices.requests[0]"
 ELSEWHERE = "must be set, or firstAvailable: resource.k8s.io/{} reads no device anywhere else"
@@ -18,7 +18,7 @@ def found(version: str, *requests: str) -> list[tuple[str, list[str]]]:
     data: dict[str, Any] = {"apiVersion": f"resource.k8s.io/{version}", "spec": spec}
     return [
         (each.sentence(), [edit.words for choice in each.choices for edit in choice])
-        for each in refused_requests(data, ("spec",))
+        for each in invalid_requests(data, ("spec",))
     ]
 
 

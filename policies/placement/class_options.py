@@ -1,4 +1,4 @@
-"""Options of rule gpu-class that other rules read, too, and what a class offers.
+"""Options of rule gpu-class that other rules read, too, and which resources and nodes a class has.
 
 The options say which classes a namespace may use, and which an autoscaler adds.
 """
@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from policies.gpus.cards import domain
+from policies.gpus.cards import vendor_domain
 from policies.gpus.classes import GPUClass, GPUClasses
-from policies.gpus.mapping_spec import IMPLICIT_DEVICE_CLASS, Measure
+from policies.gpus.mapping_spec import DEVICE_CLASS_PREFIX, Measure
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.nodes import (
-    ALWAYS_COMPARED,
+    CHEAP_REQUIREMENTS,
     UNCONSTRAINED_POD,
     LabelRequirement,
     NodeFacts,
@@ -30,7 +30,7 @@ def class_matches(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
 
 
-class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
+class ClassOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of rule gpu-class. If the rule is disabled, a pod's annotation has no effect."""
 
     allowed: tuple[str, ...] = (ANY,)
@@ -54,23 +54,23 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
         if nodes is None or self.is_autoscaled(gpu_class):
             return True
         return any(
-            offer.pool
+            group.pool
             or not resource
-            or not offer.states
-            or any(resource in has.resources for has in offer.states)
+            or not group.states
+            or any(resource in state.resources for state in group.states)
             for label in gpu_class.node_labels
-            for offer in nodes.matching_offers(
+            for group in nodes.matching_groups(
                 UNCONSTRAINED_POD, label.key, (*label.values, gpu_class.family)
             )
         )
 
 
-def admits(pod: Pod, gpu_class: GPUClass) -> bool:
+def matches_new_node(pod: Pod, gpu_class: GPUClass) -> bool:
     """Whether the pod's nodeSelector and affinity match a new node of the class, which has all of its labels."""
     terms = pod.required_terms
     if not takes_new_node(pod):
         return False
-    if sum(1 + len(term.match_expressions or ()) for term in terms) > ALWAYS_COMPARED:
+    if sum(1 + len(term.match_expressions or ()) for term in terms) > CHEAP_REQUIREMENTS:
         return True
     selector = [(key, "In", frozenset((value,))) for key, value in pod.node_selector.items()]
     possible = {label.key: (*label.values, gpu_class.family) for label in gpu_class.node_labels}
@@ -93,12 +93,14 @@ def _has_value(requirements: Sequence[LabelRequirement], key: str, values: Itera
     )
 
 
-def offers(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:
+def has_resource(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUClasses) -> bool:
     """Whether nodes of the class can have the resource, according to the GPUClasses."""
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return gpu_classes.mig_profile(gpu_class, resource.profile) is not None
-    if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
+    if resource.measure is not Measure.DEVICES or resource.name.startswith(DEVICE_CLASS_PREFIX):
         # A GPUClass does not say which cards are shared, nor what a DeviceClass selects. Only the vendor is known.
-        of_class, of_resource = domain(gpu_class.resource), domain(resource.name)
-        return of_resource == of_class or all(domain(each.resource) != of_resource for each in gpu_classes)
+        of_class, of_resource = vendor_domain(gpu_class.resource), vendor_domain(resource.name)
+        return of_resource == of_class or all(
+            vendor_domain(each.resource) != of_resource for each in gpu_classes
+        )
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents

@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from policies.placement.class_use import ClassUse
+from policies.placement.class_options import ClassOptions
 from policies.rule import Mode
-from policies.rules.gpu_class import GPUClassOptions, class_use
+from policies.rules.gpu_class import GPUClassOptions, class_options
 from tests.builders import CLASSES, context
 from tests.cases import cases
 
@@ -25,7 +25,7 @@ EVERY = ["amd-mi300x", "nvidia-a100-40gb", "nvidia-a100-80gb", "nvidia-t4"]
 def test_which_classes_a_namespace_may_use(
     allowed: tuple[str, ...], want: list[str], is_restricted: bool
 ) -> None:
-    use = ClassUse(allowed=allowed)
+    use = ClassOptions(allowed=allowed)
 
     assert [each.name for each in CLASSES if use.allows(each)] == want
     assert use.is_restricted is is_restricted
@@ -38,13 +38,13 @@ def test_which_classes_a_namespace_may_use(
     by_a_glob=(("amd-*",), ["amd-mi300x"]),
 )
 def test_which_classes_an_autoscaler_adds(globs: tuple[str, ...], want: list[str]) -> None:
-    use = ClassUse(autoscaled_classes=globs)
+    use = ClassOptions(autoscaled_classes=globs)
 
     assert [each.name for each in CLASSES if use.is_autoscaled(each)] == want
 
 
 RESTRICTED = GPUClassOptions(allowed=("nvidia-t4",), default="nvidia-t4", autoscaled_classes=("amd-*",))
-AS_WRITTEN = ClassUse(allowed=("nvidia-t4",), default="nvidia-t4", autoscaled_classes=("amd-*",))
+AS_WRITTEN = ClassOptions(allowed=("nvidia-t4",), default="nvidia-t4", autoscaled_classes=("amd-*",))
 
 
 @cases(
@@ -56,11 +56,11 @@ AS_WRITTEN = ClassUse(allowed=("nvidia-t4",), default="nvidia-t4", autoscaled_cl
         replace(AS_WRITTEN, reads_annotation=False),
     ),
     pods_of_a_daemonset_are_on_every_node=(RESTRICTED, True, replace(AS_WRITTEN, reads_annotation=False)),
-    disabled_every_class_is_allowed=(None, False, ClassUse(reads_annotation=False)),
+    disabled_every_class_is_allowed=(None, False, ClassOptions(reads_annotation=False)),
 )
 def test_the_policy_says_which(
-    options: GPUClassOptions | None, made_by_daemonset: bool, want: ClassUse
+    options: GPUClassOptions | None, made_by_daemonset: bool, want: ClassOptions
 ) -> None:
-    found = class_use(context(options_of=lambda _: options, made_by_daemonset=made_by_daemonset))
+    found = class_options(context(options_of=lambda _: options, made_by_daemonset=made_by_daemonset))
 
     assert found == want
