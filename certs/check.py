@@ -198,8 +198,8 @@ def rejection_reasons(
         return ["certificate: the published caBundle does not verify it yet"]
     since = [
         at
-        for each, at in published.common_since.items()
-        if issued_by(candidate.certificate, pem([each]), now)
+        for certificate, at in published.common_since.items()
+        if issued_by(candidate.certificate, pem([certificate]), now)
     ]
     if not since or now - min(since) < PROPAGATION:
         return [f"certificate: not every caBundle has had its authority for {PROPAGATION.seconds} s yet"]

@@ -111,7 +111,7 @@ class CertificateReconciler:
     def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:
         raced = None
         for configuration in configurations:
-            if all(each == bundle for each in configuration.bundles):
+            if all(ca_bundle == bundle for ca_bundle in configuration.bundles):
                 continue
             try:
                 self.configurations.publish(configuration, bundle)

@@ -94,7 +94,7 @@ def new_state(settings: RotationSettings, now: dt.datetime) -> RotationState:
 def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
     """Add the valid and unknown authorities as `retired`, because servers may still have their leaves. That restarts the wait."""
     valid = [authority for authority in authorities if authority.not_valid_after_utc > now]
-    unknown = [each for each in dict.fromkeys(valid) if each not in state.authorities]
+    unknown = [certificate for certificate in dict.fromkeys(valid) if certificate not in state.authorities]
     return dataclasses.replace(state, retired=(*state.retired, *unknown), since=None) if unknown else state
 
 

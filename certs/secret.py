@@ -77,7 +77,7 @@ def decode(content: SecretContent) -> RotationState:
         upcoming=upcoming,
         retired=tuple(certificate for certificate in authorities if certificate not in used),
         since=_time(content.annotations.get(SINCE, "")),
-        requested=next((each for each in Renewal if each == content.annotations.get(ROTATE)), None),
+        requested=next((renewal for renewal in Renewal if renewal == content.annotations.get(ROTATE)), None),
     )
 
 

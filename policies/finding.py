@@ -116,7 +116,7 @@ def as_plain_data(value: Value) -> Any:
 def inline_yaml(value: Any) -> str:
     """Return plain data as YAML in one line: `{key: nvidia.com/gpu, operator: Exists}`."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{inline_yaml(key)}: {inline_yaml(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{inline_yaml(key)}: {inline_yaml(item)}' for key, item in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(inline_yaml, value))}]"
     is_plain = isinstance(value, str) and _PLAIN_TEXT.fullmatch(value)
@@ -205,7 +205,7 @@ ContactChange = tuple[ContactEdit | Edit, ...]
 
 
 def edits_of(change: ContactChange) -> Edits:
-    return tuple(each for each in change if isinstance(each, Edit))
+    return tuple(edit for edit in change if isinstance(edit, Edit))
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -264,10 +264,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         def moved(change: ContactChange) -> ContactChange:
             steps = tuple(
-                Edit((path_of_edit or path_of)(each.path), each.value) if isinstance(each, Edit) else each
-                for each in change
+                Edit((path_of_edit or path_of)(edit.path), edit.value) if isinstance(edit, Edit) else edit
+                for edit in change
             )
-            return steps if all(each.path for each in steps if isinstance(each, Edit)) else ()
+            return steps if all(step.path for step in steps if isinstance(step, Edit)) else ()
 
         choices = tuple(filter(None, (edits_of(moved(edits)) for edits in self.choices)))
         pairs = zip(chain(*self.choices), chain(*choices), strict=False)

@@ -153,7 +153,7 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _rules_without_pause(self) -> tuple[tuple[BoundRule, Mode], ...]:
         return tuple(
-            (each, each.options.mode) for each in self.bound_rules if each.options.mode is not Mode.DISABLED
+            (rule, rule.options.mode) for rule in self.bound_rules if rule.options.mode is not Mode.DISABLED
         )
 
     @cached_property
@@ -176,11 +176,11 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the exemption of the first rule that has one."""
         if not self.exemptions:
             return None
-        exemptions = (self.exemption(each.rule.id, now) for each in self.bound_rules)
-        return next((each for each in exemptions if each is not None), None)
+        exemptions = (self.exemption(bound_rule.rule.id, now) for bound_rule in self.bound_rules)
+        return next((exemption for exemption in exemptions if exemption is not None), None)
 
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
-        return next((each for each in self.exemptions if each.exempts(rule_id, now)), None)
+        return next((exemption for exemption in self.exemptions if exemption.exempts(rule_id, now)), None)
 
     def options_of(self, rule_id: str) -> RuleOptions | None:
         return self._options.get(rule_id)
@@ -201,7 +201,7 @@ class PolicySet:
             for policy in self.policies
             for match in (policy.spec.match, *policy.spec.exemptions)
         )
-        rules = [each for policy in self.policies for each in policy.spec.rules.items()]
+        rules = [rule for policy in self.policies for rule in policy.spec.rules.items()]
         self.lets_pods_wait = any(options.queues_pods for _, options in rules)
         enabled = {rule_id for rule_id, options in rules if options.mode is not Mode.DISABLED}
         # Of rules that no document names, and that are on by default, only gpu-quota needs something: its ledger, if any.

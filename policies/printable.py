@@ -29,12 +29,12 @@ def printable_json(text: str) -> str:
 
 def printable_yaml(text: str) -> str:
     """Return YAML that reads back as the same values, if every scalar with anything that is not printable is in double quotes."""
-    return _escaped(text, lambda each: f"\\U{ord(each):08x}")
+    return _escaped(text, lambda character: f"\\U{ord(character):08x}")
 
 
 def printable_xml(text: str) -> str:
     """Return XML that reads back as the same text; what XML cannot hold must have gone before."""
-    return _escaped(text, lambda each: f"&#{ord(each)};")
+    return _escaped(text, lambda character: f"&#{ord(character)};")
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:

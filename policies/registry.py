@@ -69,9 +69,9 @@ RULES_BY_REASON: Mapping[Reason, tuple[str, ...]] = {
 def fingerprints(rules: Iterable[Rule], resource_mapping: ResourceMapping) -> Fingerprints:
     """Return what makes equal fingerprints of pods that these rules treat the same."""
     prefixes = chain.from_iterable(resource_mapping.other_schedulers.values())
-    globs = (*(glob for rule in rules for glob in rule.metadata_keys), *(f"{each}*" for each in prefixes))
+    globs = (*(glob for rule in rules for glob in rule.metadata_keys), *(f"{prefix}*" for prefix in prefixes))
     # Schedulers write devices into annotations with the names of their resources (Ascend).
-    of_resources = (each.pattern for each in resource_mapping.patterns)
+    of_resources = (pattern.pattern for pattern in resource_mapping.patterns)
     return Fingerprints(
-        (f"{DOMAIN}*", *globs, *of_resources), (each.key for each in resource_mapping.fraction_annotations)
+        (f"{DOMAIN}*", *globs, *of_resources), (key.key for key in resource_mapping.fraction_annotations)
     )

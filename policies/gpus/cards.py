@@ -133,12 +133,12 @@ def needed_on_node(pod: Pod, resource_mapping: ResourceMapping) -> dict[str, int
         return {}
     by_device_class = resource_mapping.extended_names.values()
     return {
-        each.name: ceil(amount)
-        for each, amount in totals.items()
-        if each.measure.is_count
-        and not each.name.startswith(DEVICE_CLASS_PREFIX)
-        and each.name not in by_device_class
-        and not resource_mapping.correct_name(each.name)
+        resource.name: ceil(amount)
+        for resource, amount in totals.items()
+        if resource.measure.is_count
+        and not resource.name.startswith(DEVICE_CLASS_PREFIX)
+        and resource.name not in by_device_class
+        and not resource_mapping.correct_name(resource.name)
     }
 
 
@@ -149,7 +149,7 @@ def is_limit(resource: GPUResource) -> bool:
 
 def is_shared(requested: ResourceAmounts) -> bool:
     """Whether a limit reduces the container's devices to parts of cards."""
-    limited = {vendor_domain(each.name) for each in requested if each.measure in _MEMORY_SHARES}
+    limited = {vendor_domain(resource.name) for resource in requested if resource.measure in _MEMORY_SHARES}
     return any(each.measure in _DIVISIBLE and vendor_domain(each.name) in limited for each in requested)
 
 
@@ -290,7 +290,7 @@ def weight_by_name(name: str, mapping: ResourceMapping, classes: GPUClasses) -> 
     if not mapping.types_by_class or name in classes.equivalents:
         return ONE_CARD
     known = weights_and_classes(mapping.device_types, classes)
-    types = (mapping.types_by_class.get(each, ()) for each in mapping.device_classes_of(name))
+    types = (mapping.types_by_class.get(device_class, ()) for device_class in mapping.device_classes_of(name))
     return max((known[index][0] for indexes in types for index in indexes), default=ONE_CARD)
 
 
@@ -316,9 +316,9 @@ def mig_profiles(device_type: DeviceType, classes: GPUClasses) -> Iterator[tuple
     """Yield the classes of a MIG slice, with the profile that each of them knows."""
     attribute = device_type.attributes.get(f"{device_type.driver}/profile")
     profile = attribute and attribute.string
-    for each in classes.of_device(device_type) if profile else ():
-        if profile and classes.mig_profile(each, profile):
-            yield each, profile
+    for gpu_class in classes.of_device(device_type) if profile else ():
+        if profile and classes.mig_profile(gpu_class, profile):
+            yield gpu_class, profile
 
 
 def _used_share(device_type: DeviceType, requested: Mapping[str, QuantityText]) -> Fraction:
@@ -354,7 +354,7 @@ def _consumed_amount(raw: QuantityText, capacity: DeviceCapacity) -> int:
     amount = parse_quantity(raw).nano
     if policy is not None and policy.valid_range is not None:
         return _rounded_into_range(amount, policy.valid_range)
-    valid = [parse_quantity(each).nano for each in policy.valid_values] if policy else []
+    valid = [parse_quantity(value).nano for value in policy.valid_values] if policy else []
     return min((each for each in valid if each >= amount), default=amount)
 
 
@@ -376,4 +376,4 @@ def _largest_request(capacity: DeviceCapacity) -> int:
     policy, total = capacity.request_policy, parse_quantity(capacity.value).nano
     stated = [policy.valid_range.max] if policy and policy.valid_range and policy.valid_range.max else []
     limits: list[QuantityText] = [*stated, *(policy.valid_values[-1:] if policy else ())]
-    return min([total, *(parse_quantity(each).nano for each in limits)])
+    return min([total, *(parse_quantity(limit).nano for limit in limits)])

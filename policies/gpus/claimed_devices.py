@@ -47,7 +47,7 @@ class DeviceRequest(View, frozen=True):
     @property
     def expressions(self) -> Iterator[str]:
         """Its CEL selectors, without those of its DeviceClass."""
-        return (each.cel.expression for each in self.selectors or () if each.cel is not None)
+        return (selector.cel.expression for selector in self.selectors or () if selector.cel is not None)
 
     @property
     def query(self) -> "DeviceQuery":
@@ -184,7 +184,7 @@ def claim_request(kind: str, document: bytes | msgspec.Raw) -> ClaimRequest:
 
 def controller_of_claim(metadata: Metadata) -> OwnerReference | None:
     """Return the pod or PodGroup that is the controller of the claim; anyone who may create claims can write this."""
-    owners = (each for each in metadata.owner_references or () if each.controller)
+    owners = (reference for reference in metadata.owner_references or () if reference.controller)
     return next(
         (each for each in owners if (each.kind, each.api_version.rpartition("/")[0]) in _CLAIM_OWNERS), None
     )
@@ -202,18 +202,18 @@ def requested_devices(spec: ClaimSpec | None) -> RequestedDevices | None:
     Selectors that are too long are left out: more devices are possible then. Tolerations that are too long tolerate all taints.
     """
     requests = (spec and spec.devices and spec.devices.requests) or ()
-    every = [each for request in requests for each in request.alternatives]
-    texts = {text for each in every for text in each.expressions}
+    every = [alternative for request in requests for alternative in request.alternatives]
+    texts = {text for request in every for text in request.expressions}
     are_short_enough = sum(map(len, texts)) <= MAX_SELECTOR_TEXT
     requested = [each.query if are_short_enough else each.query._replace(expressions=()) for each in every]
-    uncounted = [each._replace(device_count=None) for each in requested]
+    uncounted = [query._replace(device_count=None) for query in requested]
     times = Counter(uncounted)
     queries = frozenset(
         query if times[kept] == 1 else kept for query, kept in zip(requested, uncounted, strict=True)
     )
-    if len(msgspec.json.encode([each.tolerations for each in queries])) > MAX_TOLERATION_TEXT:
-        queries = frozenset(each._replace(tolerations=_TOLERATES_ALL) for each in queries)
-    is_unknown = any(not each.device_class for each in queries)
+    if len(msgspec.json.encode([query.tolerations for query in queries])) > MAX_TOLERATION_TEXT:
+        queries = frozenset(query._replace(tolerations=_TOLERATES_ALL) for query in queries)
+    is_unknown = any(not query.device_class for query in queries)
     return None if is_unknown or len(queries) > MAX_QUERIES else _first_equal(queries)
 
 
@@ -250,7 +250,7 @@ def without_other_claims(
         name
         for name, devices in requested.items()
         if devices is not None
-        and not any(resource_mapping.device_class_pattern(each.device_class) for each in devices)
+        and not any(resource_mapping.device_class_pattern(device.device_class) for device in devices)
     )
     return _without(pod, removed) if removed else pod
 
@@ -260,7 +260,7 @@ def accelerator_classes(
 ) -> tuple[str, ...]:
     """Return the DeviceClasses of the pod's claims that are known to have accelerators, sorted by name."""
     requested = (known.get(claim.name) for claim in pod.spec.resource_claims or ())
-    names = {each.device_class for devices in requested for each in devices or ()}
+    names = {device.device_class for devices in requested for device in devices or ()}
     # An unknown DeviceClass counts as accelerators, but is not returned as one.
     accelerators = (
         name

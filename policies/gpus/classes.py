@@ -141,7 +141,7 @@ class GPUClasses:
         self._labels = _grouped(((key, value), c) for key, value, c in labels)
         self._device_classes = _grouped((name, c) for c in self for name in c.device_classes)
         devices = (
-            (each.key, value, c) for c in self for each in c.device_attributes for value in each.values
+            (values.key, value, c) for c in self for values in c.device_attributes for value in values.values
         )
         self._device_attributes = _grouped(((key, value), c) for key, value, c in devices)
         self._profiles = {
@@ -298,11 +298,11 @@ def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
 def _list_problems(
     path: str, values: Sequence[str], is_valid: Callable[[str], bool], expected: str
 ) -> Iterator[Problem]:
-    for index, each in enumerate(values):
-        if not each or not is_valid(each):
-            yield f"{path}[{index}]", f'must be {expected}, not "{each}"'
-        elif each in values[:index]:
-            yield f"{path}[{index}]", f'duplicates "{each}"'
+    for index, value in enumerate(values):
+        if not value or not is_valid(value):
+            yield f"{path}[{index}]", f'must be {expected}, not "{value}"'
+        elif value in values[:index]:
+            yield f"{path}[{index}]", f'duplicates "{value}"'
 
 
 def _label_problems(spec: GPUClassSpec) -> Iterator[Problem]:
@@ -329,16 +329,16 @@ def _values_problems(
     a_value: str,
 ) -> Iterator[Problem]:
     seen: set[str] = set()
-    for index, each in enumerate(entries):
+    for index, entry in enumerate(entries):
         path = f"{field}[{index}]"
-        if not is_key(each.key):
-            yield f"{path}.key", f'must be {a_key}, not "{each.key}"'
-        if each.key in seen:
-            yield f"{path}.key", f'duplicates "{each.key}": put all its values into one entry'
-        seen.add(each.key)
-        if not each.values:
+        if not is_key(entry.key):
+            yield f"{path}.key", f'must be {a_key}, not "{entry.key}"'
+        if entry.key in seen:
+            yield f"{path}.key", f'duplicates "{entry.key}": put all its values into one entry'
+        seen.add(entry.key)
+        if not entry.values:
             yield f"{path}.values", "must not be empty"
-        yield from _list_problems(f"{path}.values", each.values, is_value, a_value)
+        yield from _list_problems(f"{path}.values", entry.values, is_value, a_value)
 
 
 def _profile_problems(path: str, name: str, profile: MigProfile, spec: GPUClassSpec) -> Iterator[Problem]:

@@ -87,13 +87,13 @@ def device_class_mapping(
     documents: the cluster's own documents. They take precedence for the names of classes.
     known: the documents and the built-in patterns. They know GPU drivers, and names of classes with other selectors.
     """
-    ordered = sorted(device_classes, key=lambda each: each.name)
+    ordered = sorted(device_classes, key=lambda device_class: device_class.name)
     return DerivedMappingSpec(
         device_classes=tuple(_class_pattern(device_class, documents, known) for device_class in ordered),
         device_types=types,
         types_by_class={
-            each.name: tuple(sorted(possible_types(each.expressions, types)))
-            for each in ordered
+            device_class.name: tuple(sorted(possible_types(device_class.expressions, types)))
+            for device_class in ordered
             if types.types
         },
     )
@@ -142,14 +142,14 @@ def _allowed_drivers(expression: str) -> frozenset[str]:
 def _drivers_allowed_by(text: str) -> frozenset[str]:
     disjuncts, conjuncts = _split(text, "||"), _split(text, "&&")
     if len(disjuncts) > 1:
-        allowed = [_drivers_allowed_by(each) for each in disjuncts]
+        allowed = [_drivers_allowed_by(disjunct) for disjunct in disjuncts]
         return frozenset[str]().union(*allowed) if all(allowed) else frozenset()
     if len(conjuncts) > 1:
         return next(filter(None, map(_drivers_allowed_by, conjuncts)), frozenset())
     match = _DRIVER_TEST.fullmatch(text)
     has_only_names = match and not _QUOTED.sub("", match[3] or "").strip(", \n")
     if match and has_only_names:
-        return frozenset(each[1:-1] for each in _QUOTED.findall(" ".join(match.groups(default=""))))
+        return frozenset(quoted[1:-1] for quoted in _QUOTED.findall(" ".join(match.groups(default=""))))
     # One pair of parentheses around all: only the last character closes the first.
     is_enclosed = text.startswith("(") and [*map(bool, _split(text, ")"))] == [True, False]
     return _drivers_allowed_by(text[1:-1].strip()) if is_enclosed else frozenset()
@@ -175,5 +175,5 @@ def unmapped_device_classes(
         drivers = _class_drivers(device_class) or {device_class.name}
         return any(known.stated_class_pattern(name) for name in (device_class.name, *drivers))
 
-    unstated = (each.name for each in device_classes if not is_stated(each))
+    unstated = (device_class.name for device_class in device_classes if not is_stated(device_class))
     return tuple(sorted(name for name in unstated if in_force.device_class_pattern(name) is None))

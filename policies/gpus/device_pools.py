@@ -92,8 +92,8 @@ class DevicePools:
         """Rebuild the inventory under a mapping if something was put, or the mapping changed. Return whether it did."""
         drivers = {driver for driver, _ in self._slices}
         facts = {
-            each: (mapping.device_class_pattern(each) is None, mapping.weighed_counters(each))
-            for each in drivers
+            driver: (mapping.device_class_pattern(driver) is None, mapping.weighed_counters(driver))
+            for driver in drivers
         }
         inputs = facts, self.reader.dropped_attributes
         due = self._due | self._slices.keys() if inputs != self._inputs else self._due
@@ -112,7 +112,7 @@ class DevicePools:
         return bool(due)
 
     def slices(self) -> list[PoolSlice]:
-        return [each for of_pool in self._slices.values() for each in of_pool.values()]
+        return [pool_slice for of_pool in self._slices.values() for pool_slice in of_pool.values()]
 
     def type_key_of(self, driver: str, pool: str, device: str) -> bytes | None:
         """Return the key of the device's type. None if there is no such device, or its driver has no GPUs."""
@@ -120,7 +120,7 @@ class DevicePools:
         return found.devices.types.get(device) if found else None
 
     def _devices(self, slices: tuple[PoolSlice, ...], mapping: ResourceMapping, facts: object) -> _Devices:
-        layouts = frozenset(each.layout for each in slices)
+        layouts = frozenset(pool_slice.layout for pool_slice in slices)
         key = layouts, facts, self.reader.dropped_attributes
         devices = self._shared.get(key)
         if devices is None:
@@ -148,7 +148,7 @@ class DevicePools:
         self._types = {key: self._types[key] for key in present}
         published, dropped = coarsened(self._types)
         keys = {key: type_key(device_type) for key, device_type in published.items()}
-        distinct = {tuple(sorted(map(id, each))): each for each in by_node.values()}
+        distinct = {tuple(sorted(map(id, on_node))): on_node for on_node in by_node.values()}
         nodes = []
         for node_numbers in distinct.values() or ([],):
             total: Counter[bytes] = Counter()
@@ -171,4 +171,4 @@ class DevicePools:
             for name, key in devices.types.items():
                 taints = frozenset(of_device.get(name, ()))
                 common[keys[key]] = common.get(keys[key], taints) & taints
-        return {key: tuple(sorted(each, key=toleration_text)) for key, each in common.items() if each}
+        return {key: tuple(sorted(taints, key=toleration_text)) for key, taints in common.items() if taints}

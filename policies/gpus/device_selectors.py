@@ -91,16 +91,16 @@ class _Selector(NamedTuple):
 def possible_types(expressions: Iterable[str], types: DeviceTypes) -> frozenset[int]:
     """Return the indexes of the types whose devices may satisfy all expressions."""
     possible = frozenset(range(len(types.types)))
-    for each in dict.fromkeys(expressions):
+    for expression in dict.fromkeys(expressions):
         if not possible:
             break
-        possible &= _matching_types(each, types)
+        possible &= _matching_types(expression, types)
     return possible
 
 
 def unevaluated(expressions: Iterable[str]) -> tuple[str, ...]:
     """Return the expressions that allow every type, because they are not evaluated."""
-    return tuple(each for each in dict.fromkeys(expressions) if _compiled(each) is None)
+    return tuple(expression for expression in dict.fromkeys(expressions) if _compiled(expression) is None)
 
 
 def _matching_types(expression: str, types: DeviceTypes) -> frozenset[int]:
@@ -131,7 +131,7 @@ def _may_select(selector: _Selector, device_type: DeviceType, device: dict[str, 
     )
     unknown |= device is not None and any(
         domain not in device[f"{of}_domains"]
-        and any(each.startswith(f"{domain}/") for each in device_type.unknown_names)
+        and any(unknown_name.startswith(f"{domain}/") for unknown_name in device_type.unknown_names)
         for of, domain in selector.domains
     )
     if device is None or (unknown and (reads is None or selector.is_guarded)):
@@ -173,7 +173,7 @@ def _compiled(expression: str) -> _Selector | None:
 
     skeleton = _TOKEN.sub(replacement, expression)
     calls = _CALL.findall(skeleton)
-    macros = sum(each in _MACROS for each in calls)
+    macros = sum(call in _MACROS for call in calls)
     is_guarded = "has" in calls or "?" in skeleton or bool(tests or domains)
     uses_device_otherwise = _OTHER_USE_OF_DEVICE.search(skeleton) is not None
     if (
@@ -225,7 +225,7 @@ def _unquoted(text: str) -> str:
 def _device_variable(device_type: DeviceType) -> dict[str, Any] | None:
     """Return the variable `device` for a type. None if an amount or version cannot be read."""
     try:
-        attributes = {name: _attribute_value(each) for name, each in device_type.attributes.items()}
+        attributes = {name: _attribute_value(attribute) for name, attribute in device_type.attributes.items()}
         capacity = {name: _encoded_quantity(each.value) for name, each in device_type.capacity.items()}
     except ValueError:
         return None
@@ -249,7 +249,7 @@ def _by_domain(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _attribute_value(attribute: DeviceAttribute) -> bool | int | str | bytes:
     values = (attribute.boolean, attribute.integer, attribute.string)
-    stated = next((each for each in values if each is not None), None)
+    stated = next((value for value in values if value is not None), None)
     return _encoded_version(attribute.version or "") if stated is None else stated
 
 
@@ -273,7 +273,7 @@ def _compare(one: bytes, other: bytes) -> int:
     """Return -1, 0 or 1. Raises ValueError if they are not both quantities or both versions."""
     if one[:1] != other[:1]:
         raise ValueError  # CEL has no such overload
-    first, second = (_sort_key(each) for each in (one, other))
+    first, second = (_sort_key(version) for version in (one, other))
     return (first > second) - (first < second)
 
 
@@ -282,7 +282,7 @@ def _sort_key(value: bytes) -> tuple[Any, ...]:
     if value[:1] == b"q":
         return (int(value[1:]),)
     numbers, _, suffix = value[1:].decode().partition("-")
-    words = [(0, int(each), "") if each.isdecimal() else (1, 0, each) for each in suffix.split(".")]
+    words = [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in suffix.split(".")]
     return (*map(int, numbers.split(".")), not suffix, words if suffix else [])
 
 

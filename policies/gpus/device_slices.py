@@ -163,10 +163,10 @@ class SliceReader:
         layout = SliceLayout(
             spec.driver,
             tuple(
-                LayoutDevice(each.name, self._shape(spec.driver, each), each.node_name)
-                for each in spec.devices or ()
+                LayoutDevice(device.name, self._shape(spec.driver, device), device.node_name)
+                for device in spec.devices or ()
             ),
-            tuple((each.name, _items(each)) for each in spec.shared_counters or ()),
+            tuple((counter.name, _items(counter)) for counter in spec.shared_counters or ()),
         )
         if len(self._layouts) > MAX_SHAPES:
             self._layouts.clear()
@@ -177,9 +177,9 @@ class SliceReader:
             intern(spec.node_name),
             self._layouts.setdefault(layout, layout),
             tuple(
-                (each.name, taint)
-                for each in spec.devices or ()
-                for taint in each.taints or ()
+                (device.name, taint)
+                for device in spec.devices or ()
+                for taint in device.taints or ()
                 if taint.blocks_allocation
             ),
         )
@@ -189,7 +189,7 @@ class SliceReader:
         key = (
             driver,
             tuple(attributes),
-            tuple([each for each in attributes.items() if is_read[each[0]]]),
+            tuple([attribute for attribute in attributes.items() if is_read[attribute[0]]]),
             bytes(device.capacity),
             bytes(device.consumes_counters),
             device.allow_multiple_allocations,
@@ -208,8 +208,8 @@ class SliceReader:
             if not is_read[name] or (drops_capacity and name in capacity)
         }
         shape = DeviceShape(
-            tuple(each for each in attributes.items() if each[0] not in dropped),
-            tuple(each for each in capacity.items() if each[0] not in dropped),
+            tuple(attribute for attribute in attributes.items() if attribute[0] not in dropped),
+            tuple(measured for measured in capacity.items() if measured[0] not in dropped),
             tuple(sorted(dropped)),
             tuple((each.counter_set, _items(each)) for each in _CONSUMES(device.consumes_counters) or ()),
             is_shared,
@@ -251,8 +251,8 @@ def qualified_name(driver: str, name: str) -> str:
 def newest_complete_generation(slices: Iterable[PoolSlice]) -> tuple[PoolSlice, ...]:
     """Return the slices of the newest generation of a pool, none while some of them are missing."""
     slices = tuple(slices)
-    newest = max((each.generation for each in slices), default=0)
-    complete = tuple(each for each in slices if each.generation == newest)
+    newest = max((pool_slice.generation for pool_slice in slices), default=0)
+    complete = tuple(pool_slice for pool_slice in slices if pool_slice.generation == newest)
     return complete if complete and len(complete) == complete[0].slice_count else ()
 
 
@@ -347,7 +347,7 @@ def build_device_types(types: Iterable[DeviceType], nodes: Iterable[Combination]
     """Return the types in the order of their keys, with the combinations of nodes that no other one exceeds."""
     by_key = {type_key(device_type): device_type for device_type in types}
     indexes = {key: index for index, key in enumerate(sorted(by_key))}
-    distinct = {tuple(sorted(each.items())): each for each in nodes}
+    distinct = {tuple(sorted(node.items())): node for node in nodes}
     if len(distinct) > MAX_COMBINATIONS:
         distinct = {}
     largest = [
@@ -357,9 +357,9 @@ def build_device_types(types: Iterable[DeviceType], nodes: Iterable[Combination]
     ]
     if sum(map(len, largest)) > MAX_COUNTS:
         largest = []
-    numbered = [dict(sorted((indexes[key], number) for key, number in each.items())) for each in largest]
+    numbered = [dict(sorted((indexes[key], number) for key, number in counts.items())) for counts in largest]
     return DeviceTypes(
-        tuple(by_key[key] for key in indexes), tuple(sorted(numbered, key=lambda each: [*each.items()]))
+        tuple(by_key[key] for key in indexes), tuple(sorted(numbered, key=lambda counts: [*counts.items()]))
     )
 
 
@@ -369,8 +369,8 @@ def _exceeds(one: Combination, other: Combination) -> bool:
 
 def merge_device_types(*catalogues: DeviceTypes) -> DeviceTypes:
     """Return all types of several catalogues, and the largest combinations of their nodes."""
-    types = [device_type for each in catalogues for device_type in each.types]
-    return build_device_types(types, [node for each in catalogues for node in combinations(each)])
+    types = [device_type for catalogue in catalogues for device_type in catalogue.types]
+    return build_device_types(types, [node for catalogue in catalogues for node in combinations(catalogue)])
 
 
 def combinations(types: DeviceTypes) -> list[Combination]:

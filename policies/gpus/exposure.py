@@ -79,7 +79,7 @@ DEVICE_ANNOTATIONS = (
 nvidia.cdi.k8s.io), the device injectors of containerd/nri (both names) and GKE (container-engine-accelerators), CRI-O.
 """
 
-DEVICE_KEYS = (f"*{CDI}*", *(f"{each}*" for each in DEVICE_ANNOTATIONS))
+DEVICE_KEYS = (f"*{CDI}*", *(f"{annotation}*" for annotation in DEVICE_ANNOTATIONS))
 """Globs over keys that match all of these annotations, and some others."""
 
 _PROC_LINK = re.compile(PROC_LINKS)
@@ -110,13 +110,13 @@ def shows_all_cards(resource: str) -> bool:
 def leads_to_gpus(path: str) -> bool:
     """Whether a path of the node leads to its GPUs, or is a parent directory of such a path (/dev, /run, /)."""
     cleaned = canonical(path)
-    is_near = any(cleaned.startswith(each) or each.startswith(cleaned) for each in NODE_PATHS)
+    is_near = any(cleaned.startswith(node_path) or node_path.startswith(cleaned) for node_path in NODE_PATHS)
     return bool(path) and (is_near or _PROC_LINK.search(cleaned) is not None)
 
 
 def is_device(path: str) -> bool:
     """Whether a path of the node is a device of a vendor: a container that requests a GPU gets it without a mount."""
-    return canonical(path).startswith(tuple(each for each in _VENDOR_PATHS if each.startswith("/dev/")))
+    return canonical(path).startswith(tuple(path for path in _VENDOR_PATHS if path.startswith("/dev/")))
 
 
 def is_of_the_gpu_stack(path: str) -> bool:

@@ -42,7 +42,7 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
         if problem is not None:
             yield problem
     # An annotation that counts says how many devices are shared, by fraction or memory.
-    fractions = [each for each in annotations if not each[0].measure.is_count]
+    fractions = [annotation for annotation in annotations if not annotation[0].measure.is_count]
     for key, text in fractions:
         first = fractions[0][0]
         if key.measure is not first.measure:

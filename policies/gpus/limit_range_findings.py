@@ -96,8 +96,8 @@ def with_amounts(
 def default_gpu_warnings(pod: Pod, limits: NamespaceLimits, mapping: ResourceMapping) -> Iterator[Finding]:
     """Warn of each container that a LimitRange gave GPUs."""
     by_amount: dict[tuple[str, str], list[Default]] = {}
-    for each in gpus_by_default(pod, limits, mapping):
-        by_amount.setdefault((each.place.path, each.resource), []).append(each)
+    for default in gpus_by_default(pod, limits, mapping):
+        by_amount.setdefault((default.place.path, default.resource), []).append(default)
     for defaults in by_amount.values():
         last = defaults[-1]
         path, container, value = last.path, last.place.container.name, str(last.amount)
@@ -166,7 +166,7 @@ def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: N
 
     If only one was changed, another would still give them, or refuse a pod without them.
     """
-    resources = sorted({each.resource for each in defaults})
+    resources = sorted({default.resource for default in defaults})
     edits = {
         limit_range.name: [
             ContactEdit(LIMIT_RANGE, f"spec.limits[{index}].{field}[{resource}]")
@@ -186,8 +186,8 @@ def _with_contact_edits(finding: Finding, defaults: Sequence[Default], limits: N
 
 def resources_to_remove(finding: Finding) -> frozenset[str]:
     """Return the resources that the finding asks to take out of LimitRanges."""
-    asked = (each for change in finding.contact_choices for each in change if isinstance(each, ContactEdit))
-    return frozenset(str(path_parts(each.path)[-1]) for each in asked if each.kind == LIMIT_RANGE)
+    asked = (edit for change in finding.contact_choices for edit in change if isinstance(edit, ContactEdit))
+    return frozenset(str(path_parts(edit.path)[-1]) for edit in asked if edit.kind == LIMIT_RANGE)
 
 
 # ---- what refuses it
@@ -203,9 +203,9 @@ def refusal_findings(
         refused = refusals(pod, limits)
     except QuantityError:
         return  # reported where it is written
-    for each in refused:
-        if not is_partial or (each.bound == "max" and each.actual is not None):
-            yield _refusal_finding(pod, each, limits)
+    for refusal in refused:
+        if not is_partial or (refusal.bound == "max" and refusal.actual is not None):
+            yield _refusal_finding(pod, refusal, limits)
     yield from () if is_partial else _limits_below_requests(pod, limits, mapping)
 
 
@@ -268,8 +268,8 @@ def _accepted_edits(pod: Pod, refusal: Refusal, limits: NamespaceLimits) -> Edit
     written = [kind for kind in REQUESTS_AND_LIMITS if name in getattr(place.container, kind)]
     kinds = written if refusal.actual and not is_ratio else REQUESTS_AND_LIMITS
     if amount is None or any(
-        (each.path, each.resource) == (refusal.path, name)
-        for each in refusals(with_amounts(pod, place, kinds, name, amount), limits)
+        (other.path, other.resource) == (refusal.path, name)
+        for other in refusals(with_amounts(pod, place, kinds, name, amount), limits)
     ):
         return ()
     return tuple(Edit(f"{place.path}.resources.{kind}[{name}]", amount) for kind in kinds)
@@ -294,7 +294,7 @@ def _ways_to_request_fewer(pod: Pod, refusal: Refusal) -> tuple[Edits, ...]:
 def _refused_place(pod: Pod, refusal: Refusal) -> ContainerPlace | None:
     """Return the refused container; of a pod that is refused as a whole, the only container that requests the resource."""
     requesting = [
-        each for each in pod.places if refusal.resource in effective_amounts(each.container, "requests")
+        place for place in pod.places if refusal.resource in effective_amounts(place.container, "requests")
     ]
     return refusal.place or (requesting[0] if len(requesting) == 1 else None)
 
@@ -347,8 +347,8 @@ def _gpus_by_default_finding(path: str, item: LimitRangeItem, resource: str, amo
     field = next((field for field, amounts in stating if resource in (amounts or {})), "min")
     why = "" if field.startswith("default") else f": {field} is the default where nobody writes one"
     edits = (
-        *(Edit(f"{path}.{each}", _ZERO) for each in fields_to_zero),
-        *(Edit(f"{path}.{each}") for each in removed),
+        *(Edit(f"{path}.{field}", _ZERO) for field in fields_to_zero),
+        *(Edit(f"{path}.{field}") for field in removed),
     )
     return _warning(
         rule=ID,

@@ -46,16 +46,16 @@ class ExactNames:
         self.names = frozenset(names)
         self.by_part: dict[tuple[str, str], list[_SplitName]] = defaultdict(list)
         """By the domain or the rest, and the first letter of the other one."""
-        for each in names:
-            domain, _, rest = each.lower().partition("/")
+        for name in names:
+            domain, _, rest = name.lower().partition("/")
             for part, other in ((domain, rest), (rest, domain)):
-                self.by_part[part, other[:1]].append((each, domain, rest))
+                self.by_part[part, other[:1]].append((name, domain, rest))
         self.by_words: dict[str, str] = {}
         """By their words, because people often write them without the domain."""
-        for each in whole_devices:
-            domain, _, rest = each.partition("/")
-            for words in (each, f"{domain.partition('.')[0]} {rest}", rest):
-                self.by_words.setdefault(_words(words), each)
+        for device in whole_devices:
+            domain, _, rest = device.partition("/")
+            for words in (device, f"{domain.partition('.')[0]} {rest}", rest):
+                self.by_words.setdefault(_words(words), device)
 
 
 def intended_name(name: str, exact: ExactNames, is_gpu: Callable[[str], bool]) -> str | None:
@@ -72,11 +72,11 @@ def intended_name(name: str, exact: ExactNames, is_gpu: Callable[[str], bool]) -
     domain, _, rest = name.lower().partition("/")
     parts = ((domain, rest[:1]), (rest, domain[:1]))
     alike: list[_SplitName] = [each for part in parts for each in exact.by_part.get(part, ())]
-    for each, other_domain, other in alike:
+    for similar, other_domain, other in alike:
         if rest == other and (other_domain.startswith(f"{domain}.") or _is_one_typo(domain, other_domain)):
-            return each
+            return similar
         if domain == other_domain and rest != other and _is_one_typo(rest, other):
-            return each
+            return similar
     return None
 
 

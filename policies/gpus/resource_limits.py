@@ -55,4 +55,4 @@ def limit_for(limits: ResourceLimits, resource: GPUResource, classes: Sequence[G
 def limits_by_pattern(limits: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the limits by resource, the most specific first: names, patterns by length, `*`."""
     patterns = [(name, limit) for name, limit in limits.items() if "/" in name or name == ANY]
-    return sorted(patterns, key=lambda each: (ANY in each[0], -len(each[0]), each[0]))
+    return sorted(patterns, key=lambda pattern: (ANY in pattern[0], -len(pattern[0]), pattern[0]))

@@ -32,7 +32,7 @@ from policies.pods.quantity import Quantity, parse_or_none
 
 Pattern = TypeVar("Pattern", ResourcePattern, DeviceClassPattern)
 _VENDOR_PATTERNS = frozenset(
-    from_all_vendors(lambda vendor: tuple(each.pattern for each in vendor.resources))
+    from_all_vendors(lambda vendor: tuple(resource.pattern for resource in vendor.resources))
 )
 
 
@@ -45,7 +45,7 @@ class _Patterns(Generic[Pattern]):
     @cached_property
     def _expression(self) -> re.Pattern[str]:
         """One for all: group n is what the name has for the `*` of the n-th pattern, empty without a `*`."""
-        parts = (each.pattern.partition("*") for each in self._patterns)
+        parts = (pattern.pattern.partition("*") for pattern in self._patterns)
         return re.compile(
             "|".join(f"{re.escape(a)}({'.+' if star else ''}){re.escape(b)}" for a, star, b in parts),
             re.DOTALL,
@@ -82,11 +82,11 @@ class ResourceMapping:
         self.specs = specs = tuple(specs)
         stated = {spec.unknown_device_classes for spec in specs}
         self.unknown_device_classes = next(
-            (each for each in UnknownDeviceClasses if each in stated), UnknownDeviceClasses.COUNT
+            (value for value in UnknownDeviceClasses if value in stated), UnknownDeviceClasses.COUNT
         )
         self.fraction_annotations = tuple(key for spec in specs for key in spec.fraction_annotations)
         self.fraction_schedulers = tuple(
-            dict.fromkeys(each for spec in specs for each in spec.fraction_schedulers)
+            dict.fromkeys(scheduler for spec in specs for scheduler in spec.fraction_schedulers)
         )
         self.other_schedulers = {
             each.scheduler_name: each.annotation_prefixes for spec in specs for each in spec.other_schedulers
@@ -94,24 +94,24 @@ class ResourceMapping:
         """By name of a scheduler, the beginnings of annotations by which it gives GPUs."""
         # A catalogue that was read has all its specs in this type.
         derived = next(
-            (each for each in specs if isinstance(each, DerivedMappingSpec) and each.device_types.types),
+            (spec for spec in specs if isinstance(spec, DerivedMappingSpec) and spec.device_types.types),
             DerivedMappingSpec(),
         )
         self.device_types, self.types_by_class = derived.device_types, derived.types_by_class
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         self._stated_device_classes = _Patterns(self._device_classes)
-        self._weighing = _Patterns(tuple(each for each in self._device_classes if each.weigh))
+        self._weighing = _Patterns(tuple(pattern for pattern in self._device_classes if pattern.weigh))
         resources = tuple(pattern for spec in specs for pattern in spec.resources)
         self._stated_resources = _Patterns(resources)
         self.patterns = (*resources, *self._derived_patterns())
         by_domain: dict[str, list[ResourcePattern]] = defaultdict(list)
-        for each in self.patterns:
-            by_domain[each.pattern.partition("/")[0]].append(each)
+        for known in self.patterns:
+            by_domain[known.pattern.partition("/")[0]].append(known)
         self._by_domain = {domain: _Patterns(patterns) for domain, patterns in by_domain.items()}
         self.extended_names = {
-            each.pattern: each.extended_resource_name
-            for each in reversed(self._device_classes)
-            if each.extended_resource_name is not None
+            device_class.pattern: device_class.extended_resource_name
+            for device_class in reversed(self._device_classes)
+            if device_class.extended_resource_name is not None
         }
         """By DeviceClass: its extended resource name, "" if it has none. DeviceClasses are left out if that is not known."""
         # Tenants choose the names, so the caches are bounded.
@@ -120,26 +120,28 @@ class ResourceMapping:
         self.stated_class_pattern = lru_cache(maxsize=1024)(self._stated_class_pattern)
         self.correct_name = lru_cache(maxsize=1024)(self._correct_name)
         self.whole_card_resource = lru_cache(maxsize=1024)(self._whole_card_resource)
-        gpus = [each for each in self.patterns if each.measure is not Measure.NOTHING]
+        gpus = [known for known in self.patterns if known.measure is not Measure.NOTHING]
         cards = (
-            each.resource or self._whole_card_resource(each.pattern)
-            for each in gpus
-            if "*" not in each.pattern
+            pattern.resource or self._whole_card_resource(pattern.pattern)
+            for pattern in gpus
+            if "*" not in pattern.pattern
         )
-        self.whole_card_resources = frozenset(filter(None, (*cards, *(each.resource for each in gpus))))
+        self.whole_card_resources = frozenset(filter(None, (*cards, *(pattern.resource for pattern in gpus))))
         """Known resources of whole cards. They are also the taint keys of nodes."""
 
     def _derived_patterns(self) -> Iterator[ResourcePattern]:
         """Yield patterns of the resource names of DeviceClasses."""
-        for each in self._device_classes:
-            name = DEVICE_CLASS_PREFIX + each.pattern
-            yield ResourcePattern(pattern=name, measure=self._measure(each), resource=each.resource)
+        for device_class in self._device_classes:
+            name = DEVICE_CLASS_PREFIX + device_class.pattern
+            yield ResourcePattern(
+                pattern=name, measure=self._measure(device_class), resource=device_class.resource
+            )
         yield ResourcePattern(pattern=f"{DEVICE_CLASS_PREFIX}*", measure=self._measure(None))
         # If several DeviceClasses share an extended name, one with GPUs is enough.
-        for each in self._device_classes:
-            if each.extended_resource_name and self._measure(each) is not Measure.NOTHING:
-                name = each.extended_resource_name
-                yield ResourcePattern(pattern=name, measure=Measure.DEVICES, resource=each.resource)
+        for pattern in self._device_classes:
+            if pattern.extended_resource_name and self._measure(pattern) is not Measure.NOTHING:
+                name = pattern.extended_resource_name
+                yield ResourcePattern(pattern=name, measure=Measure.DEVICES, resource=pattern.resource)
 
     def _measure(self, device_class: DeviceClassPattern | None) -> Measure:
         if device_class is not None and device_class.measure is not None:
@@ -179,12 +181,12 @@ class ResourceMapping:
 
     @cached_property
     def _pattern_counts(self) -> Counter[str]:
-        return Counter(each.pattern for each in self.patterns)
+        return Counter(known.pattern for known in self.patterns)
 
     @cached_property
     def _exact_names(self) -> near_names.ExactNames:
-        gpus = (each for each in self.patterns if each.measure is not Measure.NOTHING)
-        exact = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
+        gpus = (known for known in self.patterns if known.measure is not Measure.NOTHING)
+        exact = {pattern.pattern: pattern.measure for pattern in gpus if "*" not in pattern.pattern}
         whole = (name for name, measure in exact.items() if measure is Measure.DEVICES)
         return near_names.ExactNames(exact, whole)
 
@@ -219,7 +221,7 @@ class ResourceMapping:
             return [resource_name.removeprefix(DEVICE_CLASS_PREFIX)]
         if self._stated_resources.first_match(resource_name)[0] is not None:
             return []
-        return [each for each, name in self.extended_names.items() if name == resource_name]
+        return [device_class for device_class, name in self.extended_names.items() if name == resource_name]
 
     def is_unknown(self, device_class: str) -> bool:
         """Whether nothing says if the devices of the DeviceClass are GPUs."""
@@ -302,8 +304,8 @@ class ResourceMapping:
 
 def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
     patterns = (ResourcePattern(pattern=each.pattern, measure=each.measure) for each in spec.resources)
-    keys = (AnnotationKey(key=each.key, measure=each.measure) for each in spec.fraction_annotations)
-    device_classes = tuple(replace(each, weigh=()) for each in spec.device_classes)
+    keys = (AnnotationKey(key=key.key, measure=key.measure) for key in spec.fraction_annotations)
+    device_classes = tuple(replace(device_class, weigh=()) for device_class in spec.device_classes)
     return replace(
         spec,
         resources=tuple(patterns),

@@ -71,14 +71,14 @@ def cards_of_pool(
                 by_card[card].append(device)
     remaining = counters_left(layouts, held)
     for devices in by_card.values():
-        largest = max(devices, key=lambda each: types[id(each.shape)].card_parts)
+        largest = max(devices, key=lambda device: types[id(device.shape)].card_parts)
         # A device of several cards takes the same part of each.
-        parts = (held.get(each.name, Fraction(0)) / (len(each.shape.consumes) or 1) for each in devices)
+        parts = (held.get(device.name, Fraction(0)) / (len(device.shape.consumes) or 1) for device in devices)
         taken = min(sum(parts, Fraction(0)), ONE_CARD)
         has_free = taken < ONE_CARD and any(
-            each.name not in tainted
-            and can_be_allocated(each.shape, remaining, is_allocated=each.name in held)
-            for each in devices
+            device.name not in tainted
+            and can_be_allocated(device.shape, remaining, is_allocated=device.name in held)
+            for device in devices
         )
         free = ONE_CARD - taken if has_free else Fraction(0)
         yield CardUse(largest.node, types[id(largest.shape)], taken, free)
@@ -87,7 +87,7 @@ def cards_of_pool(
 def counters_left(layouts: Collection[SliceLayout], held: Collection[str]) -> CounterAmounts:
     """Return what the devices in `held` leave of the counters of a pool."""
     left = defaultdict(
-        Counter, {name: _counter_amounts(values) for each in layouts for name, values in each.counters}
+        Counter, {name: _counter_amounts(values) for layout in layouts for name, values in layout.counters}
     )
     for device in (device for layout in layouts for device in layout.devices):
         for card, values in device.shape.consumes if device.name in held else ():
@@ -109,9 +109,9 @@ def can_be_allocated(shape: DeviceShape, remaining: CounterAmounts, *, is_alloca
 def _counter_amounts(values: Iterable[tuple[str, CounterValue]]) -> Counter[str]:
     """Return counters in nano units. One that cannot be read, which only a driver can write, is left out."""
     amounts = Counter[str]()
-    for name, each in values:
+    for name, value in values:
         with suppress(QuantityError):
-            amounts[name] = parse_quantity(each.value).nano
+            amounts[name] = parse_quantity(value.value).nano
     return amounts
 
 
@@ -136,7 +136,7 @@ class DeviceTaintRule(View, frozen=True):
         if selector is None:
             return False
         wanted = selector.driver, selector.pool, selector.device
-        return all(each in {None, has} for each, has in zip(wanted, (*pool, device), strict=True))
+        return all(value in {None, has} for value, has in zip(wanted, (*pool, device), strict=True))
 
 
 # Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
@@ -151,7 +151,7 @@ class StoredPool(NamedTuple):
 
     @property
     def devices(self) -> list[LayoutDevice]:
-        return [device for each in self.slices for device in each.layout.devices]
+        return [device for pool_slice in self.slices for device in pool_slice.layout.devices]
 
 
 class DeviceCounts(msgspec.Struct, frozen=True):
@@ -188,15 +188,15 @@ class StoredDevices:
         dropped_attributes: Collection[str] = (),
         rules: Sequence[DeviceTaintRule] = (),
     ) -> None:
-        self._rules = [each for each in rules if each.spec.taint.blocks_allocation]
+        self._rules = [rule for rule in rules if rule.spec.taint.blocks_allocation]
         by_pool = defaultdict[PoolName, list[PoolSlice]](list)
-        for each in slices:
-            by_pool[each.pool].append(each)
+        for pool_slice in slices:
+            by_pool[pool_slice.pool].append(pool_slice)
         shared: dict[object, Mapping[int, DeviceType]] = {}
         self._pools: dict[PoolName, StoredPool] = {}
         for name, of_pool in by_pool.items():
             newest = newest_complete_generation(of_pool)
-            layouts = tuple(each.layout for each in newest)
+            layouts = tuple(pool_slice.layout for pool_slice in newest)
             if layouts not in shared:
                 shared[layouts] = types_of_devices(layouts, mapping, dropped_attributes)
             self._pools[name] = StoredPool(newest, shared[layouts])
@@ -207,18 +207,18 @@ class StoredDevices:
     ) -> dict[PoolName, dict[str, Fraction]]:
         """Return how much of each device is allocated, in cards, by pool and device."""
         results = defaultdict[PoolName, list[DeviceResult]](list)
-        for each in allocated:
-            if not each.admin_access:
-                results[each.driver, each.pool].append(each)
+        for result in allocated:
+            if not result.admin_access:
+                results[result.driver, result.pool].append(result)
         shares: dict[PoolName, dict[str, Fraction]] = {}
         for name in results.keys() & self._pools.keys():
             pool, of_pool = self._pools[name], shares.setdefault(name, {})
             shapes = {device.name: device.shape for device in pool.devices}
-            for each in results[name]:
-                device_type = pool.types.get(id(shapes.get(each.device)))
+            for device_result in results[name]:
+                device_type = pool.types.get(id(shapes.get(device_result.device)))
                 if device_type is not None:
-                    weight = device_weight(device_type, gpu_classes, each.consumed_capacity or {})
-                    of_pool[each.device] = of_pool.get(each.device, Fraction(0)) + weight
+                    weight = device_weight(device_type, gpu_classes, device_result.consumed_capacity or {})
+                    of_pool[device_result.device] = of_pool.get(device_result.device, Fraction(0)) + weight
         return shares
 
     def cards_by_node(self) -> dict[str, list[CardUse]]:
@@ -230,7 +230,7 @@ class StoredDevices:
             shares, tainted = self._allocated.get(name, {}), frozenset(self._taints(name))
             key = id(types), frozenset(shares.items()), tainted
             if key not in cached:
-                layouts = [each.layout for each in slices]
+                layouts = [pool_slice.layout for pool_slice in slices]
                 cached[key] = tuple(cards_of_pool(layouts, types, shares, tainted))
             for card in cached[key]:
                 by_node[card.node or slices[0].node_name].append(card)
@@ -264,7 +264,7 @@ class StoredDevices:
         for name, pool in self._pools.items():
             held = self._allocated.get(name, {})
             remaining, taints_of = (
-                counters_left([each.layout for each in pool.slices], held),
+                counters_left([pool_slice.layout for pool_slice in pool.slices], held),
                 self._taints(name),
             )
             for device in pool.devices:
@@ -273,12 +273,12 @@ class StoredDevices:
                 if id(device_type) not in in_class & selected:
                     continue
                 of_device = taints_of.get(device.name, ())
-                untolerated = [each for each in of_device if not tolerated(each, request.tolerations)]
+                untolerated = [taint for taint in of_device if not tolerated(taint, request.tolerations)]
                 numbers["selected"] += 1
                 if not can_be_allocated(device.shape, remaining, is_allocated=device.name in held):
                     numbers["unavailable"] += 1
                 elif untolerated:
                     numbers["tainted"] += 1
                     taints |= dict.fromkeys(untolerated)
-        newest = sorted(taints, key=lambda each: each.time_added.timestamp() if each.time_added else 0.0)
+        newest = sorted(taints, key=lambda taint: taint.time_added.timestamp() if taint.time_added else 0.0)
         return DeviceCounts(**numbers, taints=tuple(reversed(newest)))

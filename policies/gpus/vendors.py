@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 def _patterns(measure: Measure, *patterns: str, card: str | None = None) -> tuple[ResourcePattern, ...]:
-    return tuple(ResourcePattern(pattern=each, measure=measure, resource=card) for each in patterns)
+    return tuple(ResourcePattern(pattern=pattern, measure=measure, resource=card) for pattern in patterns)
 
 
 def _device_classes(card: str, *patterns: str, weigh: tuple[str, ...] = ()) -> tuple[DeviceClassPattern, ...]:
-    return tuple(DeviceClassPattern(pattern=each, resource=card, weigh=weigh) for each in patterns)
+    return tuple(DeviceClassPattern(pattern=pattern, resource=card, weigh=weigh) for pattern in patterns)
 
 
 def _other_names(domain: str, card: str | None = None) -> tuple[ResourcePattern, ...]:
@@ -54,9 +54,9 @@ def _gpustack(*cards: str) -> tuple[ResourcePattern, ...]:
     `.sliced` and `.partitioned` are always 1, beside amounts of their own. Its webhook writes `.units`.
     """
     return tuple(
-        each
+        pattern
         for card in cards
-        for each in (
+        for pattern in (
             *_patterns(_NOTHING, f"{card}.partitioned", f"{card}.partitioned.units", f"{card}.sliced.units"),
             *_patterns(Measure.SLICES, f"{card}.partitioned.mig-*", card=card),
             *_patterns(_CORE_PERCENT, f"{card}.sliced.cores-percentage", card=card),
@@ -414,7 +414,7 @@ VENDORS = (
 
 def from_all_vendors(field: Callable[[Vendor], tuple[T, ...]]) -> tuple[T, ...]:
     """Return the values of all vendors in that field, in their order, each once."""
-    return tuple(dict.fromkeys(each for vendor in VENDORS for each in field(vendor)))
+    return tuple(dict.fromkeys(name for vendor in VENDORS for name in field(vendor)))
 
 
 RESOURCE_MAPPING = ResourceMappingSpec(

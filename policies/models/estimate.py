@@ -156,7 +156,7 @@ def class_fit(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Class
         gpus=gpus,
         per_gpu=ceil(Fraction(needed.total, gpus)),
         fits=tuple(c.name for c in ordered if needed.fits(c.memory_gib, gpus)),
-        slices=tuple(each for each in slices if each is not None),
+        slices=tuple(mig_slice for mig_slice in slices if mig_slice is not None),
         cards=tuple(
             CardCount(ceil(needed.total / needed.usable(size)), size, tuple(names))
             for size, names in by_size.items()

@@ -108,7 +108,7 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
 def sufficient_card_counts(need: ModelNeed, classes: Iterable[GPUClass]) -> tuple[int, ...]:
     """Return how many GPUs of one node hold the model, for several classes."""
     return tuple(
-        each.gpus for each in class_fit(need.estimate, classes, need.gpus).in_one_node[-MAX_CARD_COUNTS:]
+        count.gpus for count in class_fit(need.estimate, classes, need.gpus).in_one_node[-MAX_CARD_COUNTS:]
     )
 
 
@@ -116,7 +116,7 @@ def enough_in_words(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
     """Return a larger slice, or a number of cards, on which the model fits: `8 GPUs of 141 GiB`. "" if there is none."""
     fit = class_fit(need.estimate, classes, need.gpus)
     counts = fit.in_one_node[-MAX_CARD_COUNTS:]
-    ways = [f"{each.gpus} GPU{'' if each.gpus == 1 else 's'} of {each.memory_gib} GiB" for each in counts]
+    ways = [f"{count.gpus} GPU{'' if count.gpus == 1 else 's'} of {count.memory_gib} GiB" for count in counts]
     if need.profile is not None and fit.slices:
         ways.insert(0, f"a slice {fit.slices[0].profile}")
     return " or ".join(ways)

@@ -126,7 +126,7 @@ def _needed(config: dict[str, Any], names: tuple[str, ...]) -> int:
 
 def _number(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
     """Return the first of these fields that the config has, or None. Raises EstimateError."""
-    name = next((each for each in names if config.get(each) is not None), None)
+    name = next((name for name in names if config.get(name) is not None), None)
     if name is None:
         return None
     value = config[name]

@@ -205,14 +205,14 @@ class Availability:
             for node in self._gpus_on_nodes
             if not self.pinned or vendor_domain(node) == vendor_domain(name)
         )
-        present = (each for each in offered if each in self._gpus_on_nodes)
+        present = (name for name in offered if name in self._gpus_on_nodes)
         on_nodes = [(each, largest_amount(self._states, each)) for each in present]
-        offered_texts = [f"{most} {each}" if most else each for each, most in on_nodes]
+        offered_texts = [f"{most} {name}" if most else name for name, most in on_nodes]
         but = f", but {alternatives_in_words(offered_texts)}" if on_nodes else ""
-        too_few = {each for each, most in on_nodes if most and most < count}
+        too_few = {name for name, most in on_nodes if most and most < count}
         also = self._requested_on_nodes(resource_mapping) - {name}
         offered = [
-            each for each in offered if count and each not in too_few and self._one_node_has({each, *also})
+            name for name in offered if count and name not in too_few and self._one_node_has({name, *also})
         ]
         message = f"no schedulable node has {name} now{but}: the pod stays pending"
         return Complaint(
@@ -243,7 +243,7 @@ class Availability:
         nodes = self._nodes
         if nodes is None or nodes.pools or not nodes.states:
             return False
-        return any(classes_of_label(*label, self._gpu_classes) for each in nodes.states for label in each)
+        return any(classes_of_label(*label, self._gpu_classes) for state in nodes.states for label in state)
 
     @cached_property
     def _states(self) -> list[NodeState]:
@@ -255,7 +255,7 @@ class Availability:
 
     def _requested_on_nodes(self, mapping: ResourceMapping) -> set[str]:
         """Return the resources that the pod requests and some node has."""
-        return {each.resource.name for each in mapping.requests(self.pod)} & self._gpus_on_nodes
+        return {request.resource.name for request in mapping.requests(self.pod)} & self._gpus_on_nodes
 
     @cached_property
     def _gpus_on_nodes(self) -> frozenset[str]:
@@ -326,8 +326,8 @@ class Availability:
             return True
         if resource.measure is not Measure.DEVICES or name not in self._gpu_classes.equivalents:
             return resource.measure is Measure.SHARES and name.endswith(_SHARED_SUFFIX)
-        with_resource = [each for each in self._recommended if each.resource == name]
-        shares = [parse_share(each.equivalents.get(name, 1)) for each in with_resource]
+        with_resource = [gpu_class for gpu_class in self._recommended if gpu_class.resource == name]
+        shares = [parse_share(gpu_class.equivalents.get(name, 1)) for gpu_class in with_resource]
         return bool(shares) and max(shares) < 1 and vendor_domain(name) == vendor_domain(NVIDIA_GPU)
 
     @cached_property
@@ -343,7 +343,7 @@ class Availability:
                 for group in matching
                 if group.pool or any(NVIDIA_GPU in state.resources for state in group.states or ())
             ]
-        return bool(labels) and all(any(starmap(_means_sharing, each.items())) for each in labels)
+        return bool(labels) and all(any(starmap(_means_sharing, label.items())) for label in labels)
 
     def smaller_resources(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
@@ -400,12 +400,12 @@ class Availability:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""
         # A card has variants with media extensions (1g.10gb+me, 1g.24gb-me) only once, so do not recommend them.
         profiles = [
-            each
-            for each in gpu_class.mig_profiles
-            if "+" not in each and "-" not in each and self._is_on_nodes(each)
+            profile
+            for profile in gpu_class.mig_profiles
+            if "+" not in profile and "-" not in profile and self._is_on_nodes(profile)
         ]
         weights = [(self._gpu_classes.mig_weight(gpu_class, profile), profile) for profile in profiles]
-        return [profile for _, profile in sorted(each for each in weights if each[0] >= part)[:1]]
+        return [profile for _, profile in sorted(weight for weight in weights if weight[0] >= part)[:1]]
 
     def _is_on_nodes(self, profile: str) -> bool:
         """Whether a node has slices of the profile; True if that is not known."""
@@ -416,8 +416,8 @@ class Availability:
             return []
         self._searches += 1
         requested = resource.profile or ""
-        listed = {each for gpu_class in classes for each in gpu_class.mig_profiles}
-        profiles = frozenset(each.replace("+", ".") for each in listed if self._is_on_nodes(each))
+        listed = {profile for gpu_class in classes for profile in gpu_class.mig_profiles}
+        profiles = frozenset(profile.replace("+", ".") for profile in listed if self._is_on_nodes(profile))
         nearest = _nearest(requested[:_LONGEST_PROFILE], profiles)
         return [resource.name.removesuffix(requested) + profile for profile in nearest]
 

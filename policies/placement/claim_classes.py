@@ -41,14 +41,14 @@ class ClaimedClasses:
         """
         selectors_fit = self.reserve(requested)
         names = [
-            self.of_query(each if selectors_fit else each._replace(expressions=())) for each in requested
+            self.of_query(query if selectors_fit else query._replace(expressions=())) for query in requested
         ]
-        known = [each for each in names if each is not None]
+        known = [name for name in names if name is not None]
         return frozenset[str]().union(*known) if len(known) == len(names) else None
 
     def reserve(self, queries: Collection[DeviceQuery]) -> bool:
         """Add the selectors of a claim to those of this review; False if they would exceed its bounds."""
-        return self._bounds.reserve(text for each in queries for text in each.expressions)
+        return self._bounds.reserve(text for query in queries for text in query.expressions)
 
     def of_query(self, query: DeviceQuery) -> frozenset[str] | None:
         """Return the classes as `of_claim` does, of one query whose selectors fit. Empty for devices without GPUs."""
@@ -66,7 +66,7 @@ class ClaimedClasses:
             known = weights_and_classes(self._mapping.device_types, self._gpu_classes)
             named = self._classes_naming(query.device_class)
             indexes = self._mapping.types_by_class.get(query.device_class, ())
-            of_type = {index: frozenset(each.name for each in known[index][1]) for index in indexes}
+            of_type = {index: frozenset(gpu_class.name for gpu_class in known[index][1]) for index in indexes}
             self._by_type[query.device_class] = {
                 index: names & named or named or names or frozenset((NO_CLASS,))
                 for index, names in of_type.items()
@@ -81,7 +81,7 @@ class ClaimedClasses:
         for query in requested if self._taints else ():
             indexes = self.by_type(query if selectors_fit else query._replace(expressions=()))
             for taints in dict.fromkeys(self._taints_by_type.get(index, ()) for index in indexes):
-                untolerated = [each for each in taints if not tolerated(each, query.tolerations)]
+                untolerated = [taint for taint in taints if not tolerated(taint, query.tolerations)]
                 if not untolerated:
                     return ()
                 found |= dict.fromkeys(untolerated)
@@ -113,7 +113,7 @@ class ClaimedClasses:
         return GPUCount(1, max(sizes, key=lambda name: sizes[name])) if sizes else None
 
     def _classes_naming(self, device_class: str) -> frozenset[str]:
-        return frozenset(each.name for each in self._gpu_classes.of_device_class(device_class))
+        return frozenset(gpu_class.name for gpu_class in self._gpu_classes.of_device_class(device_class))
 
 
 def class_names_text(names: Collection[str]) -> str:
@@ -133,9 +133,9 @@ class ClaimClassCheck:
     def findings(self, spec: ClaimSpec | None, path: str) -> Iterator[Finding]:
         """Deny each request that may get devices of other classes. path: of the spec in the object."""
         requests = [each for alternatives in requests_by_path(spec, path) for each in alternatives]
-        selectors_fit = self._classes.reserve([each.query for _, each in requests])
-        for request_path, each in requests:
-            yield from self._denial(each, request_path, selectors_fit=selectors_fit)
+        selectors_fit = self._classes.reserve([request.query for _, request in requests])
+        for request_path, request in requests:
+            yield from self._denial(request, request_path, selectors_fit=selectors_fit)
 
     def _denial(self, request: DeviceRequest, path: str, *, selectors_fit: bool) -> Iterator[Finding]:
         query = request.query if selectors_fit else DeviceQuery(request.device_class_name)
@@ -193,7 +193,7 @@ class ClaimClassCheck:
     def _selector(self, query: DeviceQuery) -> str:
         """Return a CEL expression that selects the allowed devices of the choice alone; "" if none does."""
         by_type, types = self._classes.by_type(query), self._mapping.device_types.types
-        keys = {each.key for gpu_class in self._gpu_classes for each in gpu_class.device_attributes}
+        keys = {attribute.key for gpu_class in self._gpu_classes for attribute in gpu_class.device_attributes}
         for key in sorted(keys):
             # A selector that reads an attribute of a device without it is an error: no device is allocated.
             wanted, unwanted = set[str | None](), set[str | None]()
@@ -215,8 +215,8 @@ def requests_by_path(spec: ClaimSpec | None, path: str) -> Iterator[list[tuple[s
         request_path = f"{path}.devices.requests[{index}]"
         if request.first_available:
             yield [
-                (f"{request_path}.firstAvailable[{number}]", each)
-                for number, each in enumerate(request.first_available)
+                (f"{request_path}.firstAvailable[{number}]", device_request)
+                for number, device_request in enumerate(request.first_available)
             ]
         else:
             yield [

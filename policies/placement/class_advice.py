@@ -48,7 +48,7 @@ def ask_for_nodes(pod: Pod, classes: Sequence[str], key: str, gpu_classes: GPUCl
         return ClassAdvice(ask_contact=f"for nodes with {key}={value}", contact_choices=nodes_to_add([value]))
     matching = [each.name for each in gpu_classes.named(classes) if matches_new_node(pod, each)]
     # A pod that matches no class at all would match no new node either.
-    any_node_helps = not classes and any(matches_new_node(pod, each) for each in gpu_classes)
+    any_node_helps = not classes and any(matches_new_node(pod, gpu_class) for gpu_class in gpu_classes)
     changes = ((ContactEdit("Node"),),) if any_node_helps else nodes_to_add(matching)
     request = f"for nodes{autoscaler_alternative(' or '.join(matching))}" if changes else ""
     return ClassAdvice(ask_contact=request, contact_choices=changes)

@@ -96,7 +96,7 @@ class ClassCase:
     @property
     def claims_are_allowed(self) -> bool:
         """Whether the classes of its devices are known by its claims, and the namespace may use all of them."""
-        allowed = {each.name for each in self.selection.allowed_of(self.selection.gpu_classes)}
+        allowed = {gpu_class.name for gpu_class in self.selection.allowed_of(self.selection.gpu_classes)}
         return bool(self.claimed_class_names) and self.claimed_class_names <= allowed
 
     def contradicted_claims(self) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ class ClassCase:
         key, pinned = self.selection.label_key, self.pinned
         values_of = self.selection.names_to_suggest(classes)
         by_annotation = self.selection.advice_to_name(list(values_of))
-        first_values = [value for each in values_of.values() for value in each[:1]]
+        first_values = [value for values in values_of.values() for value in values[:1]]
         values = alternatives_in_words(first_values)
         selectors = separate_choices(
             *(Edit(f"spec.nodeSelector[{key}]", value) for value in first_few(first_values))
@@ -150,7 +150,7 @@ class ClassCase:
         """Return the advice if the classes have no nodes."""
         key, gpu_classes = self.selection.label_key, self.selection.gpu_classes
         values = self.values_to_add() or tuple(v for k, v in self.pod.node_selector.items() if k == key)
-        others = [Edit(f"spec.nodeSelector[{each}]") for each in self.pod.node_selector if each != key]
+        others = [Edit(f"spec.nodeSelector[{label}]") for label in self.pod.node_selector if label != key]
         others += [Edit(REQUIRED_AFFINITY)] if self.pod.required_terms else []
         is_there = bool(values) and nodes.has_label(key, values)
         if is_there or (
@@ -173,17 +173,17 @@ class ClassCase:
             return ClassAdvice((), "", f"to set label {key}={label} on nodes with {known}", ((edit,),))
         selection, usable, need = self.selection, self.selection.usable_classes(), self.need
         sufficient = usable if need is None else [c for c in usable if need.weights_fit(c, gpu_classes)]
-        if any(selection.label_with_nodes(each, sufficient) for each in sufficient):
+        if any(selection.label_with_nodes(gpu_class, sufficient) for gpu_class in sufficient):
             advice = self.advice_to_run_on(sufficient)
             existing = self.classes_on_nodes(nodes)
             are = "there are" if any(each in existing for each in sufficient) else "an autoscaler makes"
             return advice._replace(remedy=f"{advice.remedy}, of which {are} nodes")
         matching = [
-            each.name for each in gpu_classes.named(pinned) if matches_new_node(self.pod, each)
+            gpu_class.name for gpu_class in gpu_classes.named(pinned) if matches_new_node(self.pod, gpu_class)
         ] or sorted(pinned)
         names = alternatives_in_words(matching)
         if family := next(
-            (each for each in values if each not in pinned and gpu_classes.of_family(each)), None
+            (value for value in values if value not in pinned and gpu_classes.of_family(value)), None
         ):
             # Nodes may have the names of classes, which its pin does not match.
             text = f"for nodes of {names} with {key}={family}"
@@ -220,7 +220,7 @@ class ClassCase:
         has_one_amount = len(self.selection.resources) == 1 and self.selection.edits_to_count(1)
         if need is None or need.profile is not None or is_named or not (has_one_amount and usable):
             return None
-        if any(need.weights_fit(each, gpu_classes) for each in usable):
+        if any(need.weights_fit(gpu_class, gpu_classes) for gpu_class in usable):
             return None  # naming their class is enough
         more = sorted(sufficient_card_counts(need, usable))
         largest = max(usable, key=lambda gpu_class: gpu_class.memory_gib)
@@ -239,10 +239,10 @@ class ClassCase:
     def edits_for_several_cards(self, classes: Sequence[GPUClass]) -> tuple[Edits, ...]:
         """Return the edits that give the pod the fewest cards of one node that hold its model, of one of these classes."""
         ways = [
-            (cards, each)
-            for each in classes
+            (cards, gpu_class)
+            for gpu_class in classes
             if self.need
-            for cards in sufficient_card_counts(self.need, (each,))
+            for cards in sufficient_card_counts(self.need, (gpu_class,))
         ]
         cards, gpu_class = min(ways, key=itemgetter(0), default=(0, None))
         count = self.selection.edits_to_count(cards)

@@ -103,7 +103,7 @@ def _classes_holding(
 ) -> Sequence[GPUClass]:
     """Return the smallest class that the model fits, or, as far as its size is only estimated, those that hold its weights."""
     fitting = [gpu_class for gpu_class in allowed if need.fits(gpu_class, selection.gpu_classes)]
-    weights_fit = [each for each in allowed if need.weights_fit(each, selection.gpu_classes)]
+    weights_fit = [gpu_class for gpu_class in allowed if need.weights_fit(gpu_class, selection.gpu_classes)]
     if not fitting:
         return weights_fit  # the estimate may be too high; gpu-class warns about it
     memory = min(gpu_class.memory_gib for gpu_class in fitting)
@@ -113,7 +113,7 @@ def _classes_holding(
     if need.estimate.knows_kv_cache or selection.has_own_nodes(first):
         return [first]
     # A rule of thumb must not exclude the existing nodes.
-    with_nodes = [each for each in weights_fit if selection.has_own_nodes(each)]
+    with_nodes = [gpu_class for gpu_class in weights_fit if selection.has_own_nodes(gpu_class)]
     return [node for node in with_nodes if node in fitting] or with_nodes or [first]
 
 

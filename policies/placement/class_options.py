@@ -101,6 +101,6 @@ def has_resource(gpu_class: GPUClass, resource: GPUResource, gpu_classes: GPUCla
         # A GPUClass does not say which cards are shared, nor what a DeviceClass selects. Only the vendor is known.
         of_class, of_resource = vendor_domain(gpu_class.resource), vendor_domain(resource.name)
         return of_resource == of_class or all(
-            vendor_domain(each.resource) != of_resource for each in gpu_classes
+            vendor_domain(gpu_class.resource) != of_resource for gpu_class in gpu_classes
         )
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents

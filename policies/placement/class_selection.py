@@ -90,7 +90,7 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
         """Whether nodes of the class can have all requested resources, and devices for the claims."""
         can_be_claimed = all({gpu_class.name, ""} & names for names in self.claim_classes.values())
         return can_be_claimed and all(
-            has_resource(gpu_class, each, self.gpu_classes) for each in self.resources
+            has_resource(gpu_class, resource, self.gpu_classes) for resource in self.resources
         )
 
     def may_have_resources(self, gpu_class: GPUClass) -> bool:
@@ -137,7 +137,7 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
     def usable_classes(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources, and, if nodes are known, a node that takes the pod."""
         offering = [each for each in self.allowed_of(self.gpu_classes) if self.may_have_resources(each)]
-        placeable = tuple(each for each in offering if self.label_with_nodes(each, offering))
+        placeable = tuple(gpu_class for gpu_class in offering if self.label_with_nodes(gpu_class, offering))
         return placeable if placeable or self._knows_classes_of_nodes else tuple(offering)
 
     def takes(self, classes: Sequence[GPUClass], values: Sequence[str]) -> bool:
@@ -207,9 +207,9 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
             allowed = tuple(filter(self._surely_has_nodes, allowed))
         resources = {resource.name for resource in self.resources}
         # Nothing says which claims have devices of an allowed class.
-        alternatives = {each.resource for each in allowed} - resources if resources else set[str]()
+        alternatives = {gpu_class.resource for gpu_class in allowed} - resources if resources else set[str]()
         having = [gpu_class for gpu_class in self.gpu_classes if self.may_have_resources(gpu_class)]
-        offering = [each for each in having if node_label_values(each, self.label_key)]
+        offering = [gpu_class for gpu_class in having if node_label_values(gpu_class, self.label_key)]
         remedy = f"request {alternatives_in_words(sorted(alternatives))}: 1" if alternatives else ""
         choices = tuple(self._edits_to_resource(name) for name in first_few(sorted(alternatives)))
         if not offering:
@@ -222,7 +222,7 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
         with_nodes = tuple(filter(self._surely_has_nodes, permitted or large_enough))
         wanted = placeable or with_nodes or permitted or large_enough
         return ask_for_classes(
-            {each.name: self._edits_to_get(each) for each in wanted},
+            {gpu_class.name: self._edits_to_get(gpu_class) for gpu_class in wanted},
             self.namespace,
             is_allowed=bool(permitted),
             needs_nodes=self._knows_classes_of_nodes and not placeable,
@@ -236,7 +236,7 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
         if not self.is_placed:
             return (*pins, Edit(ANNOTATION_PATH, gpu_class.name))
         named = (Edit(ANNOTATION_PATH),) if GPU_CLASS in self.pod.annotations else ()
-        kept = (each for each in pins if each.path != f"spec.nodeSelector[{key}]")
+        kept = (pin for pin in pins if pin.path != f"spec.nodeSelector[{key}]")
         return (*kept, *named, *(Edit(f"spec.nodeSelector[{key}]", value) for value in values[:1]))
 
     def edits_to_count(self, count: int) -> Edits:
@@ -260,16 +260,16 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
         Where only nodes of its family are known, that is the family.
         """
         near, usable = self.gpu_classes.nearest(word) or "", self.usable_classes()
-        meant = [each for each in self.gpu_classes.resolve(near) if each in usable]
-        named = {value.name for each in meant if (value := self.label_with_nodes(each, usable))}
+        meant = [gpu_class for gpu_class in self.gpu_classes.resolve(near) if gpu_class in usable]
+        named = {value.name for gpu_class in meant if (value := self.label_with_nodes(gpu_class, usable))}
         if not meant or len(named) != 1:
             return near if meant else ""
         return named.pop()
 
     def usable_in_list(self, text: str, names: Collection[str]) -> list[str]:
         """Return the classes and families of a list that the pod can use, or else all `names`. Empty for one name."""
-        parts, usable = first_few([each.strip() for each in text.split(",")]), set(self.usable_classes())
-        own = [each for each in parts if not usable.isdisjoint(self.gpu_classes.resolve(each))]
+        parts, usable = first_few([part.strip() for part in text.split(",")]), set(self.usable_classes())
+        own = [part for part in parts if not usable.isdisjoint(self.gpu_classes.resolve(part))]
         return (own or [*names]) if len(parts) > 1 else []
 
     def why_unusable(self, name: str) -> str:
@@ -287,7 +287,7 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
     def requested_text(self) -> str:
         """What nodes of the class must have."""
         claims = (f"devices for claim {name}" for name in self.claim_classes)
-        return ", ".join(dict.fromkeys((*(each.name for each in self.resources), *claims))) or "nodes"
+        return ", ".join(dict.fromkeys((*(resource.name for resource in self.resources), *claims))) or "nodes"
 
     @property
     def none_usable_message(self) -> str:

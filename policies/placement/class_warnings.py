@@ -71,7 +71,7 @@ def _not_schedulable(
     if states and nodes.existing_resources:
         if not names <= nodes.existing_resources:
             return  # gpu-requests reports resources that no node has
-        if len(names) > 1 and not any(names <= each.resources for each in chain(*nodes.states.values())):
+        if len(names) > 1 and not any(names <= state.resources for state in chain(*nodes.states.values())):
             return  # gpu-toleration says that no node has them together
     resources, together_text = " and ".join(sorted(names)), " together" if len(names) > 1 else ""
     if states:
@@ -82,8 +82,8 @@ def _not_schedulable(
         )
         problem = "all its nodes are cordoned now"
         uncordoning_helps = any(
-            each.has_amounts(case.selection.amounts) and not each.untolerated_by(case.pod)
-            for each in cordoned
+            node_state.has_amounts(case.selection.amounts) and not node_state.untolerated_by(case.pod)
+            for node_state in cordoned
         )
     yield warning(
         reason=NO_NODE,
@@ -98,7 +98,7 @@ def model_too_large(case: ClassCase) -> Iterator[Finding]:
     need, gpu_classes = case.need, case.selection.gpu_classes
     chosen = case.query.classes if case.query else ()
     classes = gpu_classes.named(case.pinned.classes) if case.pinned else chosen or case.claimed_classes
-    if need is not None and classes and not any(need.fits(each, gpu_classes) for each in classes):
+    if need is not None and classes and not any(need.fits(gpu_class, gpu_classes) for gpu_class in classes):
         largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, gpu_classes))
         key, value = need.declared
         usable = [*filter(case.selection.has_whole_resources, case.selection.usable_classes())]

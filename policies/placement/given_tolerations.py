@@ -59,5 +59,5 @@ def given_tolerations(
             tolerations += options.by_vendor.get(each, ())
     for gpu_class in classes:
         tolerations += gpu_class.tolerations
-    listed_keys = {each.key for each in tolerations}
+    listed_keys = {toleration.key for toleration in tolerations}
     return [*(toleration_for_resource(key) for key in keys if key not in listed_keys), *tolerations]

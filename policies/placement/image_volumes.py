@@ -44,4 +44,4 @@ def all_mount_images(pod: Pod, requested: dict[str, int], nodes: NodeFacts | Non
         return False
     states = nodes.states_for(pod, requested) or ()  # None: unknown, or a pool makes the node
     fitting = [state for state in states if state.has_amounts(requested) and not state.untolerated_by(pod)]
-    return bool(fitting) and all(each.mounts_images for each in fitting)
+    return bool(fitting) and all(node_state.mounts_images for node_state in fitting)

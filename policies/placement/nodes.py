@@ -122,7 +122,7 @@ def takes_new_node(pod: Pod) -> bool:
 
 def _names_nodes(term: NodeSelectorTerm) -> bool:
     by_label = (each.operator == "In" for each in term.match_expressions or () if each.key == HOSTNAME)
-    return any(by_label) or any(each.operator == "In" for each in term.match_fields or ())
+    return any(by_label) or any(field.operator == "In" for field in term.match_fields or ())
 
 
 UNCONSTRAINED_POD = Pod()
@@ -230,7 +230,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def values_of(self, key: str) -> frozenset[str]:
         """Return the values of a label on existing nodes."""
-        return frozenset(value for labels in self.label_sets for each, value in labels if each == key)
+        return frozenset(value for labels in self.label_sets for label, value in labels if label == key)
 
     def has_label(self, key: str, values: Sequence[str]) -> bool:
         """Whether a node, or a node that a pool can create, has one of the values. Without values: whether there is any node."""
@@ -248,7 +248,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         Ignore the pod's affinity if it has too many requirements.
         """
         terms = () if self._has_too_many_requirements(pod) else pod.required_terms
-        selector = ((each, "In", (value,)) for each, value in pod.node_selector.items())
+        selector = ((label, "In", (value,)) for label, value in pod.node_selector.items())
         requirements = self._by_known_labels(chain([(key, "In", values)] if values else (), selector))
         alternatives = [
             self._by_known_labels(
@@ -270,9 +270,9 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         terms = [term for term in pod.required_terms if not term.is_empty]
         if not values or self._has_too_many_requirements(pod):
             return ""
-        for each, value in pod.node_selector.items():
-            if self._excludes(each, (value,), key, values):
-                return f"nodeSelector {each}={value}"
+        for label, value in pod.node_selector.items():
+            if self._excludes(label, (value,), key, values):
+                return f"nodeSelector {label}={value}"
         excluding = [
             [
                 each.key
@@ -288,7 +288,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if label in self.keys:
             return False
         having = [labels for each in wanted for labels in self._by_other_label.get(f"{label}={each}", ())]
-        pools = [each for each in self.pools if meets(each.values(label), "In", frozenset(wanted))]
+        pools = [pool for pool in self.pools if meets(pool.values(label), "In", frozenset(wanted))]
         return (label in self._other_keys or any(label in pool.labels for pool in self.pools)) and not (
             any((key, value) in labels for labels in having for value in values)
             or any(meets(pool.values(key), "In", frozenset(values)) for pool in pools)

@@ -263,9 +263,9 @@ def candidates_for_resource(
         card = (pattern and pattern.resource) or name
     its_vendor = vendor_domain(card)
     of_vendor = tuple(
-        each
-        for each in candidates.classes
-        if name in each.equivalents or vendor_domain(each.resource) == its_vendor
+        gpu_class
+        for gpu_class in candidates.classes
+        if name in gpu_class.equivalents or vendor_domain(gpu_class.resource) == its_vendor
     )
     with_profile = of_vendor
     if (profile := resource.profile) is not None:

@@ -49,14 +49,14 @@ def possible_edits(
     for name in class_names[:MAX_CLASSES]:
         yield (*pins, Edit(ANNOTATION_PATH, name))
     # Constraints and taints do not matter if no node has the resource.
-    if nodes is None or nodes.pools or {each.name for each in resources} <= nodes.existing_resources:
+    if nodes is None or nodes.pools or {resource.name for resource in resources} <= nodes.existing_resources:
         yield from ((Edit(f"spec.nodeSelector[{key}]"),) for key in [*pod.node_selector][:MAX_CONSTRAINTS])
         if pod.required_terms:
             yield (Edit(REQUIRED_AFFINITY),)
         states = (state for of_labels in nodes.states.values() for state in of_labels) if nodes else ()
         taints = dict.fromkeys(taint for state in states for taint in state.taints)
         yield from ((Edit("spec.tolerations[-]", toleration_for(each)),) for each in [*taints][:MAX_TAINTS])
-    requests = (each for each in mapping.requests(pod) if each.resource.measure.is_count)
+    requests = (request for request in mapping.requests(pod) if request.resource.measure.is_count)
     for request in islice(requests, MAX_REQUESTS):
         name = request.resource.name
         paths = dict.fromkeys(
@@ -78,7 +78,7 @@ def blocking_constraints(pod: Pod, requested: Mapping[str, int], nodes: NodeFact
         for key, value in islice(pod.node_selector.items(), MAX_CONSTRAINTS)
     )
     terms = (("the required node affinity", Edit(REQUIRED_AFFINITY)),) if pod.required_terms else ()
-    single = ((each,) for each in (*selectors, *terms))
+    single = ((constraint,) for constraint in (*selectors, *terms))
     having = [each for each in single if _nodes_have(_without_constraint(pod, each[0][1]), requested, nodes)]
     return tuple(having) or ((*selectors, *terms),)
 
@@ -109,10 +109,10 @@ def rarely_together(
     if availability.knows_nodes or availability.pinned:
         return
     requested_forms = {
-        each.name: (vendor_domain(each.name), each.measure)
-        for each in requested
-        if each.measure in _EXCLUSIVE_MEASURES
-        and not (each.name.startswith(DEVICE_CLASS_PREFIX) or mapping.correct_name(each.name))
+        resource.name: (vendor_domain(resource.name), resource.measure)
+        for resource in requested
+        if resource.measure in _EXCLUSIVE_MEASURES
+        and not (resource.name.startswith(DEVICE_CLASS_PREFIX) or mapping.correct_name(resource.name))
     }
     if len(set(requested_forms.values())) > 1:
         names = " and ".join(sorted(requested_forms))

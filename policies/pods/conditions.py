@@ -10,7 +10,7 @@ _ENDED = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
 def true_condition(status: Mapping[str, Any], *types: str) -> dict[str, Any] | None:
     """Return the first condition of a status that is true and of one of these types."""
     true = (condition for condition in status.get("conditions") or () if condition.get("status") == "True")
-    return next((each for each in true if each.get("type") in types), None)
+    return next((condition for condition in true if condition.get("type") in types), None)
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:

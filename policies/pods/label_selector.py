@@ -29,7 +29,7 @@ def meets(offered: frozenset[str] | None, operator: str, values: frozenset[str])
         return not offered or not offered <= values  # an object without the label meets it
     if operator in {"Gt", "Lt"}:
         # The API server rejects several values.
-        return len(values) == 1 and any(_compares(each, operator, *values) for each in offered)
+        return len(values) == 1 and any(_compares(value, operator, *values) for value in offered)
     return bool(offered) if operator == "Exists" else not offered
 
 

@@ -142,9 +142,9 @@ decode_limit_range = msgspec.json.Decoder(LimitRange).decode
 
 def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
     """Return what all LimitRanges of one namespace say together; the API server checks each of them."""
-    ordered = sorted(limit_ranges, key=lambda each: each.name)
+    ordered = sorted(limit_ranges, key=lambda limit_range: limit_range.name)
     limits, requests = dict[str, tuple[QuantityText, str]](), dict[str, tuple[QuantityText, str]]()
-    named = [(each.name, item) for each in ordered for item in each.items]
+    named = [(limit_range.name, item) for limit_range in ordered for item in limit_range.items]
     for name, item in named:
         for defaults, amounts in ((limits, item.default), (requests, item.default_request)):
             for resource, amount in (amounts or {}).items() if item.type == CONTAINER_TYPE else ():
@@ -155,8 +155,8 @@ def namespace_limits(limit_ranges: Iterable[LimitRange]) -> NamespaceLimits:
 
 def limits_by_namespace(limit_ranges: Iterable[LimitRange]) -> dict[str, NamespaceLimits]:
     ranges: dict[str, list[LimitRange]] = {}
-    for each in limit_ranges:
-        ranges.setdefault(each.namespace, []).append(each)
+    for limit_range in limit_ranges:
+        ranges.setdefault(limit_range.namespace, []).append(limit_range)
     return {namespace: namespace_limits(members) for namespace, members in ranges.items()}
 
 
@@ -178,7 +178,7 @@ def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | 
         pod_min=max(bounds.get(("Pod", "min"), ()), default=None),
         pod_max=min(bounds.get(("Pod", "max"), ()), default=None),
         has_ratio=any(
-            each.type == "Pod" and resource in (each.max_limit_request_ratio or {}) for each in items
+            item.type == "Pod" and resource in (item.max_limit_request_ratio or {}) for item in items
         ),
     )
 
@@ -256,10 +256,10 @@ class Refusal(msgspec.Struct, frozen=True):
 def as_admitted(pod: Pod, limits: NamespaceLimits) -> Pod:
     """Return a new pod, as its author wrote it, as webhooks see it: with defaults and the annotation that lists them."""
     patch, added = PodPatch(pod), list(islice(_missing_defaults(pod, limits), MAX_AMOUNTS))
-    for each in added:
-        patch.set_resource(each.place, each.kind, each.resource, each.amount)
+    for default in added:
+        patch.set_resource(default.place, default.kind, default.resource, default.amount)
     if added:
-        last, listed = max(each.limit_range for each in added), dict[str, list[str]]()
+        last, listed = max(default.limit_range for default in added), dict[str, list[str]]()
         for each in added:
             if each.limit_range == last:  # it overwrites what those before it have listed
                 listed.setdefault(each.annotation_text.removeprefix(each.resource), []).append(each.resource)
@@ -295,11 +295,11 @@ def given_amounts(pod: Pod, limits: NamespaceLimits) -> list[Default]:
         if each.annotation_text in listed and f"initContainer {each.place.container.name}" not in injected
     }
     chosen = {
-        (each.place.path, each.resource)
-        for each in equal
-        if each.annotation_text not in listed and each.limit_range in complete
+        (default.place.path, default.resource)
+        for default in equal
+        if default.annotation_text not in listed and default.limit_range in complete
     }
-    return [each for each in equal if (each.place.path, each.resource) not in chosen]
+    return [default for default in equal if (default.place.path, default.resource) not in chosen]
 
 
 def _equal_to_defaults(pod: Pod, limits: NamespaceLimits) -> Iterator[Default]:
@@ -416,8 +416,8 @@ def _parsed_amounts(amounts: ResourceList) -> dict[str, Quantity]:
 def _at_one_time(pod: Pod, kind: ResourceMap) -> dict[str, Quantity]:
     def needs(container: Container) -> dict[str, Fraction]:
         return {
-            name: Fraction(each.nano)
-            for name, each in _parsed_amounts(effective_amounts(container, kind)).items()
+            name: Fraction(amount.nano)
+            for name, amount in _parsed_amounts(effective_amounts(container, kind)).items()
         }
 
     return {name: Quantity(int(nano)) for name, nano in at_one_time(pod, needs, {}).items()}

@@ -103,10 +103,10 @@ def _pod_excesses(pod: Pod) -> list[Finding]:
         found += _name_excesses(
             "spec.resources", (*(spec.resources.limits or ()), *(spec.resources.requests or ()))
         )
-    paths = [each.host_path.path for each in spec.volumes or () if each.host_path]
+    paths = [volume.host_path.path for volume in spec.volumes or () if volume.host_path]
     found += _excess("spec.volumes", len(paths), MAX_HOST_PATHS, "with a hostPath")
     found += _excess("spec.volumes", sum(map(len, paths)), MAX_PATH_CHARACTERS, "characters in all hostPaths")
-    preferred = [each.preference for each in pod.node_affinity.preferred or () if each.preference]
+    preferred = [term.preference for term in pod.node_affinity.preferred or () if term.preference]
     found += _term_excesses(REQUIRED_TERMS, pod.required_terms)
     found += _term_excesses(PREFERRED_TERMS, preferred)
     for key, value in pod.annotations.items():

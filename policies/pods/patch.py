@@ -84,7 +84,7 @@ class PodPatch:
 
     def add_toleration(self, toleration: Toleration) -> None:
         """Add the toleration, unless one that is there covers it."""
-        if any(covers(each, toleration) for each in self.pod.spec.tolerations or ()):
+        if any(covers(present, toleration) for present in self.pod.spec.tolerations or ()):
             return
         self._add(change_text(toleration), toleration, ("spec", "tolerations", APPENDED))
 

@@ -383,8 +383,8 @@ class Pod(View, frozen=True, dict=True):
         """App containers, then init containers, in their order. Ephemeral containers cannot request resources."""
         apps, inits = self.spec.containers or (), self.spec.init_containers or ()
         return (
-            *(ContainerPlace(each, "containers", at) for at, each in enumerate(apps)),
-            *(ContainerPlace(each, "initContainers", at) for at, each in enumerate(inits)),
+            *(ContainerPlace(app, "containers", at) for at, app in enumerate(apps)),
+            *(ContainerPlace(init, "initContainers", at) for at, init in enumerate(inits)),
         )
 
     def amount_paths(self, names: Collection[str]) -> tuple[str, ...]:

@@ -67,8 +67,8 @@ def stated_processes(group: str, kind: str, data: Any, pods: Parts) -> Iterator[
     object_path, below = pods[:length], pods[length:]
     for field in PROCESS_FIELDS.get((group, kind), ()):
         path, times, unless, pods_path = (
-            (*object_path, *_with_items_of_pods(each, below))
-            for each in (field.path, field.times, field.unless, field.pods)
+            (*object_path, *_with_items_of_pods(path, below))
+            for path in (field.path, field.times, field.unless, field.pods)
         )
         written = value_at(data, path)
         count = _number(written)
@@ -191,21 +191,21 @@ def served_gpus(config: Any) -> Fraction:
     Only what is written counts: the code of an application may say more. Sources: Ray 2.56 python/ray/serve/schema.py, and
     python/ray/llm/_internal/serve/core/configs/llm_config.py (`llm_configs`: replicas have tensor × pipeline GPUs).
     """
-    return sum((_replicas(each) * gpus for each, gpus in _deployments(config)), Fraction(0))
+    return sum((_replicas(deployment) * gpus for deployment, gpus in _deployments(config)), Fraction(0))
 
 
 def _deployments(config: Any) -> Iterator[tuple[Any, Fraction]]:
     """Yield the options of each deployment, which have its number of replicas, and the GPUs of a replica."""
     for application in _maps(config, "applications"):
-        for each in _maps(application, "deployments"):
-            bundles = [_gpus(bundle.get("GPU")) for bundle in _maps(each, "placement_group_bundles")]
-            own = _gpus(value_at(each, ("ray_actor_options", "num_gpus")))
-            yield each, sum(bundles, Fraction(0)) if bundles else own
-        for each in _maps(value_at(application, ("args",)), "llm_configs"):
+        for deployment in _maps(application, "deployments"):
+            bundles = [_gpus(bundle.get("GPU")) for bundle in _maps(deployment, "placement_group_bundles")]
+            own = _gpus(value_at(deployment, ("ray_actor_options", "num_gpus")))
+            yield deployment, sum(bundles, Fraction(0)) if bundles else own
+        for llm_config in _maps(value_at(application, ("args",)), "llm_configs"):
             sizes = (f"{name}_parallel_size" for name in ("tensor", "pipeline"))
-            if not each.keys() & _OWN_BUNDLES:
-                gpus = prod(_gpus(value_at(each, ("engine_kwargs", size))) or 1 for size in sizes)
-                yield each.get("deployment_config"), Fraction(gpus)
+            if not llm_config.keys() & _OWN_BUNDLES:
+                gpus = prod(_gpus(value_at(llm_config, ("engine_kwargs", size))) or 1 for size in sizes)
+                yield llm_config.get("deployment_config"), Fraction(gpus)
 
 
 def _replicas(deployment: Any) -> Fraction:
@@ -221,4 +221,4 @@ def _gpus(value: Any) -> Fraction:
 
 def _maps(data: Any, name: str) -> Iterator[Mapping[str, Any]]:
     items = value_at(data, (name,))
-    return (each for each in items if isinstance(each, dict)) if isinstance(items, list) else iter(())
+    return (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())

@@ -40,8 +40,8 @@ def combined(
 ) -> dict[_Name, Fraction]:
     """Return the sums or maxima of the amounts by name. No amount is negative."""
     total: dict[_Name, Fraction] = {}
-    for each in amounts:
-        for name, amount in each.items():
+    for raw_amount in amounts:
+        for name, amount in raw_amount.items():
             total[name] = combine(total[name], amount) if name in total else amount
     return total
 

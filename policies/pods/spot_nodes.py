@@ -73,7 +73,7 @@ def spot_notice(pod: Pod) -> Notice | None:
         for term in pod.required_terms
     ]
     for (key, value), notice in SPOT_LABELS.items() if pod.constrains_nodes else ():
-        selector, *terms = ((key, (value,)) in each for each in required)
+        selector, *terms = ((key, (value,)) in labels for labels in required)
         if selector or (terms and all(terms)):
             return notice
     return None
@@ -100,7 +100,7 @@ def spot_findings(pod: Pod, *, is_training: bool) -> Iterator[Finding]:
             message=f"holds for drains: on a spot node of {notice.provider} pods have {notice.seconds} s after the notice"
             f"{notice.unless}",
         )
-    volumes = {each.name: (at, each) for at, each in enumerate(pod.spec.volumes or ())}
+    volumes = {volume.name: (at, volume) for at, volume in enumerate(pod.spec.volumes or ())}
     for place in pod.apps if is_training else ():
         for path in _saved_to(pod, place)[:MAX_PATHS]:
             yield from _lost_path_finding(place, path, volumes)
@@ -110,7 +110,7 @@ def _saved_to(pod: Pod, place: ContainerPlace) -> list[str]:
     """Return where the command line says that a training saves, else CHECKPOINTS unless it saves in an unknown place."""
     container = place.container
     # Variables are read as if they were flags: `CHECKPOINT_DIR` is like `--checkpoint_dir`.
-    variables = (f"--{each.name.lower()}={each.value}" for each in container.env or () if each.value)
+    variables = (f"--{var.name.lower()}={var.value}" for var in container.env or () if var.value)
     text = "\n".join((*(container.command or ()), *(container.args or ()), *variables))[:LONGEST_TEXT]
     mounts = container.volume_mounts or ()
     volumes = [pod.volume_named(mount.name) for mount in mounts]
@@ -128,11 +128,11 @@ def _lost_path_finding(
 ) -> Iterator[Finding]:
     """Warn of a path that an emptyDir or the container itself has. Other volumes may outlive the node."""
     mounts = [
-        each
-        for each in place.container.volume_mounts or ()
-        if f"{path}/".startswith(f"{each.mount_path.rstrip('/')}/")
+        mount
+        for mount in place.container.volume_mounts or ()
+        if f"{path}/".startswith(f"{mount.mount_path.rstrip('/')}/")
     ]
-    mount = max(mounts, key=lambda each: len(each.mount_path), default=None)
+    mount = max(mounts, key=lambda mount: len(mount.mount_path), default=None)
     at, name, why = "-", "checkpoints", "no volume is mounted there"
     edits: Edits = ()
     if mount is None:

@@ -36,7 +36,7 @@ def tolerates(toleration: Toleration, taint: Toleration) -> bool:
 
 
 def tolerated(taint: Toleration, tolerations: Iterable[Toleration] | None) -> bool:
-    return any(tolerates(each, taint) for each in tolerations or ())
+    return any(tolerates(toleration, taint) for toleration in tolerations or ())
 
 
 def covers(existing: Toleration, wanted: Toleration) -> bool:

@@ -120,9 +120,9 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     @property
     def starts_whole(self) -> bool:
         """Whether the quota lets its pods start only together. Of several gangs, one may start before another."""
-        gangs = [each.count for each in self.pods if each.count.gang]
+        gangs = [pod.count for pod in self.pods if pod.count.gang]
         return self.is_one_gang or (
-            bool(gangs) and all((each.running or 0) <= (each.gang or 0) for each in gangs)
+            bool(gangs) and all((gang.running or 0) <= (gang.gang or 0) for gang in gangs)
         )
 
     @cached_property
@@ -136,7 +136,7 @@ class Workload(msgspec.Struct, frozen=True, dict=True):
     @property
     def resumed(self) -> "Workload":
         """The workload with the pods that it has when it is not suspended."""
-        pods = (replace(each, count=each.count.resumed or each.count) for each in self.pods)
+        pods = (replace(pod, count=pod.count.resumed or pod.count) for pod in self.pods)
         return replace(self, pods=tuple(pods))
 
     def label(self, key: str) -> str:

@@ -40,7 +40,7 @@ class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 DIMENSIONS: tuple[str, ...] = Hard.__struct_fields__
 """In the order in which people read them."""
-_BY_NAME = frozenset(each for each in DIMENSIONS if getattr(Hard(), each) is not None)
+_BY_NAME = frozenset(dimension for dimension in DIMENSIONS if getattr(Hard(), dimension) is not None)
 """Dimensions with an amount for each name."""
 
 ZERO = Fraction(0)
@@ -204,7 +204,7 @@ def _granted_by(key: str, hard: Amounts, classes: GPUClasses) -> Fraction:
     families = {each: _family(each, classes) for each in hard if each.startswith(CLASSES)}
     parts = set(families.values())
     if key != GPUS:
-        parts = {each for each, family in families.items() if family == key}
+        parts = {class_key for class_key, family in families.items() if family == key}
     return sum((_granted_by(part, hard, classes) for part in parts), ZERO)
 
 

@@ -185,8 +185,8 @@ def must_be_written(
     if before is None or before.start != after.start or before.end != after.end:
         return True
     changed = any(
-        keys_reached(budget, before, each) != keys_reached(budget, after, each)
-        for each in (budget.warn_at, 1.0)
+        keys_reached(budget, before, part) != keys_reached(budget, after, part)
+        for part in (budget.warn_at, 1.0)
     )
     elapsed = after.until - before.until
     held = {key: used.get(key, ZERO) * elapsed * PER_MS + before.spent.get(key, 0) for key in budget.granted}

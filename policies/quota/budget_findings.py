@@ -54,7 +54,7 @@ def workload_findings(
     if budget is None or spending is None or not keys_reached(budget, spending, budget.warn_at):
         return
     requested = demands(workload.target or workload, catalogue, ledger.unclassified_pods)
-    needed = {key for each in requested for key in each.per_pod}
+    needed = {key for demand in requested for key in demand.per_pod}
     path = requested[0].path if requested and workload.target is None else "spec"
     if keys_reached(budget, spending).intersection(needed):
         yield _spent_finding(namespace, budget, spending, needed, path)

@@ -48,7 +48,7 @@ class CatalogueVersion(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> "CatalogueVersion | None":
         """Read what `str` wrote. None if this release does not know it."""
         digest, _, unclassified_pods = text.partition("/")
-        known = next((each for each in UnclassifiedPods if each.value == unclassified_pods), None)
+        known = next((value for value in UnclassifiedPods if value.value == unclassified_pods), None)
         return cls(digest, known) if known else None
 
     def __str__(self) -> str:

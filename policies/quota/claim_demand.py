@@ -68,8 +68,8 @@ class ClaimedDeviceTypes:
         self._requests, self._types = requests, self.mapping.device_types
         self._cards: dict[str, Demand] = {}
         self._possible: dict[int, tuple[DeviceRequest, frozenset[int]]] = {}
-        self._alternatives = [each for request in requests for each in request.alternatives]
-        expressions = (text for each in self._alternatives for text in each.expressions)
+        self._alternatives = [alternative for request in requests for alternative in request.alternatives]
+        expressions = (text for alternative in self._alternatives for text in alternative.expressions)
         self._reads_selectors = SelectorBounds(self._types).reserve(expressions)
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
@@ -86,10 +86,12 @@ class ClaimedDeviceTypes:
 
     def ignored_selectors(self) -> Iterator[tuple[str, str]]:
         """Yield (DeviceClass, selector) for each selector that is not evaluated, and so allows every type of its DeviceClass."""
-        for each in self._alternatives:
-            if self.mapping.types_by_class.get(each.device_class_name):
-                texts = unevaluated(each.expressions) if self._reads_selectors else each.expressions
-                yield from ((each.device_class_name, text) for text in texts)
+        for alternative in self._alternatives:
+            if self.mapping.types_by_class.get(alternative.device_class_name):
+                texts = (
+                    unevaluated(alternative.expressions) if self._reads_selectors else alternative.expressions
+                )
+                yield from ((alternative.device_class_name, text) for text in texts)
 
     def has_devices(self, request: DeviceRequest) -> bool | None:
         """Whether present devices may serve the request. None if types of devices cannot tell, or it takes no GPU."""
@@ -141,7 +143,7 @@ class ClaimedDeviceTypes:
         ]
 
         # Whole numbers add up ten times as fast as fractions.
-        scale = lcm(*(each.denominator for each in weights.values()))
+        scale = lcm(*(weight.denominator for weight in weights.values()))
         scaled = {index: int(weight * scale) for index, weight in weights.items()}
 
         def largest_sum(amounts: Mapping[int, int]) -> int:
@@ -157,14 +159,14 @@ class ClaimedDeviceTypes:
         candidates = self._candidates(request.device_class_name, classes)
         vector = {GPUS: largest_weight(possible), resource: Fraction(largest_sum(dict.fromkeys(possible, 1)))}
         for key, members in counted_classes(candidates, self._unclassified_pods).items():
-            of_members = (by_class[each.name] for each in members if each.name in by_class)
+            of_members = (by_class[member.name] for member in members if member.name in by_class)
             vector[key] = largest_weight(frozenset(of_any_class.union(*of_members)))
         return classified_demand(total((vector,)), [candidates], self._unclassified_pods)
 
     def _candidates(self, device_class: str, classes: Collection[tuple[GPUClass, ...]]) -> CandidateClasses:
         """Return the classes of the devices: any of the vendor's if a device may be of no known class."""
         if all(classes):
-            names = {each.name for of_type in classes for each in of_type}
+            names = {gpu_class.name for of_type in classes for gpu_class in of_type}
             return CandidateClasses(self._classes.named(names), True, f"device class {device_class}")
         because = f"no GPU class lists the attributes of a device that device class {device_class} may give"
         resource = GPUResource(DEVICE_CLASS_PREFIX + device_class, Measure.DEVICES)
@@ -274,18 +276,19 @@ def allocated_demand(
     demands: list[Amounts] = []
     for request in requests:
         named = [(f"{request.name}/{each.name}", each) for each in request.first_available or ()]
-        named = [each for each in named if each[0] in of_request] or [
+        named = [name for name in named if name[0] in of_request] or [
             (request.name, request.exactly or request)
         ]
-        for name, each in named:
+        for name, device_request in named:
             if (
-                not each.admin_access
-                and counted.mapping.device_class_pattern(each.device_class_name) is not None
+                not device_request.admin_access
+                and counted.mapping.device_class_pattern(device_request.device_class_name) is not None
             ):
                 vectors = [
-                    counted.allocated(each, device.kind, device.consumed) for device in of_request[name]
+                    counted.allocated(device_request, device.kind, device.consumed)
+                    for device in of_request[name]
                 ]
-                count = len(vectors) if each.allocation_mode == "All" else each.count or 1
+                count = len(vectors) if device_request.allocation_mode == "All" else device_request.count or 1
                 if len(vectors) < count or not vectors or {} in vectors:
                     return None
                 demands += sorted(vectors, key=itemgetter(GPUS), reverse=True)[:count]
@@ -345,15 +348,15 @@ def _request_demand(request: DeviceRequest, path: str, counted: ClaimedDeviceTyp
         if len(request.first_available) > MAX_ALTERNATIVES:
             return _denied_demand(path, f"must have at most {MAX_ALTERNATIVES} items", remedy="remove some")
         demands = [
-            _device_demand(each, f"{path}[{index}]", counted)
-            for index, each in enumerate(request.first_available)
+            _device_demand(device_request, f"{path}[{index}]", counted)
+            for index, device_request in enumerate(request.first_available)
         ]
-        have_devices = [counted.has_devices(each) for each in request.first_available]
+        have_devices = [counted.has_devices(device_request) for device_request in request.first_available]
         # The scheduler takes an alternative that devices serve. If there is none, devices may come for each.
         if True in have_devices:
             demands = [
-                _only_invalid(each) if has_devices is False else each
-                for each, has_devices in zip(demands, have_devices, strict=True)
+                _only_invalid(demand) if has_devices is False else demand
+                for demand, has_devices in zip(demands, have_devices, strict=True)
             ]
         return _combined_demand(demands, vector.maximum)
     if request.exactly is not None:

@@ -49,7 +49,7 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
     Without the finalizer, a claim can be deleted while its pods run on. Then its devices count for no object, and the next pod
     gets them, too.
     """
-    was, now = (((each.metadata and each.metadata.finalizers) or ()) for each in (before, after))
+    was, now = (((proposed.metadata and proposed.metadata.finalizers) or ()) for proposed in (before, after))
     is_allocated = before.status is not None and before.status.allocation is not None
     if not is_allocated or FINALIZER not in was or FINALIZER in now:
         return None
@@ -67,7 +67,7 @@ def changed_owner(before: ResourceClaim | None, after: ResourceClaim) -> Finding
     The claim of a pod counts the devices that this pod got. With one that outlives its pod, or that others name, too, another pod
     could get larger ones. `before` is None at a creation, by a user who makes no claims for pods.
     """
-    was, now = (owner_pod_uid((each and each.metadata) or Metadata()) for each in (before, after))
+    was, now = (owner_pod_uid((proposed and proposed.metadata) or Metadata()) for proposed in (before, after))
     if was == now:
         return None
     finding = Finding(

@@ -108,14 +108,14 @@ def pod_demand(
     overhead = positive_amounts(pod.spec.overhead, resource_mapping)
     # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
     read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
-    plain = at_one_time(pod, lambda each: read[id(each)], overhead)
+    plain = at_one_time(pod, lambda container: read[id(container)], overhead)
     requested = (*plain, *fractions_in_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not requested:
         return Demand({}, denials=denials)
     candidates = candidate_classes(pod, classes, nodes)
 
     has_limits = any(map(is_limit, plain))
-    weights = {each: weight_by_name(each.name, resource_mapping, classes) for each in plain}
+    weights = {resource: weight_by_name(resource.name, resource_mapping, classes) for resource in plain}
 
     def cards_on(card: Card) -> Mapping[GPUResource, Fraction]:
         in_containers = (
@@ -125,7 +125,7 @@ def pod_demand(
             if has_limits
             else amounts_in_cards(plain, card)
         )
-        weighed = {each: amount * weights.get(each, 1) for each, amount in in_containers.items()}
+        weighed = {resource: amount * weights.get(resource, 1) for resource, amount in in_containers.items()}
         return {**weighed, **fractions_in_cards(pod, card, resource_mapping)}
 
     if len(requested) > MAX_RESOURCES:  # only a pod that was not reviewed
@@ -165,8 +165,8 @@ def resources_demand(
 
         A memory limit counts with the resource that it limits, not as cards of its own.
         """
-        amounts_on = [cards_on(each) for each in on or (UNKNOWN_CARD,)]
-        return sum((max(each.get(resource, ZERO) for each in amounts_on) for resource in resources), ZERO)
+        amounts_on = [cards_on(card) for card in on or (UNKNOWN_CARD,)]
+        return sum((max(amount.get(resource, ZERO) for amount in amounts_on) for resource in resources), ZERO)
 
     by_candidates: dict[CandidateClasses, list[GPUResource]] = defaultdict(list)
     for resource in requested:
@@ -179,7 +179,7 @@ def resources_demand(
         most_on = partial(largest_sum, tuple(resources))
         possible = frozenset(kinds[gpu_class.name] for gpu_class in narrowed.classes)
         in_total = most_on(
-            possible if narrowed.is_narrowed else frozenset(Card(each.weights) for each in possible)
+            possible if narrowed.is_narrowed else frozenset(Card(card.weights) for card in possible)
         )
         parts.append({GPUS: in_total})
         parts.append(
@@ -207,7 +207,7 @@ def classified_demand(
     return Demand(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
-        because=" and ".join(dict.fromkeys(each.because for each in narrowed)),
+        because=" and ".join(dict.fromkeys(classes.because for classes in narrowed)),
         denials=tuple(_class_denials(narrowed, unclassified_pods)),
     )
 
@@ -234,7 +234,7 @@ def _class_denials(
 ) -> Iterator[Finding]:
     if unclassified_pods is not UnclassifiedPods.DENY:
         return
-    for because in dict.fromkeys(each.because for each in narrowed if not each.is_narrowed):
+    for because in dict.fromkeys(classes.because for classes in narrowed if not classes.is_narrowed):
         yield Finding(
             reason=UNCLASSIFIED_POD,
             path="spec",

@@ -136,20 +136,20 @@ def fit_result(
     )
     if worst is None:
         return None
-    alike = [each for each in failures if each.failure is worst.failure]
+    alike = [failure for failure in failures if failure.failure is worst.failure]
     pods_now, missing = (
-        min(each.starting for each in alike),
-        maximum(each.missing for each in failures),
+        min(result.starting for result in alike),
+        maximum(failure.missing for failure in failures),
     )
     written = {
-        each.count.number.path: each.running // each.count.number.each
-        for each in requested
-        if each.count.number
+        demand.count.number.path: demand.running // demand.count.number.each
+        for demand in requested
+        if demand.count.number
     }
     fewer = {
         field: _least_numbers((each.fewer[field] for each in alike), written[field]) for field in worst.fewer
     }
-    free_part = min(each.left / each.needed for each in alike)
+    free_part = min(result.left / result.needed for result in alike)
     return replace(worst, missing=missing, starting=pods_now, fewer=fewer, free_part=free_part)
 
 
@@ -174,8 +174,8 @@ def _worst_failure(
     held = positive_difference(held, own)
     if failure is not None:
         return replace(failure, held=held.get(failure.key, ZERO))
-    as_written = [(each, each.running) for each in requested]
-    largest = [(each, each.count.maximum or pods) for each, pods in as_written]
+    as_written = [(demand, demand.running) for demand in requested]
+    largest = [(demand, demand.count.maximum or pods) for demand, pods in as_written]
     now = FitFailure.TOO_LITTLE_TO_GROW if workload.target else FitFailure.TOO_LITTLE
     failure = _shortage(now, as_written, hard, held)
     failure = failure or _shortage(FitFailure.TOO_LITTLE_TO_GROW, largest, hard, held)
@@ -217,12 +217,12 @@ def demands(
 
 def running_demand(requested: Iterable[TemplateDemand]) -> Amounts:
     """Return the demand of all pods that run at one time, without templates of unknown count."""
-    return total(each.times(each.running) for each in requested)
+    return total(demand.times(demand.running) for demand in requested)
 
 
 def demands_that_can_start(requested: Sequence[TemplateDemand], hard: Amounts) -> tuple[TemplateDemand, ...]:
     """Return the demands that can start in an empty quota: a single pod fits it, or all pods that must run together."""
-    gang = total(each.times(each.count.gang) for each in requested if each.count.gang)
+    gang = total(demand.times(demand.count.gang) for demand in requested if demand.count.gang)
     return tuple(
         each for each in requested if not exceeded_limits(gang if each.count.gang else each.per_pod, hard)
     )
@@ -230,8 +230,8 @@ def demands_that_can_start(requested: Sequence[TemplateDemand], hard: Amounts) -
 
 def starting_demand(requested: Iterable[TemplateDemand], free: Amounts) -> Amounts:
     """Return the demand of the pods that start if `free` is free. All pods of a gang start, or none."""
-    fitting = _fitting(((each, each.running) for each in requested), free)
-    return total(each.times(number - number % (each.count.gang or 1)) for each, number in fitting)
+    fitting = _fitting(((demand, demand.running) for demand in requested), free)
+    return total(demand.times(number - number % (demand.count.gang or 1)) for demand, number in fitting)
 
 
 def existing_demand(workload: Workload, requested: Sequence[TemplateDemand]) -> Amounts | None:
@@ -246,7 +246,7 @@ def existing_demand(workload: Workload, requested: Sequence[TemplateDemand]) -> 
     if isinstance(existing_pods, list):
         return {key: amount * len(existing_pods) for key, amount in running_demand(requested).items()}
     replicas = _as_map(value_at(workload.data, ("spec",))).get("replicas", 1) if field == "replicas" else None
-    wanted_pods = replicas if isinstance(replicas, int) else sum(each.running for each in requested)
+    wanted_pods = replicas if isinstance(replicas, int) else sum(demand.running for demand in requested)
     if not isinstance(existing_pods, int) or not wanted_pods:
         return None
     return {
@@ -268,7 +268,7 @@ def _held_by_workload(
     name, held = workload.metadata.name or "", ledger.held
     most: Amounts = {}
     for key, amount in running_demand(requested).items():
-        holders = ((each.name.partition("/")[2], each.amount) for each in ledger.holders.get(key, ()))
+        holders = ((holder.name.partition("/")[2], holder.amount) for holder in ledger.holders.get(key, ()))
         others = (
             Fraction(held_by_it)
             for holder, held_by_it in holders
@@ -279,14 +279,14 @@ def _held_by_workload(
 
 
 def _too_large(requested: Sequence[TemplateDemand], hard: Amounts) -> FitResult | None:
-    gangs = [(each, each.count.gang) for each in requested if each.count.gang]
-    single_pods = [(FitFailure.POD_TOO_LARGE, [(each, 1)]) for each in requested]
+    gangs = [(demand, demand.count.gang) for demand in requested if demand.count.gang]
+    single_pods = [(FitFailure.POD_TOO_LARGE, [(demand, 1)]) for demand in requested]
     for failure, pods in (*single_pods, (FitFailure.GANG_TOO_LARGE, gangs)):
-        if over := exceeded_limits(total(each.times(count) for each, count in pods), hard):
-            scarcest = min(over, key=lambda each: _scarcity(each.hard / each.amount, each.key))
+        if over := exceeded_limits(total(demand.times(count) for demand, count in pods), hard):
+            scarcest = min(over, key=lambda excess: _scarcity(excess.hard / excess.amount, excess.key))
             return FitResult(
                 failure=failure,
-                path=_common_path(each for each, _ in pods),
+                path=_common_path(demand for demand, _ in pods),
                 key=scarcest.key,
                 needed=scarcest.amount,
                 left=scarcest.hard,
@@ -301,8 +301,8 @@ def _shortage(
     failure: FitFailure, wanted: Iterable[tuple[TemplateDemand, int]], hard: Amounts, held: Amounts
 ) -> FitResult | None:
     """Return the shortage for these numbers of pods of each template. None if all of them fit."""
-    wanted = [(each, pods) for each, pods in wanted if pods]
-    needed = total(each.times(pods) for each, pods in wanted)
+    wanted = [(demand, pods) for demand, pods in wanted if pods]
+    needed = total(demand.times(pods) for demand, pods in wanted)
     left = _remaining(hard, held)
     over = [key for key in left if needed.get(key, ZERO) > left[key]]
     if not over:
@@ -310,7 +310,7 @@ def _shortage(
     key = min(over, key=lambda key: _scarcity(left[key] / needed[key], key))
     return FitResult(
         failure=failure,
-        path=_common_path(each for each, _ in wanted),
+        path=_common_path(demand for demand, _ in wanted),
         key=key,
         needed=needed[key],
         left=left[key],
@@ -333,16 +333,16 @@ def _fitting(
 ) -> Iterator[tuple[TemplateDemand, int]]:
     """Yield each template with the number of its pods that fit, in order. Earlier templates take first. Groups fit whole."""
     left, wanted = dict(left), list(wanted)
-    groups = {_gang_count(each.count.gang or pods, pods) for each, pods in wanted}
+    groups = {_gang_count(demand.count.gang or pods, pods) for demand, pods in wanted}
     if len(groups) == 1 and (most := groups.pop()) > 1:
-        group = total(each.times(each.count.gang or 0) for each, _ in wanted)
+        group = total(demand.times(demand.count.gang or 0) for demand, _ in wanted)
         whole = floor(min([Fraction(most), *(left[key] / group[key] for key in left.keys() & group.keys())]))
-        wanted = [(each, (each.count.gang or 0) * whole) for each, _ in wanted]
-    for each, pods in wanted:
-        limited = left.keys() & each.per_pod.keys()
-        number = min(pods, _times_that_fit(each.per_pod, left)) if limited else pods
-        yield each, number
-        left |= {key: left[key] - each.per_pod[key] * number for key in limited}
+        wanted = [(demand, (demand.count.gang or 0) * whole) for demand, _ in wanted]
+    for demand, pods in wanted:
+        limited = left.keys() & demand.per_pod.keys()
+        number = min(pods, _times_that_fit(demand.per_pod, left)) if limited else pods
+        yield demand, number
+        left |= {key: left[key] - demand.per_pod[key] * number for key in limited}
 
 
 def _gang_count(gang: int, pods: int) -> int:
@@ -361,7 +361,7 @@ def _remaining(hard: Amounts, held: Amounts) -> Amounts:
 
 def _least_numbers(numbers: Iterable[tuple[int, int]], written: int) -> tuple[int, int]:
     """Return the least of each; 0 for one that is not less than what is written."""
-    now, unused = (min(each) for each in zip(*numbers, strict=True))
+    now, unused = (min(column) for column in zip(*numbers, strict=True))
     return now, unused if unused < written else 0
 
 
@@ -370,14 +370,14 @@ def _fewer_by_field(
 ) -> dict[str, tuple[int, int]]:
     """Return `FitResult.fewer` for these numbers of pods, first the field with the most of them."""
     by_field: dict[str, list[tuple[TemplateDemand, PodNumber, int]]] = {}
-    for each, pods in wanted:
-        if (number := each.count.number) is not None:
-            by_field.setdefault(number.path, []).append((each, number, pods))
-    needed = total(each.times(pods) for each, pods in wanted)
+    for demand, pods in wanted:
+        if (number := demand.count.number) is not None:
+            by_field.setdefault(number.path, []).append((demand, number, pods))
+    needed = total(demand.times(pods) for demand, pods in wanted)
     found = {}
     for field, made in sorted(by_field.items(), key=lambda item: -sum(pods for *_, pods in item[1])):
-        unit = total(each.times(number.each) for each, number, _ in made)
-        others = positive_difference(needed, total(each.times(pods) for each, _, pods in made))
+        unit = total(demand.times(number.each) for demand, number, _ in made)
+        others = positive_difference(needed, total(demand.times(pods) for demand, _, pods in made))
         rests = (_remaining(limit, others) for limit in (left, hard))
         now, unused = (
             min(each.count.largest_valid(_times_that_fit(unit, rest)) for each, *_ in made) for rest in rests
@@ -427,7 +427,7 @@ def _pods_of_limit(value: Any, replicas: int, *, up: bool) -> int | None:
 
 
 def _common_path(requested: Iterable[TemplateDemand]) -> str:
-    paths = {each.path for each in requested}
+    paths = {demand.path for demand in requested}
     return paths.pop() if len(paths) == 1 else ""
 
 

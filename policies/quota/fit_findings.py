@@ -207,7 +207,7 @@ def smaller_pod(fit: FitResult, workload: Workload, ledger: QuotaLedger, catalog
     All its pods fit then, or else one, where a field says how many and they need not run together. In words if several containers
     request GPUs: which of them requests less is for its author to choose.
     """
-    pod = next((each for each in (workload.target or workload).pods if each.path == fit.path), None)
+    pod = next((pod for pod in (workload.target or workload).pods if pod.path == fit.path), None)
     fewer = _fewer_edit(fit, workload, now=False)
     if pod is None:
         return Advice(fewer.path, one_choice(fewer)) if fewer else Advice(fit.path)
@@ -252,7 +252,7 @@ def fewer_pods(fit: FitResult, workload: Workload) -> Advice:
 
 def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tuple[Edits, ...]:
     """Return the choice by which all of several pods fit beside the usage of others: each requests less. Empty without one."""
-    pod = next((each for each in workload.pods if each.path == fit.path), None)
+    pod = next((pod for pod in workload.pods if pod.path == fit.path), None)
     is_known = fit.failure is FitFailure.TOO_LITTLE and fit.pods > 1 and len(fit.missing) == 1
     if pod is None or not is_known:
         return ()
@@ -262,8 +262,8 @@ def smaller_now(fit: FitResult, workload: Workload, catalogue: Catalogue) -> tup
 def _edits_to_request_share(pods: WorkloadPods, mapping: ResourceMapping, part: Fraction) -> Edits:
     """Return the edits of the object; empty where a part is requested in no field of it."""
     edits = edits_to_request_share(pods.pod, mapping, part)
-    located = tuple(Edit(pods.located(each.path), each.value) for each in edits)
-    return located if all(each.path for each in located) else ()
+    located = tuple(Edit(pods.located(edit.path), edit.value) for edit in edits)
+    return located if all(edit.path for edit in located) else ()
 
 
 def _fewer_edit(fit: FitResult, workload: Workload, *, now: bool) -> Edit | None:

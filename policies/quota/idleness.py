@@ -45,10 +45,10 @@ def activity(devices: int | None, largest: Collection[float], idle_below: float)
     """Return the activity of a pod with this number of devices. `largest`: the largest use (0 to 1) of each measured one."""
     if devices is None or len(largest) != devices:
         return Activity.UNKNOWN
-    if any(each >= idle_below for each in largest):
+    if any(share >= idle_below for share in largest):
         return Activity.BUSY
     # NaN is neither.
-    return Activity.IDLE if all(each < idle_below for each in largest) else Activity.UNKNOWN
+    return Activity.IDLE if all(share < idle_below for share in largest) else Activity.UNKNOWN
 
 
 def idle_for(since: str, now: datetime) -> str:
@@ -61,11 +61,11 @@ def idle_for(since: str, now: datetime) -> str:
 
 def idle_first(holders: Sequence[Holder]) -> list[Holder]:
     """Return the idle holders, whom it costs nothing to stop, then the others, each the largest first."""
-    return sorted(largest_first(holders), key=lambda each: not each.idle_since)
+    return sorted(largest_first(holders), key=lambda holder: not holder.idle_since)
 
 
 def largest_first(holders: Sequence[Holder]) -> list[Holder]:
-    return sorted(holders, key=lambda each: -Fraction(each.amount))
+    return sorted(holders, key=lambda holder: -Fraction(holder.amount))
 
 
 def holder_title(holder: Holder, now: datetime) -> str:

@@ -95,15 +95,15 @@ def _without_blocked(ledger: QuotaLedger, entries: Sequence[QueueEntry]) -> Quot
     still_held = ledger.held
     gone: list[str] = []
     for entry in reversed(entries):
-        gone += [lifts[each.uid].id for each in entry.surplus if each.uid in lifts]
+        gone += [lifts[waiter.uid].id for waiter in entry.surplus if waiter.uid in lifts]
         held = [lifts[each.uid] for each in entry.waiters if each.uid in lifts and lifts[each.uid].is_lift]
         if not held or entry.continues_gang:
             continue
         over = _limits(ledger, entry).exceeded(still_held)
-        is_over = any(key in each.demand for key in over for each in held)
+        is_over = any(key in reservation.demand for key in over for reservation in held)
         if is_over or entry.is_blocked or entry.missing or any(map(unheld.of, entry.waiters)):
-            gone += [each.id for each in held]
-            still_held = positive_difference(still_held, total(each.demand for each in held))
+            gone += [reservation.id for reservation in held]
+            still_held = positive_difference(still_held, total(reservation.demand for reservation in held))
     return replace(ledger, reservations=ledger.reservations.without(gone)) if gone else ledger
 
 
@@ -202,7 +202,7 @@ class NamespaceLine:
         return blocks
 
     def turn(self) -> Turn:
-        replaced = [*(each.id for each in self._held), *self._used_keeps]
+        replaced = [*(reservation.id for reservation in self._held), *self._used_keeps]
         reservations = self.ledger.reservations.without(replaced).plus(self._held)
         lifts = tuple(uid for uid, place in self._places.items() if place.standing is Standing.STARTING)
         ledger = replace(
@@ -236,13 +236,13 @@ class NamespaceLine:
         held = self._reservations(entry.waiters) if standing is Standing.TOO_MANY else None
         can_start = self._limit * len(held) // held.size if held else 0
         too_large = self._too_large(entry) if standing is Standing.TOO_LARGE else ()
-        granted = {each.key: each.hard for each in too_large}
+        granted = {excess.key: excess.hard for excess in too_large}
         place = Place(standing, number, entry.demand, entry.gang, entry.missing, can_start, for_team, granted)
-        self._places.update((each.uid, place) for each in entry.waiters)
+        self._places.update((waiter.uid, place) for waiter in entry.waiters)
         if entry.surplus and standing is Standing.STARTING:
             self._number += 1
             place = Place(Standing.BEHIND, self._number, entry.surplus[0].demand)
-        self._places.update((each.uid, place) for each in entry.surplus)
+        self._places.update((waiter.uid, place) for waiter in entry.surplus)
         return blocks
 
     def _may_block(self, entry: QueueEntry) -> bool:
@@ -251,7 +251,7 @@ class NamespaceLine:
         return self._queue.order is QueueOrder.STRICT_FIFO or is_starved or entry.continues_gang
 
     def _head_or_standing(self, entry: QueueEntry) -> Head | Standing:
-        lacking = [each for each in entry.waiters if each.keep or self._unheld.of(each)]
+        lacking = [waiter for waiter in entry.waiters if waiter.keep or self._unheld.of(waiter)]
         result: Head | Standing
         if entry.obstacle is not None:
             result = entry.obstacle
@@ -296,8 +296,8 @@ class NamespaceLine:
         needed, held = total(map(self._unheld.of, lacking)), self._reservations(lacking)
         with_head = total((self.held_by_namespace, needed))
         over = exceeded_limits({key: with_head[key] for key in needed}, _limits(self.ledger, entry).hard)
-        self._lacking = dict.fromkeys((each.key for each in over), False)
-        keeps = tuple(each.keep for each in lacking if each.keep)
+        self._lacking = dict.fromkeys((excess.key for excess in over), False)
+        keeps = tuple(waiter.keep for waiter in lacking if waiter.keep)
         return None if over or held.size > self._space else Head(entry, needed, held, keeps)
 
     def _reservations(self, waiters: Sequence[Waiter]) -> Reservations:

@@ -105,8 +105,8 @@ def pod_count_text(number: int) -> str:
 def line_advice(workload: Workload, resource_mapping: ResourceMapping, before: int) -> Iterator[Finding]:
     """Yield warnings about pods that wait in line. `before`: the number of queued pods ahead of this workload, which fits."""
     waiting = partial(warning, reason=QUOTA_QUEUED)
-    pods = [each for each in workload.pods if each.count.running]
-    is_denied = (any if workload.is_one_gang else all)(each.denied for each in pods)
+    pods = [pod for pod in workload.pods if pod.count.running]
+    is_denied = (any if workload.is_one_gang else all)(pod.denied for pod in pods)
     if pods and before and not is_denied:
         message = f"its pods will wait in line, {pod_count_text(before)} before them{deadline_note(workload)}"
         yield waiting(path=pods[0].path, message=message)

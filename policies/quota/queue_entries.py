@@ -49,10 +49,10 @@ def line_up(
     pods, lifts = tuple(waiters), ledger.reservations.lifts
     ordered: list[Waiter] = sorted(pods, key=_sort_key) if ledger.reservations.keeps else []
     if keeps := kept_for(ledger.reservations, ordered):
-        pods = tuple(replace(each, keep=keeps.get(each.uid, "")) for each in pods)
-    matching = match(usable, (each for each in pods if each.uid not in lifts and not each.keep), now)
+        pods = tuple(replace(pod, keep=keeps.get(pod.uid, "")) for pod in pods)
+    matching = match(usable, (pod for pod in pods if pod.uid not in lifts and not pod.keep), now)
     if matching.ends:
-        pods = tuple(replace(each, replaces=True) if each.uid in matching.ends else each for each in pods)
+        pods = tuple(replace(pod, replaces=True) if pod.uid in matching.ends else pod for pod in pods)
     return InLine(pods, gangs, queue, matching)
 
 
@@ -71,14 +71,14 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def obstacle(self) -> Standing | None:
-        return next((each.obstacle for each in self.waiters if each.obstacle is not None), None)
+        return next((waiter.obstacle for waiter in self.waiters if waiter.obstacle is not None), None)
 
     @cached_property
     def demand(self) -> Amounts:
         """The demand of all its pods; of a single pod, the vector that it shares with equal pods."""
         if len(self.waiters) == 1:
             return self.waiters[0].demand
-        return total(each.demand for each in self.waiters)
+        return total(waiter.demand for waiter in self.waiters)
 
     @property
     def is_blocked(self) -> bool:
@@ -88,12 +88,12 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
     @property
     def is_kept(self) -> bool:
         """Whether quota is kept for all its pods, so that it takes nothing from others."""
-        return not self.missing and all(each.keep for each in self.waiters)
+        return not self.missing and all(waiter.keep for waiter in self.waiters)
 
     @property
     def beyond(self) -> Amounts:
         """By how much its namespace may exceed the GPUQuota for it: by nothing, unless Kueue has admitted all its pods."""
-        return self.waiters[0].beyond if all(each.beyond for each in self.waiters) else {}
+        return self.waiters[0].beyond if all(waiter.beyond for waiter in self.waiters) else {}
 
     @property
     def may_pass_others(self) -> bool:
@@ -101,11 +101,11 @@ class QueueEntry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def goes_first(self) -> bool:
-        return self.continues_gang or self.is_kept or any(each.replaces for each in self.waiters)
+        return self.continues_gang or self.is_kept or any(waiter.replaces for waiter in self.waiters)
 
     @property
     def since(self) -> str:
-        return min(each.since for each in self.waiters)
+        return min(waiter.since for waiter in self.waiters)
 
     @property
     def order(self) -> tuple[object, ...]:

@@ -90,10 +90,10 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
         own = catalogue_digest(self.catalogue)
         known = {**published, own: self.catalogue}
         parsed = map(CatalogueVersion.parse, filter(None, (ledger.class_catalogue, ledger.next_catalogue)))
-        versions = [each for each in parsed if each and each.digest in known]
+        versions = [version for version in parsed if version and version.digest in known]
         versions = versions or [CatalogueVersion(own, ledger.unclassified_pods)]
         demands = [self._demand(version, known[version.digest]) for version in versions]
-        demand = maximum(each.vector for each in demands)
+        demand = maximum(demand.vector for demand in demands)
         # Only a review that no API server sent lacks a uid. Treat each as a different object.
         uid = self.uid or self.request_uid
         if self.before is None:
@@ -108,7 +108,7 @@ class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
             denials=demands[-1].denials,
             because=demands[-1].because,
             line=self.line,
-            will_need=maximum(each.will_need for each in demands),
+            will_need=maximum(demand.will_need for demand in demands),
             owner=self.controlled_by if self.is_enforced else None,
             is_served=is_served,
             may_exceed=self.may_exceed,

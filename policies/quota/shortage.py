@@ -131,7 +131,7 @@ def exceeded_finding(
     ]
     before = "exceeded quota: " if shortfalls[0].team else f"exceeded quota: {namespace}/{NAME}, "
     longest = MAX_LENGTH + 2 * max(len(team_title(each.team)) if each.team else 0 for each in shortfalls)
-    short = (each for each in shown_texts if len(before) + sum(map(len, each)) + len(to_raise) <= longest)
+    short = (text for text in shown_texts if len(before) + sum(map(len, text)) + len(to_raise) <= longest)
     facts, remedy = next(short, shown_texts[-1])
     named_namespace = facts.partition(_LARGEST_LABEL)[2]
     return Finding(
@@ -153,7 +153,7 @@ def _largest_that_fits(request: QuotaRequest, shortfalls: Sequence[Shortfall]) -
     if request.pod is None:
         return ()
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
-    parts = (each.maximum_hard / each.requested for each in too_large)
+    parts = (shortfall.maximum_hard / shortfall.requested for shortfall in too_large)
     part = min(parts) if too_large else min(_free(each) / each.requested for each in shortfalls)
     return edits_to_request_share(request.pod, request.catalogue.resource_mapping, part)
 
@@ -176,7 +176,7 @@ def _awaited_release(
 
 def _missing(shortfalls: Sequence[Shortfall]) -> Amounts:
     """Return what must be released: more than the request, if usage already exceeds the quota."""
-    return combined(({each.key: _needed(each) - each.hard} for each in shortfalls), max)
+    return combined(({shortfall.key: _needed(shortfall) - shortfall.hard} for shortfall in shortfalls), max)
 
 
 def _own_pods(request: QuotaRequest, ledger: QuotaLedger, shortfalls: Sequence[Shortfall]) -> str:
@@ -201,7 +201,7 @@ def _held_by_own(request: QuotaRequest, ledger: QuotaLedger, shortfall: Shortfal
         return ZERO
     names = f"pods/{_outer_name(request) or request.controlled_by.partition('/')[2]}-"
     in_creation = (each.demand.get(key, ZERO) for each in ledger.reservations if each.name.startswith(names))
-    held = (Fraction(each.amount) for each in ledger.holders.get(key, ()) if _is_own(request, each))
+    held = (Fraction(holder.amount) for holder in ledger.holders.get(key, ()) if _is_own(request, holder))
     # A stored pod may be counted and still have its reservation, which is not in `reserved` then.
     return sum(held, ZERO) + min(sum(in_creation, ZERO), shortfall.reserved)
 
@@ -275,17 +275,17 @@ def edits_to_request_share(pod: Pod, mapping: ResourceMapping, share: Fraction) 
     or is not counted in whole amounts.
     """
     requested = tuple(mapping.requests(pod))
-    if not all(each.resource.measure.is_count for each in requested):
+    if not all(request.resource.measure.is_count for request in requested):
         return ()
-    written = [each.quantity.value for each in requested]
-    least = 1 if len({each.resource for each in requested}) == 1 else 0  # resources weigh differently
+    written = [request.quantity.value for request in requested]
+    least = 1 if len({request.resource for request in requested}) == 1 else 0  # resources weigh differently
     amounts = [max(floor(amount * share), least) for amount in written]
     if amounts and (excess := sum(amounts) - floor(sum(written) * share)) > 0:
         amounts[amounts.index(max(amounts))] -= excess
     return tuple(
         Edit(field, amount)
-        for each, amount in zip(requested, amounts, strict=True)
-        for field in each.place.amount_paths(each.resource.name)
+        for request, amount in zip(requested, amounts, strict=True)
+        for field in request.place.amount_paths(request.resource.name)
         if min(amounts) > 0
     )
 
@@ -314,9 +314,9 @@ def _remedies(
     too_large = [shortfall for shortfall in shortfalls if shortfall.can_never_fit]
     if too_large:
         if names_largest:
-            largest = _at_most(request, lambda each: each.maximum_hard, too_large)
+            largest = _at_most(request, lambda shortfall: shortfall.maximum_hard, too_large)
             is_full = any(_free(each) < min(each.maximum_hard, each.requested) for each in shortfalls)
-            yield from (f"{each}, {WAIT_UNTIL_FREE}" if is_full else each for each in largest)
+            yield from (f"{amount}, {WAIT_UNTIL_FREE}" if is_full else amount for amount in largest)
         return
     if (replicas := _replicas(request, ledger, shortfalls)) is not None:
         if request.controlled_by.startswith(_DEPLOYMENT):
@@ -358,13 +358,13 @@ def _who_must_release_what(
     """
     missing = _missing(shortfalls)
     scarcest = max(shortfalls, key=lambda each: (missing[each.key] / each.requested, each.key == GPUS))
-    candidates = () if any(each.team for each in shortfalls) else holders.get(scarcest.key, ())
-    others = [each for each in candidates if not _is_own(request, each)]
+    candidates = () if any(shortfall.team for shortfall in shortfalls) else holders.get(scarcest.key, ())
+    others = [candidate for candidate in candidates if not _is_own(request, candidate)]
     names = _covering(others, missing[scarcest.key], now)
     is_one = len(names) == 1 and not own
     who = f"{own or ' and '.join(names) or 'others'} release{'s' if is_one else ''}"
     # Devices of claims have any weight: a slice that weighs as much is enough.
-    if request.pod is None or all(each.denominator == 1 for each in missing.values()):
+    if request.pod is None or all(amount.denominator == 1 for amount in missing.values()):
         return f"{who} {missing_in_words(missing)}"
     if only := _only_request(request.pod, request.catalogue.resource_mapping):
         slices = max(ceil(missing[each.key] * only.quantity.value / each.requested) for each in shortfalls)
@@ -397,7 +397,7 @@ def _at_most(
 ) -> Iterator[str]:
     """Yield the largest request that fits, in the resource that the pod requests, or else in whole GPUs."""
     # GPUQuota and team may both be exceeded.
-    available = combined(({each.key: amount(each)} for each in shortfalls), min)
+    available = combined(({shortfall.key: amount(shortfall)} for shortfall in shortfalls), min)
     part = min(available[shortfall.key] / shortfall.requested for shortfall in shortfalls)
     mapping = request.catalogue.resource_mapping
     fix = edits_to_request_share(request.pod, mapping, part) if request.pod else ()

@@ -107,9 +107,15 @@ def shortage_facts(shortfalls: Sequence[Shortfall], now: datetime, shown: int = 
 def _facts_of_quota(shortfalls: Sequence[Shortfall], now: datetime, shown: int, omitted: set[str]) -> str:
     """Return the facts about one quota. Omit a requested amount that is in `omitted`; else add it to `omitted`."""
     by_figures: dict[tuple[Fraction, ...], list[str]] = {}
-    for each in shortfalls:
-        figures = each.requested, each.used, each.reserved, each.hard, each.guaranteed_to_others
-        by_figures.setdefault(figures, []).append(each.key)
+    for shortfall in shortfalls:
+        figures = (
+            shortfall.requested,
+            shortfall.used,
+            shortfall.reserved,
+            shortfall.hard,
+            shortfall.guaranteed_to_others,
+        )
+        by_figures.setdefault(figures, []).append(shortfall.key)
     until = utc(now + timedelta(seconds=RELEASE_SECONDS), now)
     facts = []
     for (requested, used, reserved, hard, guaranteed), keys in by_figures.items():
@@ -136,7 +142,7 @@ def largest_namespaces(
 
     A namespace may use less than a guaranteed amount, and stopping its pods frees nothing for others. omitted: an item to omit.
     """
-    namespaces = (namespace_title(*each) for each in team_state.largest(key)[:limit])
+    namespaces = (namespace_title(*holder) for holder in team_state.largest(key)[:limit])
     return ", ".join(namespace for namespace in namespaces if namespace != omitted)
 
 

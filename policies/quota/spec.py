@@ -128,8 +128,8 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
     of_limits = (
         resource_mapping.resource(key.removeprefix(LIMITS)) for key in hard if key.startswith(LIMITS)
     )
-    is_for_hami = any(each is not None and is_limit(each) for each in of_limits)
-    for key in sorted(each for each in hard if not (is_for_hami and each.startswith(LIMITS))):
+    is_for_hami = any(limit is not None and is_limit(limit) for limit in of_limits)
+    for key in sorted(name for name in hard if not (is_for_hami and name.startswith(LIMITS))):
         resource = key.removeprefix(REQUESTS).removeprefix(LIMITS)
         if (name := resource_mapping.correct_name(resource)) is not None:
             yield _misspelt_finding(key, resource, name, hard)
@@ -140,8 +140,8 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
         if key.startswith(REQUESTS) or "/" not in resource or resource_mapping.resource(resource) is None:
             continue
         meant, removed = REQUESTS + resource, Edit(f"spec.hard[{key}]")
-        same = (each for each in (key, resource, LIMITS + resource) if each in hard)
-        amounts = {str(hard[each] or 0): hard[each] or 0 for each in same}
+        same = (name for name in (key, resource, LIMITS + resource) if name in hard)
+        amounts = {str(hard[name] or 0): hard[name] or 0 for name in same}
         is_set = meant in hard
         moved = tuple((removed, Edit(f"spec.hard[{meant}]", amount)) for amount in amounts.values())
         yield warning(
@@ -187,7 +187,7 @@ def _fraction_warning(key: str, amount: QuantityText) -> Iterator[Finding]:
             path=path,
             value=str(amount),
             message=f"allows {least - 1}: pods request whole GPUs",
-            choices=separate_choices(*(Edit(path, each) for each in (least - 1, least) if each)),
+            choices=separate_choices(*(Edit(path, whole) for whole in (least - 1, least) if whole)),
         )
 
 

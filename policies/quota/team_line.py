@@ -106,7 +106,7 @@ class _TeamRoom:
         self._sum = {key: sum((each[key] for each in self._taken.values()), ZERO) for key in self._team.hard}
         # Characters left in the object for reservations of waiting pods.
         lifts = (ledger.reservations.lifts.values() for ledger in team_ledgers.ledgers.values())
-        self._space = LIFTS_LIMIT - sum(Reservations.of(*each).size for each in lifts if each)
+        self._space = LIFTS_LIMIT - sum(Reservations.of(*lift).size for lift in lifts if lift)
 
     def order(self, namespace: str, head: Head) -> tuple[object, ...]:
         """Return the sort key of a head among all heads."""

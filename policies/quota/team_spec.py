@@ -162,9 +162,9 @@ class Teams:
 
     def __init__(self, teams: Iterable[TeamMatch | None] = ()) -> None:
         """None: a ClusterGPUQuota that cannot be read."""
-        known = sorted(filter(None, teams), key=lambda each: each.name)
+        known = sorted(filter(None, teams), key=lambda team_match: team_match.name)
         names = [(name, team) for team in known for name in team.namespaces.names]
-        names.sort(key=lambda each: _rank(each[0]))  # keeps the order of teams
+        names.sort(key=lambda named: _rank(named[0]))  # keeps the order of teams
         self._literals = {name: team for name, team in reversed(names) if not _is_glob(name)}
         self._globs = [(re.compile(translate(name)), team) for name, team in names if _is_glob(name)]
         selectors = ((team.namespaces.selector, team) for team in known)
@@ -196,7 +196,7 @@ def limits_warnings(name: str, spec: LimitsSpec, teams: Iterable[TeamMatch]) -> 
     """Yield the warnings of a spec, and overlaps of a ClusterGPUQuota with others. `teams`: all known ClusterGPUQuotas."""
     yield from spec.warnings()
     if isinstance(spec, TeamSpec):
-        for other in sorted(teams, key=lambda each: each.name):
+        for other in sorted(teams, key=lambda team_match: team_match.name):
             if other.name != name:
                 yield from _overlap_warnings(TeamMatch(name, spec.namespaces), other)
 

@@ -114,7 +114,7 @@ def _requested_version(
     if context.nodes is None:
         return None
     with_gpus = context.resource_mapping.places_with_gpus(pod)
-    naming = (place for place in with_gpus if any(each.name == REQUIRE for each in place.container.env or ()))
+    naming = (place for place in with_gpus if any(var.name == REQUIRE for var in place.container.env or ()))
     requested = (
         requirement
         for place in islice(naming, _MAX_CONTAINERS)
@@ -162,7 +162,7 @@ def _is_settled(pod: Pod, context: Context) -> bool:
     terms = [term.match_expressions or () for term in pod.required_terms if not term.is_empty]
     if len(terms) > _MAX_TERMS:
         return True
-    if terms and all(any(each.key.startswith(CUDA_LABELS) for each in term) for term in terms):
+    if terms and all(any(requirement.key.startswith(CUDA_LABELS) for requirement in term) for term in terms):
         return True
     other_vendors = {vendor_domain(gpu_class.resource) for gpu_class in context.classes} - {"nvidia.com"}
     vendors = {vendor_domain(request.resource.name) for request in context.resource_mapping.requests(pod)}
@@ -235,7 +235,7 @@ def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
     major, minor = version
     yield NodeSelectorRequirement(key=MAJOR, operator="Gt", values=(str(major - 1),))
     if minor:
-        older = tuple(f"{major}.{each}" for each in range(minor))
+        older = tuple(f"{major}.{older_minor}" for older_minor in range(minor))
         yield NodeSelectorRequirement(key=FULL, operator="NotIn", values=older)
 
 

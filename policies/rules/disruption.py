@@ -141,7 +141,7 @@ class ServingWorkload(msgspec.Struct, frozen=True):
 
     @property
     def pods(self) -> int:
-        written = sum(each.count.running or 0 for each in self.workload.pods)
+        written = sum(pod.count.running or 0 for pod in self.workload.pods)
         return written if self.min_pods is None else max(self.min_pods, 1)
 
 
@@ -168,13 +168,13 @@ def check_pdb(
             message=f"selects no pod, so it protects none: {on_gpus[0].title} has other labels",
             remedy="set the labels of the pods",
         )
-    pods, is_minimum = sum(each.pods for each in selected), budget.max_unavailable is None
-    if not (pods and budget.keeps_all(pods) and any(each in on_gpus for each in selected)):
+    pods, is_minimum = sum(workload.pods for workload in selected), budget.max_unavailable is None
+    if not (pods and budget.keeps_all(pods) and any(workload in on_gpus for workload in selected)):
         return
     field, value = (
         ("minAvailable", budget.min_available) if is_minimum else ("maxUnavailable", budget.max_unavailable)
     )
-    titles = " and ".join(each.title for each in selected)
+    titles = " and ".join(workload.title for workload in selected)
     least = (f"at the least, by {each.autoscaler}" for each in selected if each.autoscaler and is_minimum)
     replacement = Edit("spec.maxUnavailable", 1)
     yield warning(
@@ -188,11 +188,11 @@ def check_pdb(
 
 
 def _serves_on_gpus(workload: Workload, mapping: ResourceMapping) -> bool:
-    return any(may_serve(each.pod) and mapping.pod_requests_gpus(each.pod) for each in workload.pods)
+    return any(may_serve(pod.pod) and mapping.pod_requests_gpus(pod.pod) for pod in workload.pods)
 
 
 def _may_select_pods_of(selector: LabelSelector, workload: Workload) -> bool:
-    labels = ((each.pod.metadata or Metadata()).labels or {} for each in workload.pods)
+    labels = ((pod.pod.metadata or Metadata()).labels or {} for pod in workload.pods)
     return any(may_select(selector, label) for label in labels)
 
 

@@ -160,12 +160,12 @@ def _class_case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCa
     named = context.classes.resolve(pod.annotations.get(GPU_CLASS, ""))
     allowed = () if ANY in options.allowed else context.classes
     vendors = {
-        vendor_domain(each.resource)
-        for each in named or (each for each in allowed if class_matches(each, options.allowed))
+        vendor_domain(gpu_class.resource)
+        for gpu_class in named or (each for each in allowed if class_matches(each, options.allowed))
     }
-    kept = {each for each in resources if vendor_domain(each.name) in vendors} or resources
+    kept = {resource for resource in resources if vendor_domain(resource.name) in vendors} or resources
     needed = needed_on_node(pod, mapping)
-    others = {each.name for each in resources - kept}
+    others = {resource.name for resource in resources - kept}
     placed_by = None
     if context.made_by_daemonset:
         placed_by = BY_DAEMONSET
@@ -227,7 +227,7 @@ def _findings(case: ClassCase, options: GPUClassOptions, context: Context) -> It
     yield from _not_pinned(case)
     yield from model_too_large(case)
     # What ends a contradiction puts the pod on other nodes.
-    if all(each.severity is Severity.WARNING for each in contradictions):
+    if all(contradiction.severity is Severity.WARNING for contradiction in contradictions):
         yield from class_without_nodes(case)
     yield from _class_not_allowed(case, options, context)
 
@@ -255,7 +255,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
         values = case.selection.names_to_suggest(
             case.selection.usable_classes() if case.selection.nodes else ()
         ).values()
-        first_values = [value for each in values for value in each[:1]]
+        first_values = [value for label_values in values for value in label_values[:1]]
         others = separate_choices(*(Edit(path, each) for each in first_few(first_values)))
         words = (
             f"set {key}: {alternatives_in_words(first_values)}, or remove it" if first_values else "remove it"
@@ -377,7 +377,7 @@ def class_pins(pod: Pod, context: Context) -> dict[str, ClassPin]:
         return {}  # nobody knows which classes have the hardware that it selects
     usable, need = case.selection.usable_classes(), case.need
     if need is not None:
-        usable = tuple(each for each in usable if need.fits(each, context.classes))
+        usable = tuple(gpu_class for gpu_class in usable if need.fits(gpu_class, context.classes))
     key, reads_annotation = options.label_key, class_options(context).reads_annotation
     return {
         name: ClassPin(

@@ -354,11 +354,11 @@ def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         listed += options.listed
     cards = context.resource_mapping.whole_card_resources
-    for at, each in enumerate(pod.spec.tolerations or ()):
+    for at, present in enumerate(pod.spec.tolerations or ()):
         # One without a key is of any taint.
-        taint = toleration_for_resource(each.key or "")
-        is_of_card = (not each.key or each.key in cards) and overlaps(each, taint)
-        if is_of_card or any(overlaps(each, other) for other in listed):
+        taint = toleration_for_resource(present.key or "")
+        is_of_card = (not present.key or present.key in cards) and overlaps(present, taint)
+        if is_of_card or any(overlaps(present, other) for other in listed):
             return at
     return None
 

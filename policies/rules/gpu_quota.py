@@ -254,7 +254,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 def _without_class(workload: Workload, ledger: QuotaLedger, context: Context) -> Iterator[Finding]:
     # Its pods are new, also those of a change.
     of_pods = replace(context, is_update=False, made_by_daemonset=workload.kind == "DaemonSet")
-    for pods in (each for each in workload.pods if not each.denied):
+    for pods in (pod for pod in workload.pods if not pod.denied):
         for denial in pod_demand(pods.admitted, context, ledger.unclassified_pods).denials:
             if denial.reason is UNCLASSIFIED_POD:
                 pins = islice(class_pins(pods.pod, of_pods).values(), MAX_CLASSES_NAMED)

@@ -330,8 +330,8 @@ def total_findings(
 
     The finding is at the amount if only one container has one, else at the spec. `requests`: the positive amounts of containers.
     """
-    sums = {resource: sum(each.value for each in amounts) for resource, amounts in requests.items()}
-    if not pod.spec.overhead and not any(limits.may_exceed(*each) for each in sums.items()):
+    sums = {resource: sum(amount.value for amount in amounts) for resource, amounts in requests.items()}
+    if not pod.spec.overhead and not any(limits.may_exceed(*item) for item in sums.items()):
         return  # all containers together stay below every limit
     try:
         totals = gpu_requests(pod, limits.resource_mapping)
@@ -348,7 +348,7 @@ def total_findings(
                 yield only_amount.finding(*complaint)
                 continue
             allowed = complaint.amount
-            amounts = [(each.place, int(each.value)) for each in of_resource]
+            amounts = [(amount.place, int(amount.value)) for amount in of_resource]
             choices = tuple(
                 tuple(
                     edit for index, amount in way.items() for edit in of_resource[index].edits_to_set(amount)

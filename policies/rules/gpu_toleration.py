@@ -87,7 +87,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
             yield _warning(
                 reason=MISSING_TOLERATION,
                 message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
-                choices=one_choice(*(Edit("spec.tolerations[-]", each) for each in missing)),
+                choices=one_choice(*(Edit("spec.tolerations[-]", toleration) for toleration in missing)),
                 remedy=f"add {', '.join(inline_yaml(as_plain_data(each)) for each in missing)} to the template",
             )
         return
@@ -125,7 +125,7 @@ def _no_node_warnings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield _warning(
             message=f"each node with {names} that the pod selects has a taint that it does not "
             f"tolerate, such as {toleration_text(fewest[0])}, so the pod stays pending",
-            choices=one_choice(*(Edit("spec.tolerations[-]", each) for each in missing)),
+            choices=one_choice(*(Edit("spec.tolerations[-]", toleration) for toleration in missing)),
             remedy=f"add {' and '.join(map(toleration_yaml, dict.fromkeys(fewest)))} if the pod may run there",
         )
     elif not fitting and any(requested.keys() <= state.resources for state in states):
@@ -184,13 +184,13 @@ def check_claim(
     """Warn of requests that only tainted devices can serve."""
     classes = ClaimedClasses(context.resource_mapping, context.classes, context.device_taints)
     for alternatives in requests_by_path(spec, path):
-        if taints := classes.taints([each.query for _, each in alternatives]):
+        if taints := classes.taints([request.query for _, request in alternatives]):
             at = f"{alternatives[0][0]}.tolerations"
             yield _tainted_devices_finding(
                 at,
                 taints,
                 "its pods stay",
-                choices=one_choice(*(Edit(f"{at}[-]", toleration_for(each)) for each in taints)),
+                choices=one_choice(*(Edit(f"{at}[-]", toleration_for(taint)) for taint in taints)),
                 remedy=f"add {_tolerations_of(taints)} if pods may use them",
             )
 

@@ -84,7 +84,7 @@ class Share(msgspec.Struct, frozen=True):
 def mutate(patch: PodPatch, options: HostResourcesOptions, context: Context) -> Iterator[Finding]:
     uses = gpu_uses(patch.pod, context)
     for name in NAMES:
-        shares = [share for each in uses if (share := Share.of(each, name))]
+        shares = [share for use in uses if (share := Share.of(use, name))]
         bounds = context.limit_ranges.of(name) if context.limit_ranges else None
         is_placed_by_others = context.made_by_daemonset or patch.pod.spec.node_name
         if shares and len(shares) == len(uses) and not is_placed_by_others:
@@ -134,13 +134,13 @@ def add_requests(patch: PodPatch, name: str, shares: Sequence[Share], bounds: Re
         return
     bounds, listed, places = bounds or ResourceBounds(), annotated_defaults(pod), pod.places
     wanted = {
-        index: min(int(each.of_card * each.class_options.places[index]) for each in shares)
+        index: min(int(share.of_card * share.class_options.places[index]) for share in shares)
         for index, place in enumerate(places)
         if shares[0].class_options.places[index] and author_set_nothing(place, name, bounds, listed)
     }
     if not wanted:
         return
-    left = min(each.of_pod for each in shares) - _nano(pod.spec.overhead, name)
+    left = min(share.of_pod for share in shares) - _nano(pod.spec.overhead, name)
     amounts_of = [_request_and_limit(place.container, name) for place in places]
     for index, share in wanted.items():
         if amounts_of[index][0] == amounts_of[index][1]:  # more than the share will be lowered
@@ -152,7 +152,7 @@ def add_requests(patch: PodPatch, name: str, shares: Sequence[Share], bounds: Re
         for index in tried:
             groups = list(_concurrent_groups(places, index))
             requests, limits = (
-                max(sum(amounts_of[each][kind] for each in group) for group in groups) for kind in (0, 1)
+                max(sum(amounts_of[index][kind] for index in group) for group in groups) for kind in (0, 1)
             )
             current = _request_and_limit(places[index].container, name)
             amount = _rounded_down(name, bounds.capped(min(wanted[index], left - requests), limits))
@@ -190,14 +190,14 @@ def _keeps_defaults(bounds: ResourceBounds | None) -> bool:
 
 def _concurrent_groups(places: Sequence[ContainerPlace], index: int) -> Iterator[list[int]]:
     """Yield the groups of containers that run at the same time as a container, one group after the other."""
-    apps = [each for each, place in enumerate(places) if place.list_name == "containers"]
+    apps = [index for index, place in enumerate(places) if place.list_name == "containers"]
     sidecars = [each for each, place in enumerate(places) if place.is_sidecar and each != index]
     if index in apps or places[index].is_sidecar:
         yield [each for each in (*apps, *sidecars) if each != index]
     # An init container runs beside the sidecars before it.
     for init in range(index, len(places)) if index not in apps else ():
         if not places[init].is_sidecar:
-            yield [*(each for each in sidecars if each < init), *(() if init == index else (init,))]
+            yield [*(sidecar for sidecar in sidecars if sidecar < init), *(() if init == index else (init,))]
             if init == index:
                 return
 
@@ -219,7 +219,7 @@ def excess_findings(
     pod: Pod, name: str, shares: Sequence[Share], factor: float, bounds: ResourceBounds | None
 ) -> Iterator[Finding]:
     """Deny a pod that requests more than its share, unless it has all GPUs of its node."""
-    share = max(shares, key=lambda each: each.of_pod)
+    share = max(shares, key=lambda share: share.of_pod)
     total, on_node = share.class_options.total, share.class_options.gpu_class.gpus_per_node
     requested = _requested(pod, name)
     allowed = -_rounded_down(name, -share.of_pod * round(factor * 1000) // 1000)
@@ -236,7 +236,7 @@ def excess_findings(
     is_default = _is_by_default(share, pod, name, allowed, bounds)
     severity = Severity.WARNING if is_default else Severity.DENIAL
     finding = partial(Finding, reason=EXCEEDS_SHARE, severity=severity)
-    place = max(pod.places, key=lambda each: _request_and_limit(each.container, name)[0])
+    place = max(pod.places, key=lambda place: _request_and_limit(place.container, name)[0])
     largest = _request_and_limit(place.container, name)
     reduced = _rounded_down(name, largest[0] - (requested - allowed))
     is_pod_level = _pod_level_request(pod, name) is not None
@@ -313,7 +313,7 @@ def _pod_level_request(pod: Pod, name: str) -> int | None:
     own = Container(resources=pod.spec.resources)
     if name in own.requests:
         return _nano(own.requests, name)
-    has_requests = any(name in {**each.container.limits, **each.container.requests} for each in pod.places)
+    has_requests = any(name in {**place.container.limits, **place.container.requests} for place in pod.places)
     return _nano(own.limits, name) if name in own.limits and not has_requests else None
 
 

@@ -120,14 +120,14 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     pod_level = Container(resources=pod.spec.resources)
     for kind, name in _resource_names(pod_level.limits, pod_level.requests):
         if mapping.resource(name) or mapping.correct_name(name) or _MEANS_A_GPU.search(name):
-            removed = [Edit(f"spec.resources.{each}[{name}]") for each in ("limits", "requests")]
+            removed = [Edit(f"spec.resources.{kind}[{name}]") for kind in ("limits", "requests")]
             amount = {**pod_level.requests, **pod_level.limits}[name]
             added = (Edit(f"{place.path}.resources.limits[{name}]", amount) for place in pod.apps)
             yield _misplaced(
                 severity=Severity.DENIAL,
                 path=f"spec.resources.{kind}[{name}]",
                 message="must not be a resource of the pod as a whole: only cpu, memory and hugepages can be",
-                choices=tuple((*removed, each) for each in added),
+                choices=tuple((*removed, edit) for edit in added),
                 remedy="write it into resources.limits of the container that uses it",
             )
     yield from _claim_findings(pod)
@@ -140,7 +140,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         yield from _without_gpus(pod, context)
         labels = (pod.metadata and pod.metadata.labels) or {}
         fraction_keys = (
-            each.key for each in context.resource_mapping.fraction_annotations if each.key in labels
+            key.key for key in context.resource_mapping.fraction_annotations if key.key in labels
         )
         yield from (_label_finding(key, labels[key], key, ()) for key in fraction_keys)
 
@@ -152,7 +152,7 @@ def _claim_findings(pod: Pod) -> Iterator[Finding]:
     """
     claims = pod.spec.resource_claims or ()
     resources = (place.container.resources for place in pod.places)
-    used = {each.name for one in resources if one is not None for each in one.claims or ()}
+    used = {claim.name for one in resources if one is not None for claim in one.claims or ()}
     for index, claim in enumerate(claims):
         path, name = f"spec.resourceClaims[{index}]", claim.resource_claim_name
         if not (name or claim.resource_claim_template_name):
@@ -161,7 +161,7 @@ def _claim_findings(pod: Pod) -> Iterator[Finding]:
                 path=path,
                 message="must have resourceClaimName or resourceClaimTemplateName, and not below source since Kubernetes 1.31",
             )
-        if name and any(each.resource_claim_name == name for each in claims[:index]):
+        if name and any(claim.resource_claim_name == name for claim in claims[:index]):
             yield _misplaced(
                 path=f"{path}.resourceClaimName",
                 value=name,
@@ -194,7 +194,7 @@ def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:
             path=annotation_path(key),
             value=pod.annotations[key],
             message="has no effect: the pod requests no GPU",
-            choices=(*((each,) for each in requested), (Edit(annotation_path(key)),)),
+            choices=(*((edit,) for edit in requested), (Edit(annotation_path(key)),)),
             remedy=f"request a GPU in resources.limits, such as {NVIDIA_GPU}: 1, or remove it",
         )
 
@@ -336,7 +336,7 @@ def _nearest_annotation(key: str) -> str | None:
     }
     # The size of a model is not its head size.
     near = get_close_matches(
-        rest, sorted(each for each in names if not (start and each.endswith(f"-{rest}")))
+        rest, sorted(name for name in names if not (start and name.endswith(f"-{rest}")))
     )
     return DOMAIN + start + near[0] if near else None
 
@@ -345,7 +345,7 @@ def _misplaced_annotations(workload: Workload, mapping: ResourceMapping) -> Iter
     places = [pods.path for pods in workload.pods]
     annotations, read = workload.metadata.annotations or {}, READ_ANNOTATIONS
     if not any(mapping.pod_requests_gpus(pods.pod) for pods in workload.pods):
-        read = READ_ANNOTATIONS.union(each.key for each in mapping.fraction_annotations)
+        read = READ_ANNOTATIONS.union(annotation.key for annotation in mapping.fraction_annotations)
     written = (key for key in annotations if key in read)
     for key in written if places else ():
         if not all(key in pods.pod.annotations for pods in workload.pods):

@@ -186,9 +186,9 @@ def read_request(
 def _uri_variable(servers: Sequence[ContainerPlace], options: ModelWarmingOptions) -> tuple[str, str | None]:
     """Return the place and the value of the first variable of the policy that has a URI."""
     for place in servers:
-        for index, each in enumerate(place.container.env or ()):
-            if each.name == options.uri_variable and each.value and is_uri(each.value):
-                return f"{place.path}.env[{index}].value", each.value
+        for index, env_var in enumerate(place.container.env or ()):
+            if env_var.name == options.uri_variable and env_var.value and is_uri(env_var.value):
+                return f"{place.path}.env[{index}].value", env_var.value
     return "", None
 
 

@@ -200,7 +200,7 @@ def _serve_config_findings(
         count = pods.count.maximum if is_elastic and is_group else pods.count.running
         if counted and not count:
             return
-        stated = (each.count for others, _, each in found if others is pods)
+        stated = (processes.count for others, _, processes in found if others is pods)
         gpus = max(_gpus(counted), *stated, 0) if counted else 0
         total += gpus * (count or 0)
         if gpus and is_group:
@@ -315,8 +315,8 @@ def _requesting_edits(place: ContainerPlace, resource: str, number: int) -> Edit
 def _requesting_edits_in(pods: Sequence[tuple[WorkloadPods, Sequence[Counted]]], number: int) -> Edits:
     """Return the edits of the object that request the GPUs in the only container with GPUs of each of these pods."""
     edits = [
-        Edit(each.located(edit.path), edit.value)
-        for each, counted in pods
+        Edit(workload_pods.located(edit.path), edit.value)
+        for workload_pods, counted in pods
         for place, resource, _ in counted
         for edit in _requesting_edits(place, resource, number)
     ]
@@ -330,8 +330,8 @@ def _slice_findings(place: ContainerPlace, requested: Requested) -> Iterator[Fin
     if count > 1:
         path, name = place.amount_paths(slices[0][0].name)[0], place.container.name
         kept, *others = slices
-        edits = [Edit(each, 1) for each in place.amount_paths(kept[0].name)]
-        edits += [Edit(each) for resource, _ in others for each in place.amount_paths(resource.name)]
+        edits = [Edit(path, 1) for path in place.amount_paths(kept[0].name)]
+        edits += [Edit(path) for resource, _ in others for path in place.amount_paths(resource.name)]
         yield _several_slices(path=path, container=name, value=str(count), choices=(tuple(edits),))
 
 
@@ -361,13 +361,13 @@ def _command_lines(containers: Iterable[Container]) -> Iterator[str]:
 
 def _text(container: Container) -> str:
     is_tgi = container.image and _TGI.search(container.image)
-    shards = (f"--num-shard {each.value}" for each in container.env or () if each.name == _NUM_SHARD)
+    shards = (f"--num-shard {env_var.value}" for env_var in container.env or () if env_var.name == _NUM_SHARD)
     return "\n".join((*(container.command or ()), *(container.args or ()), *(shards if is_tgi else ())))
 
 
 def _expanded(text: str, container: Container) -> str:
     """Return the command line with the numbers of variables that it does not set itself."""
-    values = {each.name: each.value for each in container.env or () if f"{each.name}=" not in text}
+    values = {var.name: var.value for var in container.env or () if f"{var.name}=" not in text}
 
     def value(match: re.Match[str]) -> str:
         number = values.get(match[1] or match[2] or match[3]) or ""

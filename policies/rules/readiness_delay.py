@@ -125,7 +125,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     field, max_field = ("minReplicas", "maxReplicas") if is_hpa else ("minReplicaCount", "maxReplicaCount")
     min_replicas = spec.get(field, 1 if is_hpa else 0)
     gpu_pods = [
-        each.pod for each in workload.target.pods if context.resource_mapping.pod_requests_gpus(each.pod)
+        pod.pod for pod in workload.target.pods if context.resource_mapping.pod_requests_gpus(pod.pod)
     ]
     load = max((_seconds_to_load(pod, options, context) for pod in gpu_pods), default=0)
     containers = (place.container for pod in gpu_pods for place in gpu_places(pod, context))

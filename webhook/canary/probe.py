@@ -122,9 +122,9 @@ def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None)
 
 def selected_labels(selector: Mapping[str, Any]) -> dict[str, str]:
     labels = {
-        each["key"]: (each.get("values") or [""])[0]
-        for each in selector.get("matchExpressions") or ()
-        if each["operator"] in {"In", "Exists"}
+        expression["key"]: (expression.get("values") or [""])[0]
+        for expression in selector.get("matchExpressions") or ()
+        if expression["operator"] in {"In", "Exists"}
     }
     return labels | (selector.get("matchLabels") or {})
 

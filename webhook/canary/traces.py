@@ -80,7 +80,7 @@ def canary_trace(
         nonce=nonce,
         phase=phase.value,
         patched=pod.annotations.get(CANARY_ANSWER) == nonce,
-        enforces=tuple(each.rule.id for each in policy.bound_rules if policy.mode(each, now) is Mode.ENFORCE),
+        enforces=tuple(rule.rule.id for rule in policy.bound_rules if policy.mode(rule, now) is Mode.ENFORCE),
         injects=tuple(dict.fromkeys(change.rule for change in decision.changes)) if is_mutation else (),
         version=VERSION,
         replica=REPLICA,

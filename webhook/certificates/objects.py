@@ -177,9 +177,9 @@ class ChangeSignal:
         ]
         self._informers = [
             Informer(
-                api, each, decode_metadata, lambda _before, _after: self._changed.set(), timings=_TIMINGS
+                api, resource, decode_metadata, lambda _before, _after: self._changed.set(), timings=_TIMINGS
             )
-            for each in (*(secret.resource for secret in secrets), *kinds)
+            for resource in (*(secret.resource for secret in secrets), *kinds)
         ]
 
     def start(self, stopping: threading.Event) -> None:

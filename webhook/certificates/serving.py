@@ -116,7 +116,7 @@ class SecretCertificate:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
         problems = _trust_problems(served, last_read.configurations, now)
         if not self._was_ready:
-            known = {each.kind for each in last_read.configurations}
+            known = {configuration.kind for configuration in last_read.configurations}
             missing = [kind for kind in WEBHOOK_CONFIGURATION_KINDS if kind not in known]
             return problems + [f"there is no {kind} {WEBHOOK_CONFIGURATION}" for kind in missing]
         since = last_read.untrusted_since
@@ -125,8 +125,8 @@ class SecretCertificate:
     def refresh(self, configurations: Sequence[WebhookConfiguration], stored: StoredSecret | None) -> bool:
         """Use the webhook configurations and the Secret, read in this order. Return whether both are right."""
         before, now = self._last_read, self._clock()
-        bundles = frozenset(bundle for each in configurations for bundle in each.bundles)
-        hosts = tuple(dict.fromkeys(host for each in configurations for host in each.hosts))
+        bundles = frozenset(bundle for configuration in configurations for bundle in configuration.bundles)
+        hosts = tuple(dict.fromkeys(host for configuration in configurations for host in configuration.hosts))
         published = observe(before.published if before else None, bundles, hosts, now)
         if stored is None:
             self._problem = self._missing if self._pair_in_use is None else ""
@@ -185,9 +185,9 @@ def _trust_problems(
 ) -> list[str]:
     """Return a message for each configuration with a caBundle that does not verify the certificate."""
     return [
-        f"the caBundle of the {each.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"
-        for each in configurations
-        if not all(issued_by(pair.certificate, bundle, now) for bundle in set(each.bundles))
+        f"the caBundle of the {configuration.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"
+        for configuration in configurations
+        if not all(issued_by(pair.certificate, bundle, now) for bundle in set(configuration.bundles))
     ]
 
 

@@ -132,7 +132,7 @@ class Kubeconfig:
             merged = KubeConfigMerger(self.path).config.value
             self._current = merged.get("current-context")
             self._entries = {
-                kind: {str(each.value["name"]): each.value.get(kind) or {} for each in merged[f"{kind}s"]}
+                kind: {str(entry.value["name"]): entry.value.get(kind) or {} for entry in merged[f"{kind}s"]}
                 for kind in ("context", "cluster", "user")
             }
 

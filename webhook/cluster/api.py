@@ -186,7 +186,7 @@ class ApiClient:
             api_group = msgspec.json.decode(self.get(api_path("/apis", group)))
         except errors.NotFound:
             return None
-        served = {each["version"] for each in api_group["versions"]}
+        served = {version["version"] for version in api_group["versions"]}
         return next((version for version in versions if version in served), None)
 
     def dry_run(self, path: str, body: bytes, *, timeout: float | None = None) -> DryRunResult:
@@ -257,7 +257,7 @@ class ApiClient:
                     revision = revision or page.metadata.resource_version
                     if page.metadata.resource_version != revision:
                         raise errors.Gone(path)
-                    items.extend(item for each in page.items or () if (item := project(each)) is not None)
+                    items.extend(item for raw in page.items or () if (item := project(raw)) is not None)
                     if not page.metadata.continue_token:
                         return Listed(items, revision)
                     requested["continue"] = page.metadata.continue_token

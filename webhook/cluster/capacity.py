@@ -197,8 +197,8 @@ def with_cards(node: GPUNode, cards: Iterable[CardUse], catalogue: Catalogue) ->
     class_names = (
         sorted({each.name for of_kind in classes_by_kind for each in of_kind}) if all(classes_by_kind) else ()
     )
-    families = {each.family for each in gpu_classes.named(class_names)}
-    used = {driver: sum((ONE_CARD - each.free for each in of), ZERO) for driver, of in by_driver.items()}
+    families = {gpu_class.family for gpu_class in gpu_classes.named(class_names)}
+    used = {driver: sum((ONE_CARD - use.free for use in of), ZERO) for driver, of in by_driver.items()}
     return replace(
         node,
         classes=node.classes or tuple(class_names),
@@ -206,7 +206,7 @@ def with_cards(node: GPUNode, cards: Iterable[CardUse], catalogue: Catalogue) ->
         allocatable=node.allocatable | {driver: Fraction(len(of)) for driver, of in by_driver.items()},
         used=None if node.used is None else node.used | used,
         weights=node.weights | dict.fromkeys(by_driver, ONE_CARD),
-        blocked=sum((each.blocked for of_driver in by_driver.values() for each in of_driver), ZERO),
+        blocked=sum((card_use.blocked for of_driver in by_driver.values() for card_use in of_driver), ZERO),
     )
 
 
@@ -229,12 +229,12 @@ def _gpu_node(node: StoredNode, catalogue: Catalogue) -> GPUNode:
         if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
     }
     possible = classes.named(classes_of_node(node.labels, classes))
-    families = {each.family for each in possible}
+    families = {gpu_class.family for gpu_class in possible}
     gpus = {resource.name: amount for resource, amount in allocatable.items()}
     others = {name: parse_or_none(raw) for name, raw in node.status.allocatable.items() if name not in gpus}
     return GPUNode(
         name=node.name,
-        classes=tuple(each.name for each in possible),
+        classes=tuple(gpu_class.name for gpu_class in possible),
         family=families.pop() if len(families) == 1 else "",
         labels=node.labels,
         taints=hard_taints(node.spec.taints),
@@ -254,7 +254,7 @@ def _weight(resource: GPUResource, possible: tuple[GPUClass, ...], catalogue: Ca
     having = candidates_for_resource(
         resource, candidates, catalogue.classes, catalogue.resource_mapping
     ).classes
-    return max((weight(resource, each, catalogue.classes) for each in having), default=Fraction(1))
+    return max((weight(resource, gpu_class, catalogue.classes) for gpu_class in having), default=Fraction(1))
 
 
 class CountedNode(NamedNode, frozen=True):

@@ -254,8 +254,8 @@ class MergedCollection(Generic[Item]):
             self._whole_list = self._whole_list.newest(listed)
             newer = {name: each for name, each in self._lists.items() if each.revision > listed.revision}
             self._lists = newer
-            self._versions = {name: each for name, each in self._versions.items() if each}
-            self._items = {name: each for name, each in self._items.items() if each}
+            self._versions = {name: versions for name, versions in self._versions.items() if versions}
+            self._items = {name: items for name, items in self._items.items() if items}
 
     def _listed(self, namespace: str) -> Position:
         return self._lists.get(namespace, self._whole_list)

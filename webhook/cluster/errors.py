@@ -130,7 +130,7 @@ def failure_text(failure: BaseException) -> str:
     The texts of urllib3 and of the socket below it name hosts, ports and classes of Python: they are never shown.
     """
     causes = list(_causes(failure))
-    words = next((words for kind, words in _FAILURES if any(isinstance(each, kind) for each in causes)), "")
+    words = next((words for kind, words in _FAILURES if any(isinstance(cause, kind) for cause in causes)), "")
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return (
@@ -144,6 +144,6 @@ def failure_text(failure: BaseException) -> str:
 def _causes(failure: BaseException) -> Iterator[BaseException]:
     """Yield the failure and what is below it: urllib3 has causes in arguments. `__context__` may be a call before it."""
     yield failure
-    for each in (*failure.args, failure.__cause__):
-        if isinstance(each, BaseException):
-            yield from _causes(each)
+    for cause in (*failure.args, failure.__cause__):
+        if isinstance(cause, BaseException):
+            yield from _causes(cause)

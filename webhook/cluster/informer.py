@@ -85,7 +85,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     def query(self, *selectors: str) -> dict[str, str]:
         """Return the query of the collection, with these field selectors in addition to its own."""
-        both = [each for each in (self.field_selector, *selectors) if each]
+        both = [selector for selector in (self.field_selector, *selectors) if selector]
         return {"fieldSelector": ",".join(both)} if both else {}
 
 
@@ -202,8 +202,8 @@ class Informer(MergedCollection[Item]):
             by_namespace = dict[str, list[ObjectVersion[Item] | Identity]](
                 {namespace: []} if namespace else {}
             )
-            for each in listed:
-                by_namespace.setdefault(each.namespace, []).append(each)
+            for version in listed:
+                by_namespace.setdefault(version.namespace, []).append(version)
             for name, of_namespace in by_namespace.items():
                 at, versions = self._with_bodies(name, revision, of_namespace)
                 self.merge(name, Position(at, started), versions)
@@ -315,17 +315,17 @@ class Informer(MergedCollection[Item]):
             return self._listed_in_full(namespace)
         listed = self._api.identities(resource.path(namespace))
         compared: list[ObjectVersion[Item] | Identity] = []
-        for each in listed.items:
-            seen: ObjectVersion[Item] = _object_version(each, each.namespace, None)
-            compared.append(seen if self.is_known(seen) else each)
+        for item in listed.items:
+            seen: ObjectVersion[Item] = _object_version(item, item.namespace, None)
+            compared.append(seen if self.is_known(seen) else item)
         return int(listed.resource_version), compared
 
     def _with_bodies(
         self, namespace: str, revision: int, listed: list[ObjectVersion[Item] | Identity]
     ) -> tuple[int, list[ObjectVersion[Item]]]:
         """Return the namespace at this revision or a later one, with the bodies of the objects that are not held."""
-        versions = [each for each in listed if isinstance(each, ObjectVersion)]
-        unread = [each.name for each in listed if isinstance(each, Identity)]
+        versions = [version for version in listed if isinstance(version, ObjectVersion)]
+        unread = [identity.name for identity in listed if isinstance(identity, Identity)]
         if len(unread) > max(SINGLE_READS, len(listed) // SINGLE_READS_ONE_IN):
             return self._listed_in_full(namespace)
         path = self.resource.path(namespace)

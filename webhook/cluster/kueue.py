@@ -76,11 +76,11 @@ class KueueWorkload(_View, frozen=True):
     @property
     def owners(self) -> Iterator[str]:
         """Yield the uids of its owners."""
-        for each in self.metadata.owner_references or ():
-            yield each.uid
+        for reference in self.metadata.owner_references or ():
+            yield reference.uid
 
     def condition(self, kind: str) -> Condition | None:
-        return next((each for each in self.status.conditions if each.type == kind), None)
+        return next((condition for condition in self.status.conditions if condition.type == kind), None)
 
     def is_true(self, kind: str) -> bool:
         found = self.condition(kind)
@@ -108,10 +108,10 @@ class KueueWorkload(_View, frozen=True):
     @property
     def assignments(self) -> Iterator[tuple[PodSetAssignment, int]]:
         """Yield each assignment, with the number of its pods for which Kueue has not taken back the amount: they succeeded."""
-        ended = {each.name: each.count for each in self.status.reclaimable_pods}
-        for each in self.status.admission.pod_set_assignments:
-            if each.count > 0:
-                yield each, max(each.count - ended.get(each.name, 0), 0)
+        ended = {pod.name: pod.count for pod in self.status.reclaimable_pods}
+        for assignment in self.status.admission.pod_set_assignments:
+            if assignment.count > 0:
+                yield assignment, max(assignment.count - ended.get(assignment.name, 0), 0)
 
     @property
     def order(self) -> tuple[int, str, str]:
@@ -186,11 +186,11 @@ class Queue(_View, frozen=True):
         """Yield each flavor of a ClusterQueue with its quota of each resource."""
         for group in self.spec.resource_groups:
             for flavor in group.flavors:
-                for each in flavor.resources:
-                    yield flavor.name, each
+                for resource in flavor.resources:
+                    yield flavor.name, resource
 
     def amount(self, flavor: str, resource: str) -> _Amount:
-        found = (each for name, each in self.amounts if (name, each.name) == (flavor, resource))
+        found = (amount for name, amount in self.amounts if (name, amount.name) == (flavor, resource))
         return next(found, _Amount(resource))
 
     def nominal(self, flavor: str, resource: str) -> Fraction:
@@ -215,7 +215,7 @@ def most_admitted(
     That is what `potentialAvailable` in `pkg/cache/scheduler/resource_node.go` of Kueue 0.17 computes, or more: limits of Cohorts
     that are below others are left out. A Cohort may have no object.
     """
-    parent_cohort = {each.metadata.name or "": each.spec.parent_cohort for each in cohorts}
+    parent_cohort = {cohort.metadata.name or "": cohort.spec.parent_cohort for cohort in cohorts}
 
     def root(name: str) -> str:
         for _ in range(MAX_COHORTS):
@@ -223,13 +223,13 @@ def most_admitted(
         return name
 
     own_root = root(queue.spec.parent_cohort)
-    members = [(each.spec.parent_cohort, each) for each in queues if each != queue]
-    members += [(each.metadata.name or "", each) for each in cohorts]
-    others = [each for name, each in members if own_root and root(name) == own_root]
+    members = [(other.spec.parent_cohort, other) for other in queues if other != queue]
+    members += [(cohort.metadata.name or "", cohort) for cohort in cohorts]
+    others = [queue for name, queue in members if own_root and root(name) == own_root]
     most = {}
     for flavor, own in queue.amounts:
         if mapping.resource(own.name) is not None:
-            borrowed = sum((each.lendable(flavor, own.name) for each in others), Fraction(0))
+            borrowed = sum((queue.lendable(flavor, own.name) for queue in others), Fraction(0))
             if own.borrowing_limit is not None:
                 borrowed = min(borrowed, quantity_of(own.borrowing_limit))
             most[flavor, own.name] = quantity_of(own.nominal_quota) + borrowed

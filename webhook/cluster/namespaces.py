@@ -169,7 +169,7 @@ def read_pdb_selectors(
     items = bounded_items(api, path, _PDBS.decode, seconds or READ_SECONDS)
     if items is None:
         return None
-    return tuple(each.spec.selector for each in items if each.spec.selector is not None)
+    return tuple(item.spec.selector for item in items if item.spec.selector is not None)
 
 
 def bounded_items(

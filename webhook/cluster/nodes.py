@@ -112,9 +112,9 @@ def is_permanent_taint(taint: Toleration, startup_taints: Collection[Toleration]
 def hard_taints(taints: Iterable[Toleration]) -> tuple[Toleration, ...]:
     """Return the taints that keep pods away, without the time at which they came."""
     hard = (
-        Toleration(key=each.key, value=each.value, effect=each.effect)
-        for each in taints
-        if is_hard_taint(each)
+        Toleration(key=taint.key, value=taint.value, effect=taint.effect)
+        for taint in taints
+        if is_hard_taint(taint)
     )
     return tuple(sorted(hard, key=toleration_text))
 

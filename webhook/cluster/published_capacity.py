@@ -192,9 +192,9 @@ def _alike_nodes(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNo
     for node in nodes:
         # A value of a label of classes that names no class may name a node, or a tenant.
         labels = tuple(
-            each
-            for each in sorted(node.labels.items())
-            if each[0] not in classes.label_keys or classes_of_label(*each, classes)
+            label
+            for label in sorted(node.labels.items())
+            if label[0] not in classes.label_keys or classes_of_label(*label, classes)
         )
         groups[labels, node.taints, node.is_ready, node.is_schedulable].append(node)
     kinds = (
@@ -214,7 +214,7 @@ def _alike_nodes(nodes: Iterable[GPUNode], classes: GPUClasses) -> tuple[AlikeNo
 
 def _fewest_taints_first(alike: AlikeNodes) -> tuple[object, ...]:
     takes_none = not (alike.is_ready and alike.is_schedulable)
-    free = sum((each.free for each in alike.most.values()), ZERO)
+    free = sum((capacity.free for capacity in alike.most.values()), ZERO)
     return len(alike.taints), takes_none, -free, -alike.nodes, alike.labels, str(alike.taints)
 
 
@@ -240,8 +240,8 @@ def _node_standing_for(
         taints=alike.taints,
         is_ready=alike.is_ready,
         is_schedulable=alike.is_schedulable,
-        allocatable={name: each.allocatable for name, each in alike.most.items()},
-        used={name: each.allocatable - each.free for name, each in alike.most.items()},
+        allocatable={name: capacity.allocatable for name, capacity in alike.most.items()},
+        used={name: capacity.allocatable - capacity.free for name, capacity in alike.most.items()},
         weights={},
         stands_for=ClassTotals(published.capacity, published.share),
         number=alike.nodes,

@@ -132,7 +132,7 @@ def document(
 ) -> dict[str, Any]:
     """Return what `show -o json` prints, without keys."""
     leaf = state.leaf.certificate if state.leaf else None
-    carried = {each.kind: set(each.bundles) for each in seen}
+    carried = {configuration.kind: set(configuration.bundles) for configuration in seen}
     return {
         "secret": str(name),
         "rotation": {
@@ -167,8 +167,10 @@ def print_state(screen: Screen, shown: dict[str, Any]) -> None:
     for certificate in filter(None, [shown["certificate"], *shown["authorities"]]):
         _print_certificate(screen, certificate)
     screen.line()
-    for each in shown["configurations"]:
-        screen.line(f"{each['kind']:<30} {objects.WEBHOOK_CONFIGURATION}  {_carried_text(each)}")
+    for configuration in shown["configurations"]:
+        screen.line(
+            f"{configuration['kind']:<30} {objects.WEBHOOK_CONFIGURATION}  {_carried_text(configuration)}"
+        )
 
 
 def _certificate_document(certificate: x509.Certificate, now: datetime, *, role: str) -> dict[str, Any]:

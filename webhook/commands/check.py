@@ -76,7 +76,7 @@ class _FixTakesOnlyEquals(click.Command):
     """A command whose `--fix` has a value only after `=`, so that a file may follow it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, ["--fix=" if each == "--fix" else each for each in args])
+        return super().parse_args(ctx, ["--fix=" if arg == "--fix" else arg for arg in args])
 
 
 @click.command(cls=_FixTakesOnlyEquals)
@@ -272,7 +272,7 @@ def _write_files(texts: Mapping[str, str], fixes: Fixes) -> None:
 
 
 def _summary_of_fixes(fixes: Fixes) -> str:
-    left = [each for each, _ in fixes.unfixed() if each.violation.outcome is Outcome.DENIED]
+    left = [repair for repair, _ in fixes.unfixed() if repair.violation.outcome is Outcome.DENIED]
     repaired = (
         f"{counted(len(fixes.repaired), 'finding')} can be fixed in {counted(len(fixes.texts), 'file')}"
     )

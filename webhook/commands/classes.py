@@ -60,11 +60,12 @@ def show(screen: Screen, listing: ClassListing, shows_all: bool) -> None:
     columns = f" {'NODES':>6} {'GPUS':>6} {'FREE':>6}" if has_nodes else ""
     screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  ALLOWED{columns}", "bold")
     shown = listing.classes if shows_all else listing.relevant
-    for each in shown:
-        start = f"{each.name:<20} {each.family:<20} {each.memory_gib:>4}  {ALLOWED[each.allowed]:<{COLUMN}}"
-        style = "" if each.has_nodes or not has_nodes else "dim"
-        screen.line((start + _amounts_text(each.capacity)).rstrip(), style)
-        for note in _notes(each):
+    for listed_class in shown:
+        allowed = f"{ALLOWED[listed_class.allowed]:<{COLUMN}}"
+        start = f"{listed_class.name:<20} {listed_class.family:<20} {listed_class.memory_gib:>4}  {allowed}"
+        style = "" if listed_class.has_nodes or not has_nodes else "dim"
+        screen.line((start + _amounts_text(listed_class.capacity)).rstrip(), style)
+        for note in _notes(listed_class):
             screen.paragraph(note, indent=2, style="dim")
     for name, capacity in listing.unclassified.items():
         what = f"family {name}" if name else "of no known class"
@@ -72,7 +73,7 @@ def show(screen: Screen, listing: ClassListing, shows_all: bool) -> None:
     if rest := len(listing.classes) - len(shown):
         why = "without nodes" if has_nodes else "that neither quota, policy nor document names"
         screen.paragraph(f"and {counted(rest, 'class', 'classes')} {why}; --all lists them", style="dim")
-    reasons = dict.fromkeys(each.because for each in shown if each.because)
+    reasons = dict.fromkeys(listed_class.because for listed_class in shown if listed_class.because)
     if reasons:
         screen.line()
     for because in reasons:

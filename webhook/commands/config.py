@@ -258,7 +258,7 @@ def _print_report(screen: Screen, content: dict[str, Any]) -> None:
         if unknown := mapping["unknownDeviceClasses"]:
             names.append(f"unknown device classes ({unknown})")
         names += [f"fraction scheduler {name}" for name in mapping["fractionSchedulers"]]
-        names += [f"scheduler {each['schedulerName']}" for each in mapping["otherSchedulers"]]
+        names += [f"scheduler {scheduler['schedulerName']}" for scheduler in mapping["otherSchedulers"]]
         names += [f"workload kind {k['kind']} ({k['group'] or 'core'})" for k in mapping["workloadKinds"]]
         added = ", ".join(names) or "nothing"
         screen.paragraph(f"resource mapping {mapping['name']} ({mapping['from']}) adds {added}")

@@ -61,8 +61,8 @@ def doctor(
 
 def print_text(screen: Screen, results: Sequence[CheckResult]) -> None:
     findings = [finding for result in results for finding in result.findings]
-    findings.sort(key=lambda each: each.severity is not DoctorSeverity.ERROR)
-    for remedy, fixed in groupby(findings, key=lambda each: each.remedy):
+    findings.sort(key=lambda finding: finding.severity is not DoctorSeverity.ERROR)
+    for remedy, fixed in groupby(findings, key=lambda finding: finding.remedy):
         for each, further in _merge_alike(fixed):
             more = f" (and {further} more)" if further else ""
             text = f"{each.severity.value:<7}  {each.object}{more} {each.message} [{each.id}]"
@@ -84,10 +84,10 @@ def print_text(screen: Screen, results: Sequence[CheckResult]) -> None:
 
 def _merge_alike(findings: Iterable[DoctorFinding]) -> Iterator[tuple[DoctorFinding, int]]:
     """Yield each finding with 0; of many that only differ in the object the first, with the number of the others."""
-    for _, alike in groupby(findings, key=lambda each: (each.id, each.message)):
+    for _, alike in groupby(findings, key=lambda finding: (finding.id, finding.message)):
         first, *further = alike
         if len(further) < MAX_ALIKE:
-            yield from ((each, 0) for each in (first, *further))
+            yield from ((finding, 0) for finding in (first, *further))
         else:
             yield first, len(further)
 

@@ -35,7 +35,7 @@ def _count_option(name: str, what: str, meaning: str, default: str) -> Callable[
 
 
 def _choices_text(values: type[Enum]) -> str:
-    return "|".join(each.value for each in values).upper()
+    return "|".join(value.value for value in values).upper()
 
 
 def _attention_of_config(
@@ -132,7 +132,7 @@ def _memory_lines(shape: ModelShape, estimated: Estimate, fit: ClassFit) -> Iter
 
 
 def _class_lines(fit: ClassFit, gpu_classes: GPUClasses) -> Iterator[str]:
-    slices = {each.class_name: each.profile for each in fit.slices}
+    slices = {mig_slice.class_name: mig_slice.profile for mig_slice in fit.slices}
     if not fit.fits:
         # "8 × 40 GiB" stays on one line: textwrap does not break at a no-break space.
         sentence = f"{fit.advice[:1].upper()}{fit.advice[1:]}.".replace(" × ", "\u00a0×\u00a0")

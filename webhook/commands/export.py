@@ -183,11 +183,11 @@ def _print_queues(config: Path | None, cluster: ClusterChoice | None, namespace:
             configuration = installed.configuration
             found = (classes_of_node(node.labels, configuration.classes) for node in installed.gpu_nodes)
             with_nodes = frozenset[str]().union(*found)
-            quotas = {each.namespace: each.hard for each in installed.quotas}
+            quotas = {quota.namespace: quota.hard for quota in installed.quotas}
         queues = kueue_objects(configuration, quotas, with_nodes)
     if not queues:
         fail(NOTHING_TO_GRANT)
-    echo(HEADER + "".join(f"---\n{dump_document(each)}" for each in queues), nl=False)
+    echo(HEADER + "".join(f"---\n{dump_document(queue)}" for queue in queues), nl=False)
 
 
 def _version(api: ApiClient) -> tuple[int, ...]:
@@ -213,7 +213,7 @@ def _write_files(directory: Path, files: Mapping[str, str]) -> None:
     except OSError as error:
         fail(f"cannot write {directory}: {error}")
     if kept:
-        echo("\n".join(f"warning: not changed: {each}" for each in kept), err=True)
+        echo("\n".join(f"warning: not changed: {reason}" for reason in kept), err=True)
     echo(f"written: {', '.join(written)}; {directory / static.README} says where API servers read them")
 
 

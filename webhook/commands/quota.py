@@ -119,7 +119,7 @@ def quota(
     elif namespace:
         print_text(Screen(), reports, now)
     else:
-        print_table(Screen(), reports, [each.summary for each in shown], now, problems=problems)
+        print_table(Screen(), reports, [cell.summary for cell in shown], now, problems=problems)
 
 
 def _read_reports(
@@ -157,23 +157,25 @@ def print_table(
 ) -> None:
     if reports.until is not None:
         screen.paragraph(stale_figures(reports.until, now), style="red")
-    quotas = sorted(shown, key=lambda each: each.urgency)
+    quotas = sorted(shown, key=lambda summary: summary.urgency)
     lines_shown = len(quotas) if problems else MAX_QUOTAS
-    width = max([NAMESPACE_COLUMN, *(len(each.namespace) for each in quotas[:lines_shown])])
-    measured = [each for each in quotas if each.idle is not None]
+    width = max([NAMESPACE_COLUMN, *(len(summary.namespace) for summary in quotas[:lines_shown])])
+    measured = [summary for summary in quotas if summary.idle is not None]
     columns = [*CELLS, IDLE_CELL] if measured else CELLS
     line = partial(_table_line, width, [column for _, column in columns])
     screen.line(line("NAMESPACE", "STATUS", [name for name, _ in columns], "FULL"), "bold")
-    for each in quotas[:lines_shown]:
-        spent = [row.name for row in each.budget.spent(now)] if each.budget else []
-        full = ", ".join([*(unit_name(row.key) for row in each.rows if row.held >= row.hard), *spent])
-        cells = (*_cells(each.row, each.waiting_gpus), amount_or_unknown(each.idle_gpus))
-        screen.line(line(each.namespace, each.state.value, cells, full), quota_text.STATES[each.state])
+    for summary in quotas[:lines_shown]:
+        spent = [row.name for row in summary.budget.spent(now)] if summary.budget else []
+        full = ", ".join([*(unit_name(row.key) for row in summary.rows if row.held >= row.hard), *spent])
+        cells = (*_cells(summary.row, summary.waiting_gpus), amount_or_unknown(summary.idle_gpus))
+        screen.line(
+            line(summary.namespace, summary.state.value, cells, full), quota_text.STATES[summary.state]
+        )
     if rest := quotas[lines_shown:]:
         screen.paragraph(quota_text.omitted_line(rest))
     totals = quota_totals(report.summary for report in reports.reports)
-    waiting = sum((each.summary.waiting_gpus for each in reports.reports), ZERO)
-    idle = idle_gpus(each.summary for each in reports.reports)
+    waiting = sum((report.summary.waiting_gpus for report in reports.reports), ZERO)
+    idle = idle_gpus(report.summary for report in reports.reports)
     cells = (*_cells(totals.row, waiting), amount_or_unknown(idle))
     screen.line(line(f"all {len(reports.reports)}", "", cells), "bold")
     if teams := [team for team in reports.teams if team.has_problem or not problems]:
@@ -201,7 +203,7 @@ def _table_line(
 ) -> str:
     """Return a line of the table. Cells beyond the columns are left out."""
     shown = zip(cells[: len(columns)], columns, strict=True)
-    amounts = "".join(f"{each:>{column}}" for each, column in shown)
+    amounts = "".join(f"{cell:>{column}}" for cell, column in shown)
     return f"{name:<{width}} {state:<10} {amounts}  {full}".rstrip()
 
 
@@ -256,16 +258,16 @@ def _print_row(screen: Screen, row: QuotaRow) -> None:
 
 def _print_waiting(screen: Screen, waiting: WaitingPods, now: datetime) -> None:
     screen.line(f"  {quota_text.waiting_text(waiting, now)}:", "yellow")
-    for each in waiting.next:
-        needs = f"needs {amounts_in_words(each.demand)}" if each.place > 1 else each.message
-        text = f"{each.place or '-':>2}  {each.title}{quota_text.since_text(each.since, now)}: {needs}"
+    for place in waiting.next:
+        needs = f"needs {amounts_in_words(place.demand)}" if place.place > 1 else place.message
+        text = f"{place.place or '-':>2}  {place.title}{quota_text.since_text(place.since, now)}: {needs}"
         screen.paragraph(text, indent=4, hanging=4)
-    screen.rest(waiting.pods - sum(each.pods for each in waiting.next), "pod", "", indent=8)
+    screen.rest(waiting.pods - sum(place.pods for place in waiting.next), "pod", "", indent=8)
 
 
 def _print_kept(screen: Screen, kept: Iterable[KeptQuota]) -> None:
-    for each in kept:
-        text = f"kept for {each.object}, whose pods are replaced: {amounts_in_words(each.demand)}"
+    for kept_quota in kept:
+        text = f"kept for {kept_quota.object}, whose pods are replaced: {amounts_in_words(kept_quota.demand)}"
         screen.paragraph(text, indent=2)
 
 
@@ -285,12 +287,12 @@ def _print_objects(
     placed = [held for held in objects if held.pending_since is None]
     if pending:
         screen.line(f"  held by {counted(len(pending), 'pending pod')}, the longest first:")
-    for held in sorted(pending, key=lambda each: str(each.pending_since)):
+    for held in sorted(pending, key=lambda counted_object: str(counted_object.pending_since)):
         _print_object(screen, held, keys, now)
     if placed or not pending:
         screen.line(f"  held by {counted(len(placed), 'object')}{':' if placed else ''}")
-    for each in placed:
-        _print_object(screen, each, keys, now)
+    for counted_object in placed:
+        _print_object(screen, counted_object, keys, now)
 
 
 def _print_object(screen: Screen, held: CountedObject, keys: Container[str], now: datetime) -> None:

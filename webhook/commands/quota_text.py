@@ -139,14 +139,14 @@ def print_teams(
 ) -> None:
     """Print the teams, those with problems first. `row` prints the bar of a dimension, `indent` + 2 from the left."""
     below = indent + 2
-    ordered = sorted(teams, key=lambda each: each.urgency)
+    ordered = sorted(teams, key=lambda summary: summary.urgency)
     for team in ordered[:MAX_TEAMS]:
         namespaces, style = counted(team.namespaces, "namespace"), STATES[team.state]
         screen.line(f"{' ' * indent}{team.name}  {team.state.value}, {namespaces}", style)
         if team.message:
             screen.paragraph(team.message, indent=below, style=style)
-        for each in team.rows:
-            row(each)
+        for quota_row in team.rows:
+            row(quota_row)
         if text := "; ".join(filter(None, (_largest_text(team), *team_notes(team)))):
             screen.paragraph(text, indent=below, style="dim")
     screen.rest(len(ordered) - MAX_TEAMS, "team", indent=indent)

@@ -57,7 +57,7 @@ def rules(name: str | None, output: str) -> None:
 
     Exit codes: 0, or 2 if there is no such RULE or REASON.
     """
-    reason = next((each for each in RULES_BY_REASON if each.name == name), None)
+    reason = next((rule for rule in RULES_BY_REASON if rule.name == name), None)
     if name in RULES_BY_ID:
         rule = RULES_BY_ID[name]
         print_as(output, document(rule), lambda screen: _print_rule(screen, rule))
@@ -72,7 +72,7 @@ def rules(name: str | None, output: str) -> None:
         return
     if name is not None and reason is None:
         raise click.UsageError(_unknown_message(name))
-    chosen = tuple(RULES_BY_ID[each] for each in RULES_BY_REASON[reason]) if reason else RULES
+    chosen = tuple(RULES_BY_ID[rule] for rule in RULES_BY_REASON[reason]) if reason else RULES
     about = {"reason": reason.name, "meaning": reason.meaning} if reason else {}
     listed = {**about, "rules": [document(rule) for rule in chosen]}
     print_as(output, listed, lambda screen: _print_rules(screen, chosen, reason))
@@ -85,7 +85,7 @@ def _print_bracket(screen: Screen, name: str, text: str) -> None:
 
 def _unknown_message(name: str) -> str:
     """Return that there is no such rule or reason, and the names that are like it, in whatever case."""
-    known = {each.lower(): each for each in NAMES}
+    known = {name.lower(): name for name in NAMES}
     close = [known[match] for match in get_close_matches(name.lower(), known, n=MAX_MATCHES)]
     hint = f"did you mean {' or '.join(close)}?" if close else "`gpu-admission rules` lists the rules"
     return f'unknown rule or reason "{name}"; {hint}'

@@ -84,9 +84,9 @@ def _print_problems(screen: Screen, effect: Effect, problems: Sequence[FoundProb
     for sentence, objects in islice(sentences.items(), MAX_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
         owners = [
-            f"{each.namespace} {each.owner}"
-            + ("" if each.owner.startswith("Pod/") else f" ({counted(each.pods, 'pod')})")
-            for each in objects[:MAX_OWNERS]
+            f"{problem.namespace} {problem.owner}"
+            + ("" if problem.owner.startswith("Pod/") else f" ({counted(problem.pods, 'pod')})")
+            for problem in objects[:MAX_OWNERS]
         ]
         if len(objects) > MAX_OWNERS:
             owners.append(f"{len(objects) - MAX_OWNERS} more")
@@ -100,8 +100,8 @@ def _print_changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
         return
     screen.heading("Would be changed")
     pods_by_change: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for each in changes:
-        pods_by_change[each.rule, each.change].append(each.pods)
+    for planned_change in changes:
+        pods_by_change[planned_change.rule, planned_change.change].append(planned_change.pods)
     for (rule, change), pods in sorted(pods_by_change.items(), key=lambda item: -sum(item[1]))[
         :MAX_SENTENCES
     ]:
@@ -112,7 +112,7 @@ def _print_changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
 
 
 def _print_namespaces(screen: Screen, report: ScanReport) -> None:
-    namespaces = [each for each in report.namespaces if each.gpus or each.gpu_pods or each.effects]
+    namespaces = [use for use in report.namespaces if use.gpus or use.gpu_pods or use.effects]
     if not namespaces:
         return
     screen.heading("Namespaces")

@@ -215,8 +215,8 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         return ClusterState(quota=quota, check_document=DocumentReviews(source, lambda: None, tuple).findings)
     namespaces, claims = Namespaces(api), ClaimWatch(api)
     nodes = NodeWatch(api, lambda: keys_to_know(source.configuration))
-    for each in (namespaces.informer, nodes, claims):
-        each.start(threading.Event())  # for as long as the process lives
+    for informer in (namespaces.informer, nodes, claims):
+        informer.start(threading.Event())  # for as long as the process lives
     owners = OwnerDeadlines(api)
     limit_ranges = LimitRanges(api, threading.Event())  # likewise
 

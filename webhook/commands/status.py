@@ -135,14 +135,14 @@ def readings(read: Callable[[], ClusterStatus], interval: float) -> Iterator[Clu
 def changes(statuses: Iterable[ClusterStatus]) -> Iterator[ClusterStatus]:
     """Yield each status that differs from the one before in more than its time."""
     before = None
-    for each in statuses:
-        if (now := msgspec.structs.replace(each, at=NEVER)) != before:
+    for cluster_status in statuses:
+        if (now := msgspec.structs.replace(cluster_status, at=NEVER)) != before:
             before = now
-            yield each
+            yield cluster_status
 
 
 def redraw(statuses: Iterable[ClusterStatus], *, problems: bool = False) -> None:
     """Print each status in place of the one before."""
-    for each in statuses:
+    for cluster_status in statuses:
         click.clear()
-        show(Screen(), each, problems=problems)
+        show(Screen(), cluster_status, problems=problems)

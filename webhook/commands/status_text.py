@@ -61,7 +61,7 @@ def show(screen: Screen, status: ClusterStatus, *, problems: bool = False) -> No
     if problems and not (
         status.quotas or status.teams or status.policies or status.classes or status.denials
     ):
-        parts = (each for each in status.installation.parts if not each.for_administrators)
+        parts = (part for part in status.installation.parts if not part.for_administrators)
         if not any(parts) and not status.installation.findings:
             screen.line("nothing is wrong with what you may read")
     screen.print_omissions(list(_omitted_sentences(status)), status.nodes_from)
@@ -132,7 +132,7 @@ def _print_quotas(screen: Screen, status: ClusterStatus, lines_shown: int) -> No
         screen.paragraph(
             "; ".join([f"there is no GPUQuota {where}", *map(quota_text.team_limits, teams)]), indent=2
         )
-    quotas = sorted(status.quotas, key=lambda each: each.urgency)
+    quotas = sorted(status.quotas, key=lambda summary: summary.urgency)
     for quota in quotas[:lines_shown]:
         denied = f", {quota.denied} denied{since(quota.denied_since, status.at)}" if quota.denied else ""
         screen.line(f"  {quota.namespace}  {quota.state.value}{denied}", quota_text.STATES[quota.state])
@@ -176,11 +176,11 @@ def _print_pending(screen: Screen, status: ClusterStatus) -> None:
     owners = status.pending
     if not owners:
         return
-    namespaces = len({each.namespace for each in owners})
+    namespaces = len({owner.namespace for owner in owners})
     total = (
         None
-        if any(each.gpus is None for each in owners)
-        else sum((each.gpus or ZERO for each in owners), ZERO)
+        if any(owner.gpus is None for owner in owners)
+        else sum((owner.gpus or ZERO for owner in owners), ZERO)
     )
     gpus = f"{amount_or_unknown(total)} used {unit_name(GPUS, total or ZERO)}"
     _print_heading(screen, f"pending pods hold {gpus} in {counted(namespaces, 'namespace')}")
@@ -277,7 +277,7 @@ def _print_findings(screen: Screen, status: ClusterStatus) -> None:
     installation = status.installation
     if installation.findings or installation.not_checked:
         _print_heading(screen, "doctor")
-    findings = sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR)
+    findings = sorted(installation.findings, key=lambda finding: finding.severity is not DoctorSeverity.ERROR)
     for finding in findings[:MAX_FINDINGS]:
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
         screen.line(truncate(f"  {text}", screen.width), SEVERITY_STYLES[finding.severity])

@@ -74,7 +74,7 @@ class Columns(NamedTuple):
 @click.argument("files", nargs=-1, metavar="[FILE|-]...")
 @click.option(
     "--by",
-    type=click.Choice([each.value for each in gpu_hours.GroupBy]),
+    type=click.Choice([group_by.value for group_by in gpu_hours.GroupBy]),
     multiple=True,
     default=(gpu_hours.GroupBy.NAMESPACE.value,),
     help="How GPU-hours are grouped; several times: by each combination.",
@@ -115,9 +115,9 @@ def usage(
     summed = gpu_hours.Usage([gpu_hours.GroupBy(each) for each in by], since=since, until=until, use=use)
     lines = _read_logs(files or (gpu_hours.STDIN,), summed)
     groups = summed.groups()
-    if priced and (missing := priced.missing(each for group in groups for each in group.by_class)):
+    if priced and (missing := priced.missing(gpu_class for group in groups for gpu_class in group.by_class)):
         fail_with([f"{prices}: {each}" for each in _without_price(missing, groups)], "; no amount is printed")
-    cents = in_cents([priced.cost(each.by_class) if priced else ZERO for each in groups])
+    cents = in_cents([priced.cost(group.by_class) if priced else ZERO for group in groups])
     rows = [
         Row(each.group, each.hours, each.use, each.objects, cost, gpu_hours.Interval(each.first, each.last))
         for each, cost in zip(groups, cents, strict=True)
@@ -151,7 +151,7 @@ def _read_logs(files: Sequence[str], usage: gpu_hours.Usage) -> gpu_hours.Counts
     lines = gpu_hours.Counts()
     try:
         # Only lines of the controller (`counted`, `counting`) and of /validate count.
-        wanted = gpu_hours.audit_lines(files, lines, lambda each: b"count" in each or b"validate" in each)
+        wanted = gpu_hours.audit_lines(files, lines, lambda raw: b"count" in raw or b"validate" in raw)
         with progress("reading audit logs"):
             usage.read(wanted)
     except OSError as error:
@@ -223,7 +223,7 @@ def _figures_document(row: Row, columns: Columns) -> dict[str, object]:
 
 def _since_until(interval: gpu_hours.Interval | None) -> dict[str, str]:
     """Return both moments; nothing of no interval."""
-    moments = [timestamp(datetime.fromtimestamp(each, UTC)) for each in interval or ()]
+    moments = [timestamp(datetime.fromtimestamp(seconds, UTC)) for seconds in interval or ()]
     return dict(zip(("since", "until"), moments, strict=False))
 
 
@@ -262,7 +262,7 @@ def _print_table(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns
     if rest:
         shown.append(_sum_row(f"… and {len(rest)} more (-o json has all)", rest))
     shown.append(_sum_row("total", rows))
-    groups = [[each.upper() for each in by], *(row.names for row in shown)]
+    groups = [[grouping.upper() for grouping in by], *(row.names for row in shown)]
     # The name of a sum, which is one text, may stand over all columns.
     widths = [
         min(max(len(group[at]) for group in groups if len(group) == len(by)), WIDEST_NAME)
@@ -282,7 +282,7 @@ def _print_table(screen: Screen, by: Sequence[str], rows: Sequence[Row], columns
         line(groups[0], *cells(("GPU-HOURS", "USED", "IDLE", "UNKNOWN"), "OBJECTS", currency)), "bold"
     )
     for row in shown:
-        hours = [f"{each:.2f}" for each in (float(row.hours), *row.use)]
+        hours = [f"{number:.2f}" for number in (float(row.hours), *row.use)]
         screen.line(line(row.names, *cells(hours, str(row.objects), money(row.cents))))
 
 
@@ -301,7 +301,7 @@ def _default_prices(prices: Prices | None, groups: Sequence[gpu_hours.GroupUsage
     hours = total(group.by_class for group in groups)
     unnamed = sorted(hours.keys() - prices.classes.keys()) if prices and prices.classes else []
     if unnamed:
-        amount = format_amount(sum((hours[each] for each in unnamed), ZERO))
+        amount = format_amount(sum((hours[gpu_class] for gpu_class in unnamed), ZERO))
         yield f"{amount} GPU-hours have the default price, since the prices do not name their classes: {', '.join(unnamed)}."
 
 
@@ -330,5 +330,5 @@ def _note_sentences(lines: gpu_hours.Counts, usage: gpu_hours.Usage) -> Iterator
 
 def _gaps_text(intervals: Sequence[gpu_hours.Interval]) -> str:
     longest = sorted(intervals, key=lambda interval: interval.since - interval.until)[:MAX_GAPS]
-    shown = ", ".join(" to ".join(_since_until(each).values()) for each in sorted(longest))
+    shown = ", ".join(" to ".join(_since_until(interval).values()) for interval in sorted(longest))
     return shown + (f" and {len(intervals) - MAX_GAPS} more" if len(intervals) > MAX_GAPS else "")

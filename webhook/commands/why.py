@@ -112,11 +112,13 @@ def show_problems(screen: Screen, listing: OwnerProblems) -> None:
         since = f", denials seen since {utc(listing.since, listing.at)}" if listing.since else ""
         screen.paragraph(f"{where}: {counted(len(problems), 'problem')}{since}")
     shown = problems if listing.namespace else problems[:MAX_PROBLEMS]
-    for each in shown:
+    for problem in shown:
         screen.line()
-        owner = each.owner if listing.namespace else f"{each.namespace} {each.owner}"
-        screen.paragraph(f"{owner}: {_extent_text(each, listing.at)}", indent=2, style=STYLES[each.answer])
-        screen.paragraph(_one_line(each.message), indent=4, hanging=0)
+        owner = problem.owner if listing.namespace else f"{problem.namespace} {problem.owner}"
+        screen.paragraph(
+            f"{owner}: {_extent_text(problem, listing.at)}", indent=2, style=STYLES[problem.answer]
+        )
+        screen.paragraph(_one_line(problem.message), indent=4, hanging=0)
     if len(shown) < len(problems):
         screen.line()
         more = counted(len(problems) - len(shown), "more problem")
@@ -142,7 +144,7 @@ def show(screen: Screen, explained: Explanation) -> None:
     )
     if explained.headline:
         screen.paragraph(explained.headline, indent=2)
-    obstacles = [each for each in explained.reasons if each.source in OBSTACLES and each.remedy]
+    obstacles = [reason for reason in explained.reasons if reason.source in OBSTACLES and reason.remedy]
     for reason in explained.reasons:
         _print_entry(screen, reason.source.value, reason.message)
         if reason.remedy:

@@ -45,7 +45,7 @@ def policy_warnings(
 ) -> Iterator[PathWarning]:
     """Yield warnings about the policy `name`; `namespaces` are those that exist, None if unknown."""
     ordered = configuration.policies.policies
-    policy = next(each for each in ordered if each.name == name)
+    policy = next(policy for policy in ordered if policy.name == name)
     yield from _ended_warnings(policy, now)
     for rule_id, options in policy.spec.rules.items():
         yield from ((f"spec.rules.{rule_id}.{path}", message) for path, message in options.advice())

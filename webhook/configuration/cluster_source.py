@@ -140,10 +140,10 @@ def documents_in_force(
     good = _without_invalid(last_good)
     newest = {document.key: document.spec.get(PAUSE) for document in stored if document.kind == POLICY}
     paused = tuple(
-        msgspec.structs.replace(each, spec=with_pause(each.spec, newest[each.key]))
-        if each.key in newest and is_valid_pause(newest[each.key])
-        else each
-        for each in good
+        msgspec.structs.replace(document, spec=with_pause(document.spec, newest[document.key]))
+        if document.key in newest and is_valid_pause(newest[document.key])
+        else document
+        for document in good
     )
     try:
         return EvaluatedDocuments(records, paused, load_objects(paused, devices), problems)
@@ -324,7 +324,7 @@ def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Rec
         status, reason, message = _verdict(record.document, in_force_now, evaluated)
         message = printable_lines(message[:LONGEST_MESSAGE])  # problems quote the document
         condition = Condition(IN_FORCE, status, reason, message, "", record.generation)
-        before = next((each for each in record.status.conditions if each.type == IN_FORCE), None)
+        before = next((present for present in record.status.conditions if present.type == IN_FORCE), None)
         conditions = (with_transition_time(condition, before, now),)
         accepted = None if in_force_now is None else in_force_now.spec
         yield (

@@ -91,16 +91,16 @@ class _Decoder:
             if items is None:
                 return _INVALID
             read = (self.value(arguments[0], item, (*at, index)) for index, item in enumerate(items))
-            return tuple(each for each in read if each is not _INVALID)
+            return tuple(item for item in read if item is not _INVALID)
         if origin in {dict, Mapping}:
             members, value_type = self._of_type(dict, data, at), arguments[1]
             if members is None:
                 return _INVALID
             values = {
-                self._key(key, at): self.value(value_type, each, (*at, str(key)))
-                for key, each in members.items()
+                self._key(key, at): self.value(value_type, member, (*at, str(key)))
+                for key, member in members.items()
             }
-            return {key: each for key, each in values.items() if each is not _INVALID}
+            return {key: value for key, value in values.items() if value is not _INVALID}
         return data if plain is msgspec.Raw else self._decode_leaf(kind, data, at)
 
     def _of_type(self, kind: type[T], data: Any, at: Parts) -> T | None:

@@ -309,11 +309,11 @@ def _read_workload_kinds(document: Document, collected: DocumentSet, problems: l
 
 def _not_reported_yet(problems: Iterable[Problem], known: Iterable[Problem]) -> list[Problem]:
     """Return the problems that are not at, above or below a value that is invalid already."""
-    wrong = [each.parts for each in known]
+    wrong = [problem.parts for problem in known]
     return [
-        each
-        for each in problems
-        if not any(each.parts[: len(parts)] == parts[: len(each.parts)] for parts in wrong)
+        problem
+        for problem in problems
+        if not any(problem.parts[: len(parts)] == parts[: len(problem.parts)] for parts in wrong)
     ]
 
 
@@ -350,7 +350,7 @@ def without_removed(spec: dict[str, Any]) -> dict[str, Any]:
     known = {rule_id: RULES_BY_ID[rule_id].options.removed for rule_id in rules if rule_id in RULES_BY_ID}
     return {
         **spec,
-        "rules": {each: _without_options(data, known.get(each, {})) for each, data in rules.items()},
+        "rules": {rule: _without_options(data, known.get(rule, {})) for rule, data in rules.items()},
     }
 
 

@@ -155,11 +155,11 @@ class PublishedDevices(msgspec.Struct, frozen=True, rename="camel", omit_default
     @property
     def device_types(self) -> DeviceTypes:
         return DeviceTypes(
-            tuple(each.kind for each in self.kinds), tuple(each.devices for each in self.nodes)
+            tuple(kind.kind for kind in self.kinds), tuple(node.devices for node in self.nodes)
         )
 
     def with_classes(self, classes: tuple[DeviceClass, ...]) -> ClusterDevices:
-        taints = {type_key(each.kind): each.taints for each in self.kinds if each.taints}
+        taints = {type_key(kind.kind): kind.taints for kind in self.kinds if kind.taints}
         return ClusterDevices(classes, self.device_types, taints)
 
 
@@ -237,5 +237,5 @@ class ClusterDevicesWatch:
     def all(self) -> ClusterDevices:
         """Return what is known as of the last watch event, the DeviceClasses in the order of their names."""
         published, informer = self._published.first(CLUSTER), self._classes.informer
-        classes = sorted(informer.all() if informer else (), key=lambda each: each.name)
+        classes = sorted(informer.all() if informer else (), key=lambda device_class: device_class.name)
         return (published.published if published else NOTHING_PUBLISHED).with_classes(tuple(classes))

@@ -139,8 +139,8 @@ def _assemble(own: DocumentSet, version: str, devices: ClusterDevices) -> Config
     classes = GPUClasses({**built_in.classes, **own.classes}.values())
     # A document with workload kinds alone maps no resources: it must not change the digest of the mapping.
     stated, shipped = (
-        tuple(spec for spec in each.resource_mappings.values() if spec != ResourceMappingSpec())
-        for each in (own, built_in)
+        tuple(spec for spec in document_set.resource_mappings.values() if spec != ResourceMappingSpec())
+        for document_set in (own, built_in)
     )
     shipped = (vendors.RESOURCE_MAPPING, *shipped)
     known = resource_mapping = ResourceMapping((*stated, *shipped))
@@ -241,7 +241,7 @@ def check_references(
     collected: DocumentSet, gpu_classes: GPUClasses, resource_mapping: ResourceMapping
 ) -> None:
     """Check the names of classes and resources, and paths into objects of other kinds, once all documents have been read."""
-    known = {(each.file, each.line, each.path) for each in collected.problems}
+    known = {(problem.file, problem.line, problem.path) for problem in collected.problems}
     for place, at, options in collected.references:
         for problem in problems_below(at, options.class_problems(gpu_classes)):
             located = place.problem(problem)

@@ -289,7 +289,7 @@ class WorkloadKind(_Row, frozen=True):
         for field, listed in (several | {"startDeadlines": self.start_deadlines}).items():
             paths |= {f"{field}[{index}]": path for index, path in enumerate(listed)}
         for index, reference in enumerate(self.refers):
-            paths |= {f"refers[{index}].fields[{each}]": path for each, path in enumerate(reference.fields)}
+            paths |= {f"refers[{index}].fields[{at}]": path for at, path in enumerate(reference.fields)}
             paths |= {f"refers[{index}].gives[{path}]": path for path in reference.gives}
         return {field: path for field, path in paths.items() if path}
 

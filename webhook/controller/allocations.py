@@ -19,7 +19,7 @@ KindOf = Callable[[str, str, str], int | None]
 
 def is_binding(before: CountedRecord | None, after: CountedRecord | None) -> bool:
     """Whether a pod is seen for the first time with a node and with claims that controllers made for it."""
-    was, now = (isinstance(each, CountedPod) and each.is_bound_with_claims for each in (before, after))
+    was, now = (isinstance(pod, CountedPod) and pod.is_bound_with_claims for pod in (before, after))
     return now and not was
 
 

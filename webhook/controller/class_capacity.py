@@ -124,7 +124,7 @@ def _gpu_nodes(
 ) -> Iterator[GPUNode]:
     """Yield the nodes with GPUs, those in ResourceSlices too. used: what pods use, by node and resource name."""
     claims = counter.claims.all() if counter.claims else ()
-    allocated = [each.devices for each in claims if each.devices]
+    allocated = [claim.devices for claim in claims if claim.devices]
     catalogue = counter.catalogue
     cards = slices.cards_by_node(catalogue, allocated)
     for node in counter.nodes.all():
@@ -142,8 +142,8 @@ def granted_and_allocatable(informers: SharedInformers) -> dict[str, tuple[Fract
     """
     teams, counter = informers.membership, informers.usage.own_counter
     records = list(teams.records.values())
-    outside = (each for each in informers.quotas.all() if records and not teams.team_of(each.namespace))
-    granting = [each.spec.amounts for each in (*records, *outside) if each.spec is not None]
+    outside = (record for record in informers.quotas.all() if records and not teams.team_of(record.namespace))
+    granting = [record.spec.amounts for record in (*records, *outside) if record.spec is not None]
     in_nodes = gpus_by_dimension(_gpu_nodes(counter, informers.slices, {})) if granting else {}
     granted = total_granted(granting, counter.catalogue.classes)
     return {key: (amount, in_nodes.get(key, ZERO)) for key, amount in granted.items()}

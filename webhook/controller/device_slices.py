@@ -143,7 +143,7 @@ class DeviceSlices:
         ):
             with self._lock:
                 slices, left_out = self._pools.slices(), self._pools.reader.dropped_attributes
-            results = [each.result for devices in allocated for each in devices]
+            results = [device.result for devices in allocated for device in devices]
             mapping, gpu_classes = catalogue.resource_mapping, catalogue.classes
             stored = StoredDevices(slices, mapping, gpu_classes, results, dropped_attributes=left_out)
             known = self._cards = _Cards(catalogue, inventory, allocated, stored.cards_by_node())
@@ -243,8 +243,8 @@ def to_publish(before: PublishedDevices, inventory: Inventory, now: datetime) ->
     kinds = {key: kind for key, (kind, _) in kept.items()} | present
     gone: dict[frozenset[tuple[bytes, int]], datetime] = {}
     names = {
-        type_key(each.kind): type_key(without_values(each.kind, inventory.dropped_attributes))
-        for each in before.kinds
+        type_key(kind.kind): type_key(without_values(kind.kind, inventory.dropped_attributes))
+        for kind in before.kinds
     }
     for combination, nodes in zip(combinations(before.device_types), before.nodes, strict=True):
         since = nodes.gone_since or now
@@ -283,8 +283,11 @@ def _gone_kinds(
     """
     existing = {type_key(replace(kind, card_parts=0)) for kind in inventory.published.values()}
     kept = {}
-    for each in before.kinds:
-        kind, since = without_values(each.kind, inventory.dropped_attributes), each.gone_since or now
+    for published_kind in before.kinds:
+        kind, since = (
+            without_values(published_kind.kind, inventory.dropped_attributes),
+            published_kind.gone_since or now,
+        )
         if now - since < KEEP_GONE and type_key(replace(kind, card_parts=0)) not in existing:
             kept[type_key(kind)] = kind, since
     return kept

@@ -86,14 +86,14 @@ def status_patch(before: DocumentStatus, after: DocumentStatus) -> list[dict[str
     )
     return [
         *gone,
-        *({"op": "add", "path": f"/status/{name}", "value": each} for name, each in fields.items()),
+        *({"op": "add", "path": f"/status/{name}", "value": field} for name, field in fields.items()),
     ]
 
 
 def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[EventRecord]:
     """Yield an Event if the new status says that the document was rejected, paused or resumed."""
     [condition] = status.conditions
-    known = {each.message for each in record.status.conditions}
+    known = {present.message for present in record.status.conditions}
     if condition.reason == INVALID and condition.message not in known:
         yield _event_record(record, REJECTED, condition.message.replace("\n", " "), now)
     before, after = (_paused_until(spec, now) for spec in (record.status.accepted, status.accepted))

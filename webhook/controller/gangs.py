@@ -175,8 +175,8 @@ class Gangs:
     def seconds_to_read(self, namespace: str) -> float:
         """Return the seconds until the next gang of unknown size is read again, after `find` returned one."""
         known, now = self._known.get(namespace, {}).values(), monotonic()
-        waits = [each.until - now for each in known if each.gang is not None and not each.gang.size]
-        return min((each if each > 0 else REREAD_SECONDS for each in waits), default=REREAD_SECONDS)
+        waits = [gang.until - now for gang in known if gang.gang is not None and not gang.gang.size]
+        return min((wait if wait > 0 else REREAD_SECONDS for wait in waits), default=REREAD_SECONDS)
 
     def forget(self, namespace: str) -> None:
         self._known.pop(namespace, None)
@@ -230,7 +230,7 @@ class Gangs:
         if not may_lead_to_gang(source, self.configuration().workload_kinds):
             return None
         running = [count.running for count in self.workload(namespace, source).counts]
-        return None if None in running else sum(each or 0 for each in running)
+        return None if None in running else sum(number or 0 for number in running)
 
     def _gang_of_owner(self, namespace: str, source: GangSource) -> KnownGang | None:
         """Follow the controllers up: to the first object that is a gang, and to those that start all of their pods together."""

@@ -137,7 +137,7 @@ class GPUUse(Collector):
 
     def idle(self, namespace: str) -> dict[str, str]:
         """Return since when holders of a namespace are idle, by name."""
-        return {each.name: each.since for each in self._current.holders.get(namespace, ())}
+        return {holder.name: holder.since for holder in self._current.holders.get(namespace, ())}
 
     def idle_status(self, namespace: str) -> IdleGPUs:
         """Return what the status of a quota says of idle GPUs."""
@@ -219,8 +219,8 @@ class GPUUse(Collector):
             monotonic(),
             now,
             {
-                name: tuple(sorted(each, key=lambda idle: (-idle.gpus, idle.name)))
-                for name, each in by_namespace.items()
+                name: tuple(sorted(results, key=lambda idle: (-idle.gpus, idle.name)))
+                for name, results in by_namespace.items()
             },
             activities,
         )

@@ -141,15 +141,15 @@ class KueueAdmissions:
             in_total = partial(demand, UnclassifiedPods.TOTAL_ONLY)
             of_each_class = partial(demand, UnclassifiedPods.MOST_EXPENSIVE)  # that the flavor leaves open
             admitted = {each.metadata.name or "": each for each in workloads if each.is_admitted_here}
-            amounts = total(_admitted_amounts(each, in_total) for each in admitted.values())
-            rooms = {name: _admitted_amounts(each, of_each_class) for name, each in admitted.items()}
+            amounts = total(_admitted_amounts(workload, in_total) for workload in admitted.values())
+            rooms = {name: _admitted_amounts(workload, of_each_class) for name, workload in admitted.items()}
         except (errors.ApiError, msgspec.MsgspecError, QuantityError) as error:
             log.warning("%s: what Kueue has admitted: %s", namespace, error)
             workloads, admitted, amounts, rooms = [], {}, {}, {}
         return _AdmittedWorkloads(
             amounts=amounts,
             rooms=rooms,
-            workload_of={uid: name for name, each in admitted.items() for uid in each.owners},
+            workload_of={uid: name for name, workload in admitted.items() for uid in workload.owners},
             until=monotonic() + max(READ_AGAIN_SECONDS, len(workloads) / WORKLOADS_A_SECOND),
         )
 
@@ -161,7 +161,7 @@ class KueueAdmissions:
         path = partial(api_path, f"/apis/{GROUP}/{version}")
         workloads = self._api.list(path("namespaces", namespace, "workloads"), decode_workload).items
         flavors = self._api.list(path("resourceflavors"), decode_flavor).items
-        return workloads, {each.metadata.name or "": each for each in flavors}
+        return workloads, {flavor.metadata.name or "": flavor for flavor in flavors}
 
 
 def _admitted_amounts(
@@ -174,7 +174,7 @@ def _admitted_amounts(
         for resource, amount in assigned.resource_usage.items():
             of_pod = int(quantity_of(amount) / assigned.count)
             on_flavors.setdefault(assigned.flavors.get(resource, ""), set()).add((resource, of_pod))
-        demand = total(demand_of(flavor, frozenset(each)) for flavor, each in on_flavors.items())
+        demand = total(demand_of(flavor, frozenset(on_flavor)) for flavor, on_flavor in on_flavors.items())
         of_pods = {key: amount * remaining for key, amount in demand.items()}
         amounts.append({PODS: Fraction(remaining), **of_pods} if of_pods else {})
     return total(amounts)

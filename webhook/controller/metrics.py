@@ -81,8 +81,8 @@ class ControllerMetrics:
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
     def forget(self, namespace: str) -> None:
-        for each in (self.confirmed, self.expired, self.unreadable, self.recount_time, self.lifts_denied):
-            each.remove(namespace)
+        for counter in (self.confirmed, self.expired, self.unreadable, self.recount_time, self.lifts_denied):
+            counter.remove(namespace)
 
 
 class Scraped(Collector):
@@ -185,23 +185,23 @@ def watch_gauges(informers: Mapping[str, Informer[Any]]) -> Iterator[GaugeMetric
         "gpu_admission_watch_age_seconds",
         "Seconds since the last message of the watch; up to 80 are normal.",
         ["resource"],
-        ((name, each.age) for name, each in informers.items()),
+        ((name, informer.age) for name, informer in informers.items()),
     )
     yield gauges(
         "gpu_admission_watch_objects",
         "Objects in the informer's cache.",
         ["resource"],
-        ((name, len(each.all())) for name, each in informers.items()),
+        ((name, len(informer.all())) for name, informer in informers.items()),
     )
     yield gauges(
         "gpu_admission_watch_failures",
         "Failed watches since the start.",
         ["resource"],
-        ((name, each.failures) for name, each in informers.items()),
+        ((name, informer.failures) for name, informer in informers.items()),
     )
     yield gauges(
         "gpu_admission_watch_missed",
         "Changes that a list showed and the watch had passed over, since the start.",
         ["resource"],
-        ((name, each.missed) for name, each in informers.items()),
+        ((name, informer.missed) for name, informer in informers.items()),
     )

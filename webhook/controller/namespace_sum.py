@@ -208,8 +208,8 @@ class NamespaceSum:
         held = self._by_holder[key]
         # Whole amounts as an int: these compare ten times as fast as a Fraction.
         ranked = (
-            (-(each.numerator if each.denominator == 1 else each), name)
-            for name, each in held.items()
+            (-(amount.numerator if amount.denominator == 1 else amount), name)
+            for name, amount in held.items()
             if name not in idle
         )
         idle_ones = nsmallest(HOLDERS_SHOWN, ((-held[name], name) for name in idle if name in held))

@@ -83,7 +83,7 @@ class ObservedLedgers:
     def full(self) -> list[str]:
         """Return the namespaces in which a dimension of the quota, or of the team, is used up."""
         ledgers = ((namespace, self.get(namespace)) for namespace in list(self._observed))
-        return [namespace for namespace, each in ledgers if each and each.ledger.is_full]
+        return [namespace for namespace, ledger in ledgers if ledger and ledger.ledger.is_full]
 
     def team(self, object_name: str) -> VersionedTeamLedgers | None:
         """Return the newest observed version of a team's object."""
@@ -148,8 +148,8 @@ class ObservedLedgers:
             before.since,
             before.spec_since if is_same else now,
             {
-                each: before.reservations.get(each, early if each in joining else now)
-                for each in ledger.reservations.expiring_ids
+                reservation: before.reservations.get(reservation, early if reservation in joining else now)
+                for reservation in ledger.reservations.expiring_ids
             },
         )
 

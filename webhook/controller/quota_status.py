@@ -76,7 +76,7 @@ class UnmappedResourcesWatch:
         nodes, configuration = self.usage_cache.own_counter.nodes, self.configuration()
         if not nodes.synced:
             return
-        extended = frozenset[str]().union(*(each.resources for each in nodes.all()))
+        extended = frozenset[str]().union(*(node.resources for node in nodes.all()))
         classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
         names = (*classes, *sorted(unmapped_resources(extended, configuration.resource_mapping)))
         if names != self.names:
@@ -221,7 +221,7 @@ def replace_conditions(
         with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)
         for kind, (status, reason, message) in verdicts.items()
     )
-    return *current, *(each for kind, each in written.items() if kind not in verdicts)
+    return *current, *(condition for kind, condition in written.items() if kind not in verdicts)
 
 
 def _ready_verdict(ledger: QuotaLedger, other_verdicts: Mapping[str, ConditionVerdict]) -> ConditionVerdict:

@@ -107,25 +107,29 @@ class Replacements:
         if not (queues and self.line_spec_of(namespace).prefer_replacements):
             with self._lock:
                 self._unlearned.pop(namespace, None)
-            return with_keeps(counted, (), {each.uid: None for each in counted.keepers}, now_ms())
+            return with_keeps(counted, (), {keeper.uid: None for keeper in counted.keepers}, now_ms())
         # Without the lock: reading pods needs that of the informers, which hold theirs while they call `ended`.
         self._learn_owners(namespace)
         demand_of = demand_reader(self.usage_cache, counted)
         if demand_of is None:
             return with_keeps(counted, (), {}, now_ms())
         deadline, left, added = monotonic() + READING_SECONDS, list[Ended](), list[Credit]()
-        for each in ended:
-            owner = self._keepers.of(namespace, each.pod.owner, deadline)
-            keeps = owner is not None and owner.through and not each.pod.never_waits
-            if owner is not None and keeps and not each.has_succeeded:
-                left.append(Ended(each.pod.uid, demand_of(each.pod), owner))
+        for ended_pod in ended:
+            owner = self._keepers.of(namespace, ended_pod.pod.owner, deadline)
+            keeps = owner is not None and owner.through and not ended_pod.pod.never_waits
+            if owner is not None and keeps and not ended_pod.has_succeeded:
+                left.append(Ended(ended_pod.pod.uid, demand_of(ended_pod.pod), owner))
             elif owner is not None and not in_team:
-                added.append(Credit(owner_key(each.pod.holder, owner.uid), demand_of(each.pod), (each.at,)))
+                added.append(
+                    Credit(
+                        owner_key(ended_pod.pod.holder, owner.uid), demand_of(ended_pod.pod), (ended_pod.at,)
+                    )
+                )
         if added:
             counted = replace(counted, credits=credited(counted.credits, added, 1))
-        keeping = {each.keeper_uid for each in counted.reservations.keeps}
-        keepers = {each.uid: each for each in counted.keepers if each.uid in keeping}
-        keepers |= {each.keeper.uid: each.keeper for each in left}
+        keeping = {keep.keeper_uid for keep in counted.reservations.keeps}
+        keepers = {keeper.uid: keeper for keeper in counted.keepers if keeper.uid in keeping}
+        keepers |= {ended_pod.keeper.uid: ended_pod.keeper for ended_pod in left}
         rooms = self._rooms(namespace, counted, keepers, demand_of) if keepers else {}
         counted = with_keeps(counted, left, rooms, now_ms())
         if counted.reservations.keeps:
@@ -174,8 +178,8 @@ class Replacements:
 
     def keeper_of(self, namespace: str, keepers: Iterable[Keeper]) -> Callable[[CountedPod], str]:
         """Return a function: pod → uid of the one of these objects that keeps quota for it, "" if none does."""
-        deadline, by_uid = monotonic() + READING_SECONDS, {each.uid: each for each in keepers}
-        kinds = {each.through for each in by_uid.values()}
+        deadline, by_uid = monotonic() + READING_SECONDS, {keeper.uid: keeper for keeper in keepers}
+        kinds = {keeper.through for keeper in by_uid.values()}
 
         def keeper_of(pod: CountedPod) -> str:
             may_have = pod.owner is not None and pod.owner.kind in kinds
@@ -189,17 +193,17 @@ class Replacements:
         counted_before, oldest = former.revisions.pods, now_ms() - REPLACED_MS
         with self._lock:
             ended = [
-                each
-                for each in self._ended.pop(namespace, ())
-                if each.after >= counted_before and each.at > oldest
+                ended_pod
+                for ended_pod in self._ended.pop(namespace, ())
+                if ended_pod.after >= counted_before and ended_pod.at > oldest
             ]
             if ended:
                 self._ended[namespace] = deque(ended, MAX_ENDED)
-        return [each for each in ended if counted_before and each.after < counted.revisions.pods]
+        return [pod for pod in ended if counted_before and pod.after < counted.revisions.pods]
 
     def credited_owner(self, namespace: str, ledger: QuotaLedger) -> Callable[[CountedPod], str]:
         """Return a function: pod → owner of its credits, "" without one. Other owners are not read."""
-        holders = {each.holder for each in ledger.credits}
+        holders = {credit.holder for credit in ledger.credits}
         deadline = monotonic() + READING_SECONDS
 
         def credited_owner(pod: CountedPod) -> str:

@@ -92,7 +92,7 @@ class TeamStatusWriter(StatusWriter[TeamRecord]):
         keys = {*spec.hard, GPUS}
         counted = [ledger for ledger in ledgers.ledgers.values() if ledger.used is not None]
         amounts = {
-            "used": _amounts_of(total(each.used or {} for each in counted), keys),
+            "used": _amounts_of(total(ledger.used or {} for ledger in counted), keys),
             "reserved": total(_limited_to(ledger.reserved, keys) for ledger in ledgers.ledgers.values()),
             "guaranteedIdle": _unused_guarantees(ledgers),
             "granted": total(
@@ -157,7 +157,7 @@ def _largest_members(ledgers: TeamLedgers, members: Sequence[str], keys: set[str
         ledger = ledgers.ledgers.get(namespace)
         used = None if ledger is None or ledger.used is None else _amounts_of(ledger.held, keys)
         largest.append(Member(name=namespace, used=used, guaranteed=guaranteed.get(namespace, {})))
-    largest.sort(key=lambda each: (-_gpus_of(each.used or {}), -_gpus_of(each.guaranteed), each.name))
+    largest.sort(key=lambda member: (-_gpus_of(member.used or {}), -_gpus_of(member.guaranteed), member.name))
     return tuple(largest[:MAX_MEMBERS_SHOWN])
 
 

@@ -278,8 +278,8 @@ def _size(ledgers: TeamLedgers) -> int:
 
     Holders and stored names take no room from others: one that is too large is written without them.
     """
-    full = {name: _counted_in_full(each, ledgers) for name, each in ledgers.ledgers.items()}
-    reserved = sum(each.reservations.size for each in full.values())
+    full = {name: _counted_in_full(ledger, ledgers) for name, ledger in ledgers.ledgers.items()}
+    reserved = sum(ledger.reservations.size for ledger in full.values())
     return len(TeamObjects().encode(NO_LEDGER_OBJECT, replace(ledgers, ledgers=full))) - reserved
 
 

@@ -85,7 +85,7 @@ class UsageCache:
         """Return the uids of objects that were deleted lately, by the watches of all counters: an older watch may know more."""
         with self._lock:
             every = list(self._counters.values())
-        return frozenset().union(*(each.deleted(namespace) for each in every))
+        return frozenset().union(*(counter.deleted(namespace) for counter in every))
 
     def refresh_claims(self, namespace: str) -> None:
         """List claims again whose pod was bound after what is held of them. Raises `errors.ApiError`."""
@@ -94,7 +94,7 @@ class UsageCache:
 
     def claims_wait(self, namespace: str) -> float | None:
         """Return the seconds until `refresh_claims` is due, None if it is not needed."""
-        waits = (each.claims_wait(namespace) for each in list(self._counters.values()))
+        waits = (counter.claims_wait(namespace) for counter in list(self._counters.values()))
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _slices_changed(self) -> None:
@@ -135,13 +135,11 @@ class UsageCache:
         ledger_digests = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
             needed = ledger_digests | {self.own_counter.digest}
-            gone = [self._counters.pop(each) for each in self._counters.keys() - needed]
+            gone = [self._counters.pop(counter) for counter in self._counters.keys() - needed]
         for counter in gone:
             counter.stop()
         summed = {
-            (namespace, each)
-            for namespace, ledger in ledgers.items()
-            for each in _unclassified_pods_of(ledger)
+            (namespace, pod) for namespace, ledger in ledgers.items() for pod in _unclassified_pods_of(ledger)
         }
         for counter in list(self._counters.values()):
             counter.keep(summed)

@@ -254,7 +254,7 @@ class UsageCounter:
 
     def holdings(self) -> Iterator[Holding]:
         held = (self._holding(record) for record in self._counted_records())
-        yield from (each for each in held if each is not None)
+        yield from (holding for holding in held if holding is not None)
 
     def demands(self) -> Iterator[tuple[CountedRecord, Amounts]]:
         """Yield the pods and claims of all namespaces that hold something, and what they hold."""

@@ -78,8 +78,8 @@ class _Namespace:
     def find(self, uid: str, name: str) -> Iterator[CountedRecord]:
         """Yield the objects with this uid or this name, such as `pods/train-0`."""
         resource, _, name = name.partition("/")
-        for each in {uid, self.uids[resource].get(name, "")}:
-            record = self.pods.get(each) or self.claims.get(each)
+        for old_uid in {uid, self.uids[resource].get(name, "")}:
+            record = self.pods.get(old_uid) or self.claims.get(old_uid)
             if record is not None:
                 yield record
 
@@ -159,7 +159,7 @@ class UsageSums:
         gone = self._deleted_nodes.pop(after.name, None) if after is not None else None
         self._nodes.replace(gone, None)
         self._nodes.replace(before, after)
-        return self._count_again(each for each in (gone, before, after) if each is not None)
+        return self._count_again(named_node for named_node in (gone, before, after) if named_node is not None)
 
     def slices_changed(self) -> frozenset[str]:
         """Find the kinds of all allocated devices again."""
@@ -189,7 +189,7 @@ class UsageSums:
             claims = {**space.gone, **space.claims}
             known = (claims[uid] for uid in space.allocations.claims_with_known_devices & claims.keys())
             both = (
-                [self._demand(space, each, unclassified_pods).get(GPUS, ZERO) for each in (now, admitted)]
+                [self._demand(space, claim, unclassified_pods).get(GPUS, ZERO) for claim in (now, admitted)]
                 for now, admitted in ((claim, replace(claim, devices=())) for claim in known)
             )
             return sum(now > admitted for now, admitted in both)
@@ -214,7 +214,7 @@ class UsageSums:
         self._count_deleted_claims(space, gone or {})
         namespace_sum = self._sum(space, unclassified_pods, ledger)
         wanted = ((reservation.object_uid, reservation.name) for reservation in ledger.reservations)
-        records = (record for each in wanted for record in space.find(*each))
+        records = (record for found in wanted for record in space.find(*found))
         objects = {
             record.uid: _stored_object(record, namespace_sum.counted(record.uid)) for record in records
         }
@@ -238,8 +238,8 @@ class UsageSums:
     def forget_histories(self) -> None:
         """Forget all histories, because changes were seen late."""
         for space in self._namespaces.values():
-            for each in space.sums.values():
-                each.history = None
+            for usage_sum in space.sums.values():
+                usage_sum.history = None
 
     def _sum(
         self, space: _Namespace, unclassified_pods: UnclassifiedPods, ledger: QuotaLedger
@@ -323,8 +323,8 @@ class UsageSums:
         self, space: _Namespace, unclassified_pods: UnclassifiedPods
     ) -> dict[str, tuple[str, Amounts]]:
         return {
-            each.uid: (each.holder, self._demand(space, each, unclassified_pods))
-            for each in (*space.pods.values(), *{**space.gone, **space.claims}.values())
+            record.uid: (record.holder, self._demand(space, record, unclassified_pods))
+            for record in (*space.pods.values(), *{**space.gone, **space.claims}.values())
         }
 
     def _demand(
@@ -345,8 +345,8 @@ class UsageSums:
         stored = space.pods.get(uid) or space.claims.get(uid) or space.gone.get(uid)
         if (claim := space.claims.get(uid)) is not None:
             space.allocations.note(claim, space.pods.get(claim.pod))
-        for unclassified_pods, each in space.sums.items():
-            each.replace(uid, record.holder, self._demand(space, stored, unclassified_pods))
+        for unclassified_pods, usage_sum in space.sums.items():
+            usage_sum.replace(uid, record.holder, self._demand(space, stored, unclassified_pods))
         for owned in space.claims_by_pod.get(uid, ()):
             self._count(space, space.claims[owned])
         for gone in space.gone.values():
@@ -375,7 +375,7 @@ class UsageSums:
 
     def _has_bound_pods(self, node: str) -> bool:
         pods = self._by_node.get((NODE_NAME_FIELD, node), {})
-        return any(self._namespaces[each].pods[uid].node_name for uid, each in pods.items())
+        return any(self._namespaces[namespace].pods[uid].node_name for uid, namespace in pods.items())
 
     def _forget_empty_node(self, node: str) -> frozenset[str]:
         """Forget a deleted node if no pod is on it any more."""

@@ -273,7 +273,7 @@ class WaitingLine:
         before, now = self._aside.get(pod.uid), monotonic()
         pause = min(max(FIRST_PAUSE, 2 * before.pause), LONGEST_PAUSE) if before else FIRST_PAUSE
         with self._lock:
-            stale = [uid for uid, each in self._aside.items() if each.until + LONGEST_PAUSE < now]
+            stale = [uid for uid, paused in self._aside.items() if paused.until + LONGEST_PAUSE < now]
             for uid in stale:
                 del self._aside[uid]
             self._aside[pod.uid] = _PassedPod(version, pause, now + pause)

@@ -103,7 +103,7 @@ class WaitingReports:
         places = {uid: place for uid, place in turn.places.items() if uid in pods}
         due = self._due_events(namespace, places)
         units: dict[str, list[CountedPod]] = {}
-        for uid, pod in sorted(pods.items(), key=lambda each: _order(places[each[0]], each[1])):
+        for uid, pod in sorted(pods.items(), key=lambda item: _order(places[item[0]], item[1])):
             units.setdefault(places[uid].gang or uid, []).append(pod)
         demand = total_of_shared(demands.values())
         keys, first = turn.ledger.dimensions, list(units.values())[:PLACES_SHOWN]
@@ -261,7 +261,7 @@ def _in_line_text(where: str, place: Place, needed: Amounts, ledger: QuotaLedger
         key: max(hard[key] - taken_by_others.get(key, ZERO) - held.get(key, ZERO), ZERO) for key in needed
     }
     # The dimension that lacks room says what must become free.
-    key = min(needed, key=lambda each: (free[each] >= needed[each], each != GPUS, each))
+    key = min(needed, key=lambda name: (free[name] >= needed[name], name != GPUS, name))
     amounts = f"{format_amount(free[key])} of {format_amount(hard[key])}{'' if key == GPUS else f' {unit_name(key)}'}"
     who = (
         _namespaces_text(state, key, fits=needed[key] <= free[key])
@@ -280,7 +280,7 @@ def _namespaces_text(state: TeamState, key: str, *, fits: bool) -> tuple[str, ..
 
 def _holders_text(ledger: QuotaLedger, key: str, now: datetime) -> tuple[str, ...]:
     holders = ledger.holders.get(key, ())
-    largest = ", ".join(f"{each.name} {each.amount}" for each in largest_first(holders)[:HOLDERS_NAMED])
+    largest = ", ".join(f"{holder.name} {holder.amount}" for holder in largest_first(holders)[:HOLDERS_NAMED])
     idle = idle_holders(idle_first(holders)[:IDLE_NAMED], key, now)
     return idle, largest and f"largest holders: {largest}"
 

@@ -70,7 +70,7 @@ def is_reviewed(pod: Pod, resource_mapping: ResourceMapping) -> bool:
     """Whether the API server sends the webhook a new pod: the matchConditions of the chart, `asksForAnAccelerator`."""
     containers = (place.container for place in pod.places)
     names = (name for container in containers for name in (*container.limits, *container.requests))
-    keys = {each.key for each in resource_mapping.fraction_annotations}
+    keys = {annotation.key for annotation in resource_mapping.fraction_annotations}
     return (
         any("/" in name for name in names)
         or bool(pod.spec.resource_claims)

@@ -47,8 +47,8 @@ class Violation(msgspec.Struct, frozen=True):
 
 def without_repeated(violations: Iterable[Violation], shown: Iterable[Violation]) -> list[Violation]:
     """Return the findings of a later phase without what earlier ones have shown; a denial is shown after a warning."""
-    known = {each.finding_key for each in shown}
-    denied = {each.finding_key for each in shown if each.outcome is Outcome.DENIED}
+    known = {violation.finding_key for violation in shown}
+    denied = {violation.finding_key for violation in shown if violation.outcome is Outcome.DENIED}
     return [
         violation
         for violation in violations

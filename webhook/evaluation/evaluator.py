@@ -118,8 +118,8 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         mapping, gpu_classes = configuration.resource_mapping, configuration.classes
         visible_pod = without_other_claims(pod, claims, mapping)
         claimed_classes = ClaimedClasses(mapping, gpu_classes, configuration.devices.taints)
-        single_claim = [claims.get(each.name) for each in visible_pod.spec.resource_claims or ()]
-        claim_classes = {name: claimed_classes.of_claim(each) for name, each in claims.items()}
+        single_claim = [claims.get(claim.name) for claim in visible_pod.spec.resource_claims or ()]
+        claim_classes = {name: claimed_classes.of_claim(choices) for name, choices in claims.items()}
         context = Context(
             phase=creation.phase,
             namespace=policy.namespace,
@@ -133,7 +133,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
             else None,
             device_taints=configuration.devices.taints,
             claim_taints={
-                name: taints for name, each in claims.items() if (taints := claimed_classes.taints(each))
+                name: taints for name, claim in claims.items() if (taints := claimed_classes.taints(claim))
             },
             made_by_daemonset=creation.by_daemonset,
             owner=creation.owner or NO_OWNER,

@@ -46,7 +46,7 @@ def _fitted(violation: Violation, denials: Mapping[Edits, Sequence[Finding]]) ->
         return violation
     if fitting:
         return replace(violation, finding=replace(finding, choices=fitting, remedy=""))
-    waits = ((edits, each.awaits) for edits in finding.choices for each in denials.get(edits, ()))
+    waits = ((edits, denial.awaits) for edits in finding.choices for denial in denials.get(edits, ()))
     choice, awaits = next(((edits, wait) for edits, wait in waits if wait), ((), None))
     remedy = f"{choices_text([choice])}, {WAIT_UNTIL_FREE}" if awaits else ""
     with_choice = awaits and replace(awaits, beside_choice=True)

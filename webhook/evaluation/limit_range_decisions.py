@@ -55,7 +55,7 @@ def with_limit_ranges_named(
     @cache
     def trying_without(taken: frozenset[str]) -> Callable[[Finding, Edits], bool]:
         remaining = limits.without(taken) if taken else limits
-        return choice_test(decision, pod, lambda each: find(each, remaining))
+        return choice_test(decision, pod, lambda pod: find(pod, remaining))
 
     def named(violation: Violation) -> Violation:
         finding = violation.finding

@@ -43,15 +43,15 @@ class RulePass:
 
     def decision(self) -> Decision:
         # Beside a denial of an amount, nobody needs to know that no node has as much.
-        denied = {each.finding.path for each in self.violations[Outcome.DENIED]}
+        denied = {violation.finding.path for violation in self.violations[Outcome.DENIED]}
         violations = (
-            each
+            violation
             for of_outcome in self.violations.values()
-            for each in of_outcome
-            if each.outcome is Outcome.DENIED
-            or each.finding.reason is not NO_NODE
-            or each.finding.path in {"", "spec"}
-            or each.finding.path not in denied
+            for violation in of_outcome
+            if violation.outcome is Outcome.DENIED
+            or violation.finding.reason is not NO_NODE
+            or violation.finding.path in {"", "spec"}
+            or violation.finding.path not in denied
         )
         return Decision(
             policy=self.policy,

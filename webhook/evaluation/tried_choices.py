@@ -48,16 +48,16 @@ def with_tried_choices(
     others: what is tried for a finding about the place of the pod without a choice that helps.
     """
     tried = [violation for violation in decision.violations if _is_tried(violation)]
-    needed = min(MIN_TRIED, len({edits for each in tried for edits in each.finding.choices}))
+    needed = min(MIN_TRIED, len({edits for violation in tried for edits in violation.finding.choices}))
     trials = _trials(decision, pod, phases_of, max(needed, 1)) if tried else None
     if trials is None:
         return decision
-    helpful = {each: trials.helpful(each.finding) for each in tried}
-    for each, choices in helpful.items():
-        if choices == () and each.finding.rule in PLACEMENT_RULES:
-            worst = Effect.WARNS if each.outcome is Outcome.DENIED else Effect.HELPS
-            helpful[each] = trials.first_helpful(each.finding, others(), worst=worst)
-    offering = (_with_helpful_choices(each, helpful) for each in decision.violations)
+    helpful = {violation: trials.helpful(violation.finding) for violation in tried}
+    for tried_violation, choices in helpful.items():
+        if choices == () and tried_violation.finding.rule in PLACEMENT_RULES:
+            worst = Effect.WARNS if tried_violation.outcome is Outcome.DENIED else Effect.HELPS
+            helpful[tried_violation] = trials.first_helpful(tried_violation.finding, others(), worst=worst)
+    offering = (_with_helpful_choices(violation, helpful) for violation in decision.violations)
     return replace(
         decision,
         violations=tuple(_with_helpful_requests(each, trials.before, pod, phases_of) for each in offering),
@@ -223,11 +223,11 @@ def _count_findings(phases: Iterable[Iterable[Violation]]) -> FindingCounts:
     for violations in phases:
         new = without_repeated(violations, shown)
         shown += new
-        visible = (each for each in new if each.outcome is not Outcome.AUDITED)
+        visible = (violation for violation in new if violation.outcome is not Outcome.AUDITED)
         counts |= Counter(
-            (_finding_key(each.finding), each.outcome)
-            for each in visible
-            if each.finding.reason not in INJECTION_REASONS
+            (_finding_key(violation.finding), violation.outcome)
+            for violation in visible
+            if violation.finding.reason not in INJECTION_REASONS
         )
     return counts
 

@@ -101,12 +101,12 @@ def evaluate_workload(
         and memoryview(document).nbytes <= MAX_BYTES
     ):
         tried = partial(templates_of, evaluator.trial(), policy, group_kind)
-        advice = [_without_denied_choices(each, pods, data, tried) for each in advice]
+        advice = [_without_denied_choices(decision, pods, data, tried) for decision in advice]
     mapping, kinds = configuration.resource_mapping, configuration.workload_kinds
     unread = unread_gpus(*group_kind, data, places, mapping, kinds)
     quotas = quota_findings(workload_kind, data, mapping) if workload_kind else ()
     advice.append(Decision.of_findings(policy, (*unread, *quotas, *completed.findings), Mode.WARN))
-    lost = (each for each in lost_fields(data) if policy.in_force(each.rule, evaluator.now))
+    lost = (lost_field for lost_field in lost_fields(data) if policy.in_force(lost_field.rule, evaluator.now))
     mode = Mode.WARN if policy.paused_until_at(evaluator.now) is None else Mode.AUDIT
     advice.append(Decision.of_findings(policy, lost, mode))
     return pods, advice

@@ -376,8 +376,8 @@ class ReservationBatcher:
             for waiting in of_namespace:
                 if key not in waiting.requests:
                     waiting.finish(ledger)
-            of_namespace = [each for each in of_namespace if key in each.requests]
-            requests = [each.requests[key] for each in of_namespace]
+            of_namespace = [review for review in of_namespace if key in review.requests]
+            requests = [review.requests[key] for review in of_namespace]
             limit = after.reservation_limit(namespace, self._store.reservations_limit)
             decided = decide(ledger, requests, limit=limit, now=self._now_ms())
             if decided.ledger is not ledger:

@@ -152,7 +152,7 @@ class PublishedCatalogues:
         now = monotonic()
         self._published = frozenset(data)
         self._named_at = {each: now if each in named else self._named_at.get(each, now) for each in data}
-        gone = [each for each, at in self._named_at.items() if now - at > KEEP_UNNAMED_SECONDS]
+        gone = [name for name, at in self._named_at.items() if now - at > KEEP_UNNAMED_SECONDS]
         if gone:
             self._config_map.change(version, dict.fromkeys(gone))
             self._published -= frozenset(gone)

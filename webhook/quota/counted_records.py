@@ -362,7 +362,7 @@ class RecordReader:
 
 def _generated_claim_names(pod: Pod) -> tuple[str, ...]:
     statuses = (pod.status and pod.status.resource_claim_statuses) or ()
-    return tuple(each.resource_claim_name for each in statuses if each.resource_claim_name)
+    return tuple(status.resource_claim_name for status in statuses if status.resource_claim_name)
 
 
 def _claimed_devices(status: ClaimStatus | None) -> tuple[ClaimedDevice, ...]:
@@ -370,14 +370,14 @@ def _claimed_devices(status: ClaimStatus | None) -> tuple[ClaimedDevice, ...]:
     allocation = status and status.allocation and status.allocation.devices
     return tuple(
         ClaimedDevice(
-            intern(each.request),
-            intern(each.driver),
-            intern(each.pool),
-            intern(each.device),
-            tuple(sorted((each.consumed_capacity or {}).items())),
+            intern(result.request),
+            intern(result.driver),
+            intern(result.pool),
+            intern(result.device),
+            tuple(sorted((result.consumed_capacity or {}).items())),
         )
-        for each in (allocation and allocation.results) or ()
-        if not each.admin_access
+        for result in (allocation and allocation.results) or ()
+        if not result.admin_access
     )
 
 
@@ -403,7 +403,7 @@ def _ended_at(raw: msgspec.Raw) -> str:
         statuses = _CONTAINER_STATUSES.decode(fields_of(raw, "status").get("containerStatuses", b"null"))
     except msgspec.MsgspecError:
         return ""
-    return max((each.state.terminated.finished_at or "" for each in statuses or ()), default="")
+    return max((status.state.terminated.finished_at or "" for status in statuses or ()), default="")
 
 
 def _waiting_pod(pod: Pod, raw: msgspec.Raw) -> WaitingPod:

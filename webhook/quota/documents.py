@@ -190,7 +190,7 @@ class KeptQuota(msgspec.Struct, frozen=True, rename="camel"):
         """Return what each object keeps in the dimensions of the status, of the first KEPT_SHOWN objects by name."""
         demands: dict[str, Amounts] = {}
         for keeper in ledger.keepers:
-            kept = total(each.demand for each in ledger.reservations.keeps if each.keeper_uid == keeper.uid)
+            kept = total(keep.demand for keep in ledger.reservations.keeps if keep.keeper_uid == keeper.uid)
             if shown := {key: kept[key] for key in kept if key in ledger.dimensions}:
                 demands[f"{keeper.kind}/{keeper.name}"] = shown
         return tuple(cls(name, demand) for name, demand in sorted(demands.items())[:MAX_KEPT])
@@ -213,7 +213,7 @@ class LimitsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     counted_at: str = ""
 
     def condition(self, kind: str) -> Condition | None:
-        return next((each for each in self.conditions if each.type == kind), None)
+        return next((condition for condition in self.conditions if condition.type == kind), None)
 
     def condition_if_true(self, kind: str) -> Condition | None:
         """Return the condition of a type if it is True."""

@@ -193,7 +193,7 @@ def _ledger_text(ledger: QuotaLedger) -> _LedgerText:
         "used": None if ledger.used is None else amount_texts(ledger.used),
         "stored_names": {name: amount_texts(stored) for name, stored in ledger.stored_names.items()},
         "reservations": ledger.reservations.text,
-        "revisions": {key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
+        "revisions": {key: str(revision) for key, revision in msgspec.to_builtins(ledger.revisions).items()},
     }
     return _LedgerText(**{name: getattr(ledger, name) for name in _LedgerText.__struct_fields__} | as_text)
 

@@ -110,8 +110,8 @@ class LedgerCollector(Collector):
                     hard.add_metric((namespace, key), float(ledger.hard[key]))
             reservations.add_metric((namespace,), len(ledger.reservations))
         for namespace, status in self._statuses().items():
-            for each in status.conditions:
-                condition.add_metric((namespace, each.type), float(each.status == "True"))
+            for present in status.conditions:
+                condition.add_metric((namespace, present.type), float(present.status == "True"))
             waiting = status.waiting
             since = datetime.fromisoformat(waiting.since).timestamp() if waiting and waiting.since else 0.0
             waiting_pods.add_metric((namespace,), waiting.pods if waiting else 0)

@@ -104,7 +104,7 @@ class Poller:
             self._on_sweep()
 
     def _cut_overdue(self, now: float) -> None:
-        for connection in [each for each in self.connections if each.deadline < now]:
+        for connection in [connection for connection in self.connections if connection.deadline < now]:
             if connection.state is ConnectionState.IDLE and self._is_stopping:
                 # Answer before closing: a request may be on its way. kube-apiserver repeats a request that gets this answer, but
                 # not one that meets a closed stream. Without a request, net/http drops the answer, and logs "Unsolicited response
@@ -256,14 +256,14 @@ class Poller:
         waiting = [each for each in self.connections if each.state is not ConnectionState.ANSWERING]
         if waiting:
             self._metrics.cut.labels("too many connections").inc()
-            self._close(min(waiting, key=lambda each: (each.answers_sent > 0, each.since)))
+            self._close(min(waiting, key=lambda connection: (connection.answers_sent > 0, connection.since)))
 
     def _limit_buffers(self) -> None:
         """End the oldest unfinished requests and responses until the buffers are within their limit."""
         if self._buffered <= self._limits.buffer_limit:
             return
-        unfinished = [each for each in self.connections if each.state in _UNFINISHED]
-        for connection in sorted(unfinished, key=lambda each: each.since):
+        unfinished = [connection for connection in self.connections if connection.state in _UNFINISHED]
+        for connection in sorted(unfinished, key=lambda connection: connection.since):
             if self._buffered <= self._limits.buffer_limit:
                 return
             self._metrics.cut.labels("too many bytes").inc()

@@ -124,7 +124,7 @@ class ClientCA(_ReloadedFiles):
         not_after = max(authority.not_valid_after_utc for authority in authorities)
         if not_after <= dt.datetime.now(dt.UTC):
             raise StartupError(f"{path} expired on {not_after:%Y-%m-%d}")
-        self.bundle = b"".join(each.public_bytes(Encoding.DER) for each in authorities)
+        self.bundle = b"".join(authority.public_bytes(Encoding.DER) for authority in authorities)
         self.state = CertificateState(not_after, None)
 
 

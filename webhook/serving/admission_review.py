@@ -288,17 +288,17 @@ def warning_texts(
     """
     about = f"{truncate(subject, WARNING_SUBJECT)}: "
     would = f"{about}its pods would be denied: "
-    findings = [*((would, denial) for denial in denied), *((about, each) for each in warned)]
+    findings = [*((would, denial) for denial in denied), *((about, finding) for finding in warned)]
     before = list(before)
-    full = _unique([*before, *(prefix + each.sentence() for prefix, each in findings)])
+    full = _unique([*before, *(prefix + finding.sentence() for prefix, finding in findings)])
     if sum(map(len, full)) <= WARNINGS_TOTAL:
         return tuple(full)
     brief = _unique(
-        [*before, *(prefix + each.brief(WARNING_BRIEF - len(prefix)) for prefix, each in findings)]
+        [*before, *(prefix + finding.brief(WARNING_BRIEF - len(prefix)) for prefix, finding in findings)]
     )
     shown: list[str] = []
     left = WARNINGS_TOTAL - WARNING_BRIEF
-    for text in (truncate(each, WARNING_LONGEST) for each in brief):
+    for text in (truncate(text, WARNING_LONGEST) for text in brief):
         left -= len(text)
         if left < 0:
             more = len(brief) - len(shown)

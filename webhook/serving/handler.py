@@ -115,7 +115,7 @@ def check_uid_and_name(request: AdmissionRequest, metadata: Metadata | None) -> 
     uid, name = (metadata.uid, metadata.name) if metadata else (None, None)
     if uid and not is_uid(uid):
         raise UnreadableObject("metadata.uid must be a UUID (RFC 4122)")
-    if not all(is_dns_subdomain(each) for each in (request.name, name) if each):
+    if not all(is_dns_subdomain(given_name) for given_name in (request.name, name) if given_name):
         raise UnreadableObject("metadata.name must be a DNS subdomain of at most 253 characters")
 
 

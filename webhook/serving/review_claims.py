@@ -20,7 +20,7 @@ def review_claim(review: Review) -> ReviewResult:
     by_cluster = username in CLAIM_CREATORS
     given = None if by_cluster else changed_owner(None, claim)
     objections = (forged_mark(None, claim.metadata, username), given)
-    if findings := [each for each in objections if each is not None]:
+    if findings := [objection for objection in objections if objection is not None]:
         return _refused_claim(review, name, findings)
     demand = quota_request_for_claim(request.uid, claim, username, evaluator.configuration)
     decision = evaluator.check_claim(review.policy(), claim, demand, by_cluster=by_cluster)
@@ -53,7 +53,7 @@ def review_changed_claim(review: Review) -> ReviewResult:
         lost_protection(before, claim),
         changed_owner(before, claim),
     )
-    if findings := [each for each in objections if each is not None]:
+    if findings := [objection for objection in objections if objection is not None]:
         return _refused_claim(review, name, findings)
     return ReviewResult(responses.allowed_response(request.uid), name=name)
 

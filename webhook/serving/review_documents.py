@@ -77,7 +77,7 @@ class DocumentReviews(msgspec.Struct, frozen=True):
 
     def _problems(self, document: Document) -> list[Finding]:
         known, devices = self._configuration_documents(), self.source.devices
-        stored = [each for each in known if each.key != document.key]
+        stored = [other for other in known if other.key != document.key]
         problems = problems_of([*stored, document], devices)
         already = frozenset(problems_of(known, devices))
         findings = list(_findings_on(problems, document))

@@ -86,11 +86,11 @@ class ClassListing(JsonStruct, frozen=True, kw_only=True):
 
         All classes, if these are none.
         """
-        has_capacity = any(each.capacity is not None for each in self.classes)
+        has_capacity = any(listed_class.capacity is not None for listed_class in self.classes)
         relevant = tuple(
-            each
-            for each in self.classes
-            if each.has_nodes or each.can_be_made or (each.named and not has_capacity)
+            listed_class
+            for listed_class in self.classes
+            if listed_class.has_nodes or listed_class.can_be_made or (listed_class.named and not has_capacity)
         )
         return relevant or self.classes
 
@@ -173,8 +173,8 @@ def list_classes(
                 capacity=None if capacities is None else capacities.get(of_class.name, NO_CAPACITY),
             )
         )
-    listed.sort(key=lambda each: each.order)
-    names = {each.name for each in listed}
+    listed.sort(key=lambda listed_class: listed_class.order)
+    names = {listed_class.name for listed_class in listed}
     return ClassListing(
         namespace=namespace,
         policy="" if policy is None else f"{policy.name}: {policy.why}",

@@ -32,7 +32,7 @@ def is_better(before: Iterable[Violation], after: Iterable[Violation], fixed: It
     """Whether the fixed findings of an object are gone, and no denial is new."""
     after = list(after)
     removed, old, new = (Counter(map(_rule_and_reason, each)) for each in (fixed, before, after))
-    denied = {_rule_and_reason(each) for each in after if each.outcome is Outcome.DENIED}
+    denied = {_rule_and_reason(violation) for violation in after if violation.outcome is Outcome.DENIED}
     return all(new[kind] <= old[kind] - removed[kind] for kind in (*removed, *denied))
 
 

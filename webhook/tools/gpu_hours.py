@@ -182,11 +182,11 @@ def coverage(
     covered_until = log.since if since == float("-inf") else since
     end = log.until if until == float("inf") else min(until, now)
     gaps: list[Interval] = []
-    for each in (*merged, Interval(end, float("inf"))):
-        gap = Interval(covered_until, min(each.since, end))
+    for interval in (*merged, Interval(end, float("inf"))):
+        gap = Interval(covered_until, min(interval.since, end))
         if gap.until - covered_until > CONTINUOUS_SECONDS:
             gaps.append(gap)
-        covered_until = max(covered_until, each.until)
+        covered_until = max(covered_until, interval.until)
     return Coverage(log, gaps)
 
 
@@ -343,7 +343,7 @@ class Usage:
 
     def groups(self) -> list[GroupUsage]:
         """Return each group, most GPU-hours first, then by name."""
-        return sorted(self._groups.values(), key=lambda each: (-each.hours, each.group))
+        return sorted(self._groups.values(), key=lambda usage: (-usage.hours, usage.group))
 
     def finish(self, now: float) -> None:
         """Add the objects that were not released, and set `coverage` of the requested time, up to `now`."""

@@ -147,7 +147,7 @@ class InstalledCluster:
     @cached_property
     def members(self) -> dict[str, list[str]]:
         """Return the namespaces of each team, by its name."""
-        teams = Teams(each.match for each in self.teams)
+        teams = Teams(team.match for team in self.teams)
         members: dict[str, list[str]] = defaultdict(list)
         for namespace, labels in self.namespaces.items() if self.teams else ():
             if (team := teams.of(namespace, labels)) is not None:

@@ -89,12 +89,12 @@ def pending_owners(
         )
         for (namespace, owner, has_node), pods in owners.items()
     )
-    return tuple(sorted(all_pending, key=lambda each: each.order))
+    return tuple(sorted(all_pending, key=lambda owner: owner.order))
 
 
 def _total_of_certain(amounts: Sequence[Amounts]) -> Amounts:
     """Return the sum, without dimensions that one of the pods leaves open."""
-    is_certain = all(GPUS in each for each in amounts)
+    is_certain = all(GPUS in amount for amount in amounts)
     return {key: amount for key, amount in total(amounts).items() if is_certain or key.startswith(RESOURCES)}
 
 
@@ -118,8 +118,8 @@ def certain_demand(
         return reader.demand_of_pod(pod, unclassified_pods, nodes or NO_NODES)
     unbound = msgspec.structs.replace(pod, node_name="")
     demand, most_expensive = (
-        reader.demand_of_pod(unbound, each, NO_NODES)
-        for each in (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE)
+        reader.demand_of_pod(unbound, value, NO_NODES)
+        for value in (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.MOST_EXPENSIVE)
     )
     # MostExpensive has an amount for each possible class. If all are equal, so is `gpus` on any of them.
     if len({amount for key, amount in most_expensive.items() if key.startswith(CLASSES)}) <= 1:

@@ -44,7 +44,7 @@ class Prices(msgspec.Struct, frozen=True):
 
     def cost(self, hours: Mapping[str, Fraction]) -> Fraction:
         """Return what GPU-hours by class cost, exactly. No class may lack a price."""
-        return sum(((self.of(each) or ZERO) * amount for each, amount in hours.items()), ZERO)
+        return sum(((self.of(gpu_class) or ZERO) * amount for gpu_class, amount in hours.items()), ZERO)
 
 
 def in_cents(amounts: Sequence[Fraction]) -> list[int]:

@@ -122,7 +122,7 @@ class StoredPod(msgspec.Struct, frozen=True):
         """The names of its ResourceClaims: those that it names, and those that were made for it."""
         extended = self.status.extended_resource_claim_status
         made = (*(self.status.resource_claim_statuses or ()), *((extended,) if extended else ()))
-        named = (each.resource_claim_name for each in (*(self.spec.resource_claims or ()), *made))
+        named = (claim.resource_claim_name for claim in (*(self.spec.resource_claims or ()), *made))
         return tuple(dict.fromkeys(filter(None, named)))
 
     @property

@@ -81,9 +81,9 @@ def with_gang_sizes(workload_kind: WorkloadKind, data: Any, counts: Sequence[Pod
     """Return the counts with gang sizes by `workload_kind.together`: that number, less the pods of other templates."""
     needed = plain_number(next((value for _, value in values(data, steps(workload_kind.together))), None))
     running = [count.running for count in counts]
-    if needed is None or any(each is None for each in running):
+    if needed is None or any(number is None for number in running):
         return list(counts)
-    everyone = sum(each or 0 for each in running)
+    everyone = sum(number or 0 for number in running)
     return [
         replace(
             count,
@@ -129,7 +129,7 @@ def follow(
 
 def values(data: Any, way: Sequence[str | int]) -> Iterator[tuple[Parts, Any]]:
     """Yield each value at the end of the steps, with its path. Skip values on the way that are neither map nor list."""
-    return (each for each in follow(data, way) if not isinstance(each, Problem))
+    return (found for found in follow(data, way) if not isinstance(found, Problem))
 
 
 def first_value(data: Any, pod_path: PodPath, at: Parts, path: str) -> Any:
@@ -207,7 +207,7 @@ def _number(factor: Factor, data: Any, pod_path: PodPath, at: Parts) -> int | No
 def _stated_value(factor: Factor, data: Any, pod_path: PodPath, at: Parts) -> tuple[Parts, Any]:
     """Return the first value at a path of the factor, with its path in the object; its default without one."""
     written = (next(values(data, resolved_path(pod_path, at, path)), ((), None)) for path in factor.paths)
-    return next((each for each in written if each[1] is not None), ((), factor.default))
+    return next((found for found in written if found[1] is not None), ((), factor.default))
 
 
 def plain_number(value: Any) -> int | None:

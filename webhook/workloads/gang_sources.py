@@ -77,7 +77,7 @@ def _source(api_version: str, kind: str, name: str, part: str = "", uid: str = "
     """Return the source; None if no object can have that name. An annotation or ownerReference may have any text."""
     texts = api_version, kind, part, uid
     is_possible = is_dns_subdomain(name) and all(
-        each.isprintable() and len(each) <= LONGEST_NAME for each in texts
+        text.isprintable() and len(text) <= LONGEST_NAME for text in texts
     )
     return _shared(api_version, kind, name, part, uid) if is_possible else None
 

@@ -103,7 +103,7 @@ def gpu_amounts(
             characters -= len(value)
             lines = _LINE.findall(value) if characters >= 0 else ()
             forms = {names.form((*at, key), amount) for key, amount in lines}
-            form = next((each for each in Form if each in forms), None)
+            form = next((form for form in Form if form in forms), None)
             if characters >= 0 and _CLAIM_LINE.search(value):
                 form = Form.RESOURCE
         elif isinstance(value, list) or (isinstance(value, dict) and at[-3:-1] != _PARAMETERS):
@@ -119,7 +119,7 @@ class _Names:
 
     def __init__(self, resource_mapping: ResourceMapping) -> None:
         self._mapping, self._left = resource_mapping, MAX_NAMES
-        patterns = tuple(each.pattern for each in resource_mapping.patterns)
+        patterns = tuple(pattern.pattern for pattern in resource_mapping.patterns)
         self._domains, self._listed = _domains_and_names(patterns)
 
     def form(self, at: Parts, value: Any) -> Form | None:
@@ -163,8 +163,8 @@ class _Names:
 @lru_cache(maxsize=4)
 def _domains_and_names(patterns: tuple[str, ...]) -> tuple[frozenset[str], re.Pattern[str]]:
     """Return the domains of the patterns, and an expression for the names without `domain/*`: API groups and labels fit these."""
-    listed = (translate(each) for each in patterns if not each.endswith("/*"))
-    return frozenset(each.partition("/")[0] for each in patterns), re.compile("|".join(listed))
+    listed = (translate(pattern) for pattern in patterns if not pattern.endswith("/*"))
+    return frozenset(pattern.partition("/")[0] for pattern in patterns), re.compile("|".join(listed))
 
 
 @lru_cache(maxsize=4096)
@@ -204,7 +204,7 @@ def _end_of_accelerator(words: list[str]) -> int:
 
 def _is_of_gpus(at: Parts) -> bool:
     """Whether an amount at the path is one of GPUs: gpuCount, num-gpus, gpu: {count}, accelerators: [{count}]."""
-    keys = [_words(each) for each in at[-3:] if isinstance(each, str)]
+    keys = [_words(key) for key in at[-3:] if isinstance(key, str)]
     if not keys:
         return False
     own, above = keys[-1], keys[-2] if len(keys) > 1 else []
@@ -242,8 +242,8 @@ def _has_no_gpus(value: dict[str, Any], kinds: WorkloadKinds) -> bool:
 
 def _items(at: Parts, value: Any) -> Iterator[tuple[Parts, Any]]:
     if isinstance(value, dict):
-        return (((*at, key), each) for key, each in value.items() if not _is_skipped(str(key)))
-    return (((*at, index), each) for index, each in enumerate(value if isinstance(value, list) else ()))
+        return (((*at, key), member) for key, member in value.items() if not _is_skipped(str(key)))
+    return (((*at, index), member) for index, member in enumerate(value if isinstance(value, list) else ()))
 
 
 @lru_cache(maxsize=1024)

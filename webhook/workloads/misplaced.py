@@ -28,7 +28,7 @@ MAX_MISPLACED = 10
 """Misplaced amounts that are reported of one object."""
 _AMOUNT_MAPS = {("resources", "limits"), ("resources", "requests")}
 CONTAINER_LISTS = ("containers", "ephemeralContainers", "initContainers")
-_CONTAINERS = {(each,) for each in CONTAINER_LISTS}
+_CONTAINERS = {(container_list,) for container_list in CONTAINER_LISTS}
 _ALSO_OF_JOBS = frozenset({"activeDeadlineSeconds"})
 _misplaced = partial(
     warning,
@@ -108,7 +108,7 @@ def misplaced_requests(data: Any, api_version: str) -> Iterator[Finding]:
         for at, request in values(data, (*spec, "devices", "requests", EVERY_ITEM)):
             holder, target = ((*at, "exactly"), at) if is_flat else (at, (*at, "exactly"))
             read = ("deviceClassName" if is_flat else "exactly", "firstAvailable")
-            is_read = isinstance(request, dict) and any(request.get(each) for each in read)
+            is_read = isinstance(request, dict) and any(request.get(field) for field in read)
             fields = value_at(data, holder) if is_read else None
             for field in fields if isinstance(fields, dict) else ():
                 if field in OF_EXACT_REQUESTS:
@@ -147,7 +147,7 @@ def _lost(data: Any, at: Parts, known: PodFields) -> Finding:
 
 def _our_keys(data: Any, spec: Parts, above: Iterable[Parts]) -> Iterator[Parts]:
     """Yield the paths of our annotations that stand outside `metadata.annotations`, on the path to a pod."""
-    for at in (each for way in (*above, spec) for each in (way, (*way, "metadata"))):
+    for at in (place for way in (*above, spec) for place in (way, (*way, "metadata"))):
         holder = value_at(data, at)
         for key, value in holder.items() if isinstance(holder, dict) else ():
             if key in READ_ANNOTATIONS:
@@ -159,7 +159,7 @@ def _our_keys(data: Any, spec: Parts, above: Iterable[Parts]) -> Iterator[Parts]
                 and key != "metadata"
                 and (*at, key) != spec[: len(at) + 1]
             ):
-                yield from ((*at, key, each) for each in value if each in READ_ANNOTATIONS)
+                yield from ((*at, key, field) for field in value if field in READ_ANNOTATIONS)
 
 
 def _beside_spec(data: Any, spec: Parts, above: Sequence[Parts]) -> Iterator[tuple[Parts, Parts]]:
@@ -179,12 +179,12 @@ def _in_containers(place: PodPlace, pod: Any, spec: Parts) -> Iterator[tuple[Par
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
             at = place.parts_in_object(("spec", kind, index))
             fields = container if isinstance(container, dict) else ()
-            yield from (((*at, each), (*spec, each)) for each in fields if each in ONLY_OF_PODS)
+            yield from (((*at, field), (*spec, field)) for field in fields if field in ONLY_OF_PODS)
 
 
 def _beside_containers(pod: Any, spec: Parts) -> Iterator[tuple[Parts, Parts]]:
     """Yield (path, target) of fields of a container in the pod's spec and volumes; no target beside several containers."""
-    containers, volumes = (value_at(pod, (each,)) for each in ("containers", "volumes"))
+    containers, volumes = (value_at(pod, (name,)) for name in ("containers", "volumes"))
     is_single = isinstance(containers, list) and len(containers) == 1
     holders = [
         ((), pod),
@@ -242,7 +242,7 @@ def _of_request(request: dict[str, Any], at: str, version: str) -> Iterator[Find
                 path=f"{at}.{field}", message=f"must not be set beside {_ALTERNATIVES}", choices=choices
             )
         items = alternatives if isinstance(alternatives, list) else ()
-        devices = {f"{at}.{_ALTERNATIVES}[{index}]": each for index, each in enumerate(items)}
+        devices = {f"{at}.{_ALTERNATIVES}[{index}]": alternative for index, alternative in enumerate(items)}
     elif not request.get(field):
         yield _without_devices(request, at, version)
         return

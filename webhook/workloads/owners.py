@@ -14,7 +14,7 @@ from webhook.workloads.counts import has_one_of, plain_number, pods_of_model, re
 def owner_of_template(workload_kind: WorkloadKind, pod_path: PodPath, data: Any, at: Parts) -> Owner:
     """Return the object `data` as the owner of the pods of its template at `at`."""
     model_pods = pods_of_model(workload_kind, pod_path, data, at)
-    gang_paths = (steps(each.path) for each in workload_kind.pods if each.gang)
+    gang_paths = (steps(pod.path) for pod in workload_kind.pods if pod.gang)
     # Only a path with `*` or `[]` can lead to further gangs of the object.
     no_other_pods = model_pods != 1 and all(map(BRANCHES.isdisjoint, gang_paths))
     owner = Owner(
@@ -34,7 +34,7 @@ def first_deadline(workload_kind: WorkloadKind, data: Any) -> str:
     """Return the deadline of the object that passes first while its pods wait, as `spec.activeDeadlineSeconds: 60`, or ""."""
     deadline = "" if has_one_of(workload_kind.deadline_waits, data) else workload_kind.deadline
     paths = filter(None, (deadline, *workload_kind.start_deadlines))
-    written = (each for path in paths for each in values(data, steps(path)))
+    written = (value for path in paths for value in values(data, steps(path)))
     known = [(seconds, field_path(path)) for path, value in written if (seconds := plain_number(value))]
     return "{1}: {0}".format(*min(known)) if known else ""
 

@@ -243,8 +243,8 @@ def _multiplied_count(outer: PodCount, inner: PodCount, at: Parts) -> PodCount:
     if 0 in {times, inner.running}:
         return PodCount(running=0)
     running, maximum = (
-        None if None in {times, each} else (times or 0) * (each or 0)
-        for each in (inner.running, inner.maximum)
+        None if None in {times, number} else (times or 0) * (number or 0)
+        for number in (inner.running, inner.maximum)
     )
     number = inner.number
     if number is not None and times:
@@ -331,8 +331,8 @@ def _with_base(
 def _members(pod_path: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
     """Yield the containers in members of their own, each with its path; one without a name has that of its field."""
     for path in pod_path.containers:
-        for each in (path, f"{path}[]"):
-            for at, member in values(data, steps(each)):
+        for way in (path, f"{path}[]"):
+            for at, member in values(data, steps(way)):
                 if isinstance(member, dict):
                     name = next(str(step) for step in reversed(at) if not isinstance(step, int))
                     yield at, {"name": name, **member}
@@ -345,13 +345,13 @@ def _pod_of_resources(pod_path: PodPath, whole: Any, at: Parts, data: dict[str, 
     origins: Origins = {("spec", "containers", 0, "resources"): at}
     claims = first_value(whole, pod_path, at, pod_path.claims) if pod_path.claims else None
     listed = (
-        [each for each in claims if isinstance(each, dict) and each.keys() & CLAIM_FIELDS]
+        [claim for claim in claims if isinstance(claim, dict) and claim.keys() & CLAIM_FIELDS]
         if isinstance(claims, list)
         else []
     )
     if listed:
         names = [f"claim-{index}" for index in range(len(listed))]
-        spec["resourceClaims"] = [{**each, "name": name} for name, each in zip(names, listed, strict=True)]
+        spec["resourceClaims"] = [{**claim, "name": name} for name, claim in zip(names, listed, strict=True)]
         container["resources"] = {**container["resources"], "claims": [{"name": name} for name in names]}
         origins["spec", "resourceClaims"] = resolved_path(pod_path, at, pod_path.claims)
     return {"spec": spec}, origins
@@ -404,7 +404,7 @@ def _pod_of_patch(at: Parts, text: str) -> PodData | None:
     spec = yaml_field_data(text)
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         return None
-    containers = [container_without_parameters(each) for each in spec["containers"]]
+    containers = [container_without_parameters(container) for container in spec["containers"]]
     return {"spec": {**spec, "containers": containers}}, {("spec",): at}
 
 

@@ -66,8 +66,8 @@ def find_references(
                 written = value_at(data, (*at[:-1], "kind"))
                 written_kind = written if isinstance(written, str) and written else ""
                 candidates = [
-                    _object_name(kinds, each, str(data.get("apiVersion")), namespace, name)
-                    for each in reference.kinds
+                    _object_name(kinds, kind, str(data.get("apiVersion")), namespace, name)
+                    for kind in reference.kinds
                 ]
                 if written_kind:
                     candidates = [each for each in candidates if each.kind.lower() == written_kind.lower()]
@@ -83,7 +83,7 @@ def referred_kinds(kinds: WorkloadKinds) -> set[tuple[str, str]]:
         for reference in workload_kind.refers
         for text in reference.kinds
     )
-    return {(each.group, each.plural) for each in found}
+    return {(reference.group, reference.plural) for reference in found}
 
 
 def _object_name(

@@ -43,6 +43,6 @@ def list_serving_workloads(
             items = bounded_items(api, path, _SERVERS.decode, seconds) if seconds > 0 else None
             if items is None:
                 return None
-            servers += (serving_workload(kinds, ("apps", kind), namespace, each) for each in items)
+            servers += (serving_workload(kinds, ("apps", kind), namespace, item) for item in items)
         return tuple(servers)
     return None

@@ -108,7 +108,7 @@ def unread_gpus(
     # A text of lines may be an object itself, whose pods are not those of this one.
     is_text = "\n" in str(value_at(data, found[0]))
     forms = (
-        [each for each in workload_kind.pods if each.form is not PodForm.PATCH]
+        [pod for pod in workload_kind.pods if pod.form is not PodForm.PATCH]
         if workload_kind and not is_text
         else []
     )
@@ -178,7 +178,7 @@ def _without_amount(
 ) -> Iterator[Parts]:
     """Yield the paths of fields that ask for GPUs, unless a pod beside them requests these."""
     for at, value in chain.from_iterable(values(data, steps(path)) for path in paths):
-        beside = [each for each in requesting if each[0] == at or each[0] != at[: len(each[0])]]
+        beside = [path for path in requesting if path[0] == at or path[0] != at[: len(path[0])]]
         if _may_have_gpus(value) and not _may_repeat_request(at, beside):
             yield at
 

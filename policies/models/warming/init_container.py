@@ -170,7 +170,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         args = [self.uri.text, f"{_CACHE_PATH}/{self.uri.directory}"]
         if self.source.endpoint:
             args.append(f"--endpoint={self.source.endpoint}")
-        args += (f"--artifact-endpoint={each}" for each in self.artifact_endpoints)
+        args += (f"--artifact-endpoint={endpoint}" for endpoint in self.artifact_endpoints)
         if self.uri.scheme == "pvc":
             args.append(f"--claim-mount={_SOURCE_PATH}")
         if self.claim is None:
@@ -182,7 +182,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         # The init container requests no GPU, so it must not see one.
         void = EnvVar(name=NVIDIA_VISIBLE_DEVICES, value=VOID)
         own = (EnvVar(name=name, value=value) for name, value in sorted(self.source.env.items()))
-        return tuple({each.name: each for each in (void, *self._credentials.env, *own)}.values())
+        return tuple({env_var.name: env_var for env_var in (void, *self._credentials.env, *own)}.values())
 
     @property
     def _mounts(self) -> tuple[VolumeMount, ...]:
@@ -210,17 +210,17 @@ def _server_variables(scheme: str, server: Container) -> FetchCredentials | None
         return None
     names = (*secret_names, *_FURTHER_VARIABLES[scheme])
     # $(NAME) refers to other variables of the server.
-    env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
-    if any(each.name in secret_names for each in env):
+    env = tuple(var for var in server.env or () if var.name in names and "$(" not in (var.value or ""))
+    if any(env_var.name in secret_names for env_var in env):
         return FetchCredentials(env)
     # The content of Secrets is not known. The server may have its credentials from them.
-    secrets = tuple(each for each in server.env_from or () if each.secret_ref)
+    secrets = tuple(source for source in server.env_from or () if source.secret_ref)
     return FetchCredentials(env, secrets) if secrets else None
 
 
 def _mounted_key_file(server: Container) -> FetchCredentials | None:
     """Return the key file that a server mounts, at the path of the init container. None without one."""
-    path = next((each.value for each in server.env or () if each.name == _KEY_FILE_VARIABLE), None) or ""
+    path = next((var.value for var in server.env or () if var.name == _KEY_FILE_VARIABLE), None) or ""
     for mount in server.volume_mounts or ():
         folder = mount.mount_path.rstrip("/")
         if mount.sub_path_expr is None and (path == folder or path.startswith(f"{folder}/")):

@@ -66,12 +66,12 @@ def holder_key(holder: str) -> str:
 
 def credited(known: Credits, added: Iterable[Credit], ledgers: int) -> Credits:
     """Return the credits with `added`, for an object with this number of ledgers. Beyond the space, the oldest ends go."""
-    all_of = {_kind(each): replace(each, ended=()) for each in (*known, *added)}
-    ends = sorted(((at, each) for each in (*known, *added) for at in each.ended), key=itemgetter(0))
+    all_of = {_kind(credit): replace(credit, ended=()) for credit in (*known, *added)}
+    ends = sorted(((at, credit) for credit in (*known, *added) for at in credit.ended), key=itemgetter(0))
     space = MAX_CHARACTERS // max(MIN_PARTS, ledgers)
     stay: dict[_Kind, list[int]] = {kind: [] for kind in all_of}
-    for at, each in reversed(ends):
-        kind = _kind(each)
+    for at, credit in reversed(ends):
+        kind = _kind(credit)
         space -= len(str(at)) + 1 + (0 if stay[kind] else all_of[kind].size)
         if space < 0:
             break
@@ -88,7 +88,7 @@ class Matching(msgspec.Struct, frozen=True):
     def left(self, started: Iterable[str]) -> Credits:
         """Return the credits without the ends that these pods, which have started, used."""
         used = [self.ends[uid] for uid in started if uid in self.ends]
-        ended = {_kind(each): list(each.ended) for each in self.stay}
+        ended = {_kind(credit): list(credit.ended) for credit in self.stay}
         for credit, at in used:
             ended[_kind(credit)].remove(at)
         return _with_ends(self.stay, ended) if used else self.stay
@@ -96,18 +96,18 @@ class Matching(msgspec.Struct, frozen=True):
 
 def match(known: Credits, waiters: Iterable[Waiter], now: int) -> Matching:
     """Match each end with a pod of its owner, the oldest pods first. An end without a pod is removed after REPLACED_MS."""
-    free = {_kind(each): list(each.ended) for each in known}
+    free = {_kind(credit): list(credit.ended) for credit in known}
     by_owner: dict[str, list[Credit]] = {}
     for each in known:
         by_owner.setdefault(each.owner, []).append(each)
     fitting: dict[tuple[str, int], list[Credit]] = {}
     ends: dict[str, tuple[Credit, int]] = {}
     owned = (pod for pod in waiters if pod.owner in by_owner)
-    for pod in sorted(owned, key=lambda each: (each.since, each.uid)):
+    for pod in sorted(owned, key=lambda waiter: (waiter.since, waiter.uid)):
         kind = pod.owner, id(pod.demand)  # equal pods share their demand
         if kind not in fitting:
             fits = [each for each in by_owner[pod.owner] if not positive_difference(pod.demand, each.demand)]
-            fitting[kind] = sorted(fits, key=lambda each: each.demand != pod.demand)
+            fitting[kind] = sorted(fits, key=lambda credit: credit.demand != pod.demand)
         for credit in fitting[kind]:
             left = free[_kind(credit)]
             if (number := bisect_left(left, pod.since, key=_last_replacement)) < len(left):
@@ -127,8 +127,8 @@ def _kind(credit: Credit) -> _Kind:
 
 
 def _with_ends(known: Iterable[Credit], ended: Mapping[_Kind, Iterable[int]]) -> Credits:
-    those = (replace(each, ended=tuple(sorted(ended[_kind(each)]))) for each in known)
-    return tuple(each for each in those if each.ended)
+    those = (replace(credit, ended=tuple(sorted(ended[_kind(credit)]))) for credit in known)
+    return tuple(credit for credit in those if credit.ended)
 
 
 def _last_replacement(at: int) -> str:

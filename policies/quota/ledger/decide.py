@@ -149,7 +149,7 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
     @property
     def may_wait_for_kueue(self) -> bool:
         """Whether it must wait, or exceeds only the GPUQuota: what Kueue admits may do so (`kueue: respect`)."""
-        return self._can_fit([each for each in self.shortfalls if each.team])
+        return self._can_fit([shortfall for shortfall in self.shortfalls if shortfall.team])
 
     def _can_fit(self, shortfalls: Iterable[Shortfall]) -> bool:
         can_fit = self.reason is VerdictReason.EXCEEDED and not any(each.can_never_fit for each in shortfalls)
@@ -245,7 +245,7 @@ class _Batch:
         reason, shortfalls = self._reserve(reservation, Line.NEVER_WAITS, others_go_first=others_go_first)
         if reason is VerdictReason.RESERVED:
             self.lifted |= held
-            self.marks = {each: mark for each, mark in self.marks.items() if each != key}
+            self.marks = {marked: mark for marked, mark in self.marks.items() if marked != key}
             return reason, shortfalls
         self._reserved = reserved
         is_late = request.owner is not None and (others_go_first or key in self.marks)
@@ -303,7 +303,7 @@ class _Batch:
             return VerdictReason.UNCOUNTED, ()
         shortfalls = self._shortfalls(taken_over, {})
         if may_exceed:
-            shortfalls = tuple(each for each in shortfalls if each.team)
+            shortfalls = tuple(shortfall for shortfall in shortfalls if shortfall.team)
         if shortfalls:
             return VerdictReason.EXCEEDED, shortfalls
         self.lifted.add(held.id)
@@ -333,7 +333,7 @@ class _Batch:
             return False
         reserved = total((self._reserved, self._growth(reservation)))
         own = self._ledger.reservations  # what the controller reserved is not in flight
-        not_in_flight = total(each.demand for each in (*own.lifts.values(), *own.keeps))
+        not_in_flight = total(reservation.demand for reservation in (*own.lifts.values(), *own.keeps))
         in_flight, held = (
             positive_difference(reserved, not_in_flight),
             total((self._ledger.used or {}, reserved)),
@@ -351,7 +351,7 @@ class _Batch:
         name = reservation.name
         if not self._held(name):
             return False  # the first one
-        added = (each for each in self.added.values() if each.name == name)
+        added = (reservation for reservation in self.added.values() if reservation.name == name)
         of_name = self._ledger.reservations.plus([*added, reservation])
         return of_name.size_of(name) > self._space_of_name
 

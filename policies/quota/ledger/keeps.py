@@ -52,32 +52,32 @@ def with_keeps(ledger: QuotaLedger, ended: Iterable[Ended], rooms: Rooms, now: i
     space = MAX_CHARACTERS // max(MIN_PARTS, ledgers)
     # An object that makes no pods any more never makes any again.
     over = {uid for uid, room in rooms.items() if room is None}
-    left = (each for each in ledger.keepers if each.uid not in over)
-    known = {each.uid: each.counted(now, keeps=each.uid in before) for each in left}
-    characters = sum(each.largest_size for each in known.values())
-    for keeper in (each.keeper for each in new):
+    left = (keeper for keeper in ledger.keepers if keeper.uid not in over)
+    known = {keeper.uid: keeper.counted(now, keeps=keeper.uid in before) for keeper in left}
+    characters = sum(keeper.largest_size for keeper in known.values())
+    for keeper in (ended_pod.keeper for ended_pod in new):
         if keeper.uid not in known and characters + keeper.largest_size <= space:
             known[keeper.uid] = replace(keeper, at=now)
             characters += keeper.largest_size
     version = ledger.next_catalogue or ""
     added = _by_keeper(
-        Reservation(keep_id(each.uid, each.keeper.uid), each.demand, catalogue=version) for each in new
+        Reservation(keep_id(pod.uid, pod.keeper.uid), pod.demand, catalogue=version) for pod in new
     )
     stay = [
-        each
+        reservation
         for uid, keeper in known.items()
         if keeper.left_ms > 0
-        for each in _that_fit_room(
+        for reservation in _that_fit_room(
             before.get(uid, []), added.get(uid, []), rooms.get(uid), is_known=uid in rooms
         )
     ]
     keeps = _that_fit_space(stay, space)
     gone = (each.id for each in chain.from_iterable(before.values()) if each.id not in keeps)
-    used = {each.keeper_uid for each in keeps}
+    used = {keep.keeper_uid for keep in keeps}
     return replace(
         ledger,
         reservations=ledger.reservations.without(gone).plus(keeps),
-        keepers=tuple(each for each in known.values() if each.uid in used or each.spent),
+        keepers=tuple(keeper for keeper in known.values() if keeper.uid in used or keeper.spent),
         spending=_spending_with_kept(ledger, before, now),
     )
 
@@ -86,7 +86,7 @@ def kept_for(reservations: Reservations, waiters: Iterable[Waiter]) -> dict[str,
     """Return, by uid of a pod that can start, the id of a keep of its object that is large enough. First pods come first."""
     free, found = list(reservations.keeps), dict[str, str]()
     for pod in waiters if free else ():
-        of_object = (each for each in free if each.keeper_uid == pod.keeper)
+        of_object = (reservation for reservation in free if reservation.keeper_uid == pod.keeper)
         keep = next((each for each in of_object if not positive_difference(pod.demand, each.demand)), None)
         if keep is not None and pod.obstacle is None and pod.uid not in reservations.lifts:
             free.remove(keep)
@@ -96,8 +96,8 @@ def kept_for(reservations: Reservations, waiters: Iterable[Waiter]) -> dict[str,
 
 def _by_keeper(keeps: Iterable[Reservation]) -> dict[str, list[Reservation]]:
     found: dict[str, list[Reservation]] = {}
-    for each in keeps:
-        found.setdefault(each.keeper_uid, []).append(each)
+    for keep in keeps:
+        found.setdefault(keep.keeper_uid, []).append(keep)
     return found
 
 
@@ -113,18 +113,18 @@ def _that_fit_room(
         yield from before
     elif room is not None:
         pods, gpus = room.pods, room.gpus
-        for each in (*before, *added):
-            pods, gpus = pods - 1, gpus - each.demand.get(GPUS, ZERO)
+        for reservation in (*before, *added):
+            pods, gpus = pods - 1, gpus - reservation.demand.get(GPUS, ZERO)
             if pods < 0 or gpus < 0:
                 return
-            yield each
+            yield reservation
 
 
 def _that_fit_space(keeps: Iterable[Reservation], space: int) -> Reservations:
     fitting = Reservations({})
-    for each in keeps:
-        if fitting.size + fitting.added_size(each) <= space:
-            fitting = fitting.plus([each])
+    for keep in keeps:
+        if fitting.size + fitting.added_size(keep) <= space:
+            fitting = fitting.plus([keep])
     return fitting
 
 
@@ -136,6 +136,6 @@ def _spending_with_kept(
     if ledger.budget is None or spending is None:
         return spending
     for keeper in ledger.keepers:
-        kept = total(each.demand for each in before.get(keeper.uid, ()))
+        kept = total(reservation.demand for reservation in before.get(keeper.uid, ()))
         spending = with_held(ledger.budget, spending, kept, max(0, now - keeper.at))
     return spending

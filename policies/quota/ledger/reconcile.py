@@ -174,7 +174,7 @@ def _counted(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> 
         spending=listing.spending,
     )
     unreadable = tuple(line for line in ledger.reservations.unreadable if line not in reservations.unreadable)
-    readable = tuple(each for each in all_expired if not each.startswith(UNREADABLE))
+    readable = tuple(reservation for reservation in all_expired if not reservation.startswith(UNREADABLE))
     return Reconciled(counted, confirmed, readable, unreadable)
 
 
@@ -184,7 +184,7 @@ def _are_marked(catalogue_version: str, reservations: Reservations) -> bool:
 
 
 def _expired_ids(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:
-    return tuple(each for each in reservations.expiring_ids if each in expired)
+    return tuple(reservation for reservation in reservations.expiring_ids if reservation in expired)
 
 
 def _stored_names(
@@ -195,7 +195,7 @@ def _stored_names(
     A creation in flight is a reservation of a new object. Names beyond STORED_NAMES_LIMIT are omitted, which is safe.
     """
     wanted = frozenset(reservation.name for reservation in reservations if reservation.name)
-    objects = (each for each in listing.objects.values() if each.name in wanted)
+    objects = (stored_object for stored_object in listing.objects.values() if stored_object.name in wanted)
     demand_by_name, space = {}, STORED_NAMES_LIMIT
     for stored in sorted(objects, key=attrgetter("name")):
         demand = {key: amount for key, amount in stored.demand.items() if key in dimensions}
@@ -207,7 +207,7 @@ def _stored_names(
 
 def _unstored_times(ledger: QuotaLedger, listing: Listing, expired: tuple[str, ...]) -> tuple[int, int]:
     """Return `unstored` of the ledger, updated if a reservation expired whose demand no stored object of its name has."""
-    stored = {each.name: each.demand for each in listing.objects.values()}
+    stored = {stored_object.name: stored_object.demand for stored_object in listing.objects.values()}
     gone = (each for each in ledger.reservations if each.id in expired and not each.is_begun_lift)
     if not any(positive_difference(each.demand, stored.get(each.name, {})) for each in gone):
         return ledger.unstored
@@ -217,10 +217,12 @@ def _unstored_times(ledger: QuotaLedger, listing: Listing, expired: tuple[str, .
 
 def _failed_lifts(ledger: QuotaLedger, listing: Listing, removed: AbstractSet[str]) -> Iterator[Reservation]:
     """Yield new reservations for pods that still wait although the removal of their gate was admitted."""
-    for each in ledger.reservations:
-        stored = listing.objects.get(each.object_uid)
-        if each.is_begun_lift and each.id in removed and stored is not None and stored.waits:
-            yield Reservation(lift_id(each.object_uid), each.demand, catalogue=each.catalogue)
+    for reservation in ledger.reservations:
+        stored = listing.objects.get(reservation.object_uid)
+        if reservation.is_begun_lift and reservation.id in removed and stored is not None and stored.waits:
+            yield Reservation(
+                lift_id(reservation.object_uid), reservation.demand, catalogue=reservation.catalogue
+            )
 
 
 def _is_confirmed(reservation: Reservation, objects: Mapping[str, StoredObject]) -> bool:
@@ -250,7 +252,7 @@ def must_be_written(before: QuotaLedger, after: QuotaLedger) -> bool:
     same = msgspec.structs.replace(
         after, revisions=before.revisions, team_state=before.team_state, credits=before.credits
     )
-    if {each.uid for each in before.keepers} == {each.uid for each in after.keepers}:
+    if {keeper.uid for keeper in before.keepers} == {keeper.uid for keeper in after.keepers}:
         same = msgspec.structs.replace(same, keepers=before.keepers)
     if not _is_spending_news(before, after):
         same = msgspec.structs.replace(same, spending=before.spending)

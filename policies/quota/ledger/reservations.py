@@ -190,7 +190,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def keeps(self) -> tuple[Reservation, ...]:
         """What objects keep for pods that replace ended ones."""
-        return tuple(each for each in self if each.is_keep)
+        return tuple(reservation for reservation in self if reservation.is_keep)
 
     def largest(self, name: str) -> Amounts:
         """Return the largest amount of each key among creations of that name."""
@@ -229,9 +229,9 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
     def expiring_ids(self) -> tuple[str, ...]:
         """All `ids` except those that only the controller writes and removes: for waiting pods, and for replacements."""
         return tuple(
-            each
-            for each in self.ids
-            if each.startswith(UNREADABLE) or not (each.endswith(_LIFT) or _KEEP in each)
+            reservation
+            for reservation in self.ids
+            if reservation.startswith(UNREADABLE) or not (reservation.endswith(_LIFT) or _KEEP in reservation)
         )
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":

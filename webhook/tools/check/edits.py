@@ -77,7 +77,7 @@ def _apply_edit(text: str, index: int, edit: TextEdit) -> str:
         splices, value = place.remove(), None
     for start, end, inserted in sorted(splices, reverse=True):
         text = text[:start] + inserted + text[end:]
-    wanted = [_data(each) for each in documents]
+    wanted = [_data(document) for document in documents]
     wanted[index] = with_edit(document.data, edit.parts, value)
     if wanted != [_data(document) for document in load_documents(text)]:
         raise NotEditableError(f"{field_path(edit.parts)} cannot be edited in place")

@@ -58,13 +58,13 @@ def object_edits(manifest: Manifest, of_finding: Edits) -> Sequence[TextEdit]:
     # The path of a pod that a controller composes is not a path in the manifest.
     if any(place.at[: len(path)] == path for path in paths for place, _ in manifest.pods):
         return ()
-    return [each for each in edits if not _is_default(manifest, each.parts, paths)]
+    return [edit for edit in edits if not _is_default(manifest, edit.parts, paths)]
 
 
 def _is_default(manifest: Manifest, path: Parts, all_paths: Sequence[Parts]) -> bool:
     """Whether it is a request that the API server takes from its limit, which is edited as well."""
     above = path[:-1]
-    if above[-1:] != ("requests",) or not any(each[:-1] == (*above[:-1], "limits") for each in all_paths):
+    if above[-1:] != ("requests",) or not any(path[:-1] == (*above[:-1], "limits") for path in all_paths):
         return False
     written = value_at(manifest.data, above) or {}
     return not any(all_path[-1] in written for all_path in all_paths if all_path[:-1] == above)
@@ -119,19 +119,19 @@ def fix(checked: Checked, check: Check, taken: Mapping[int, int] = MappingProxyT
     """
     results, found = checked
     originals = {result.manifest.file: result.manifest.text for result in results}
-    fixes = Fixes(results, found, originals, [each.manifest for each in results], found.sources)
-    with_several = (each for each in _repairs(results) if len(each.violation.finding.choices) > 1)
+    fixes = Fixes(results, found, originals, [result.manifest for result in results], found.sources)
+    with_several = (repair for repair in _repairs(results) if len(repair.violation.finding.choices) > 1)
     several = dict(enumerate(with_several, 1))
     for number, choice in taken.items():
         if number not in several or choice > len(several[number].violation.finding.choices):
             raise LookupError(f"--fix={number}:{choice}: no finding has such a choice")
-    fixes.open_choices = {each.key: number for number, each in several.items() if number not in taken}
+    fixes.open_choices = {repair.key: number for number, repair in several.items() if number not in taken}
     chosen = {several[n].key: several[n].violation.finding.choices[taken[n] - 1] for n in taken}
 
     def repairs_left() -> list[Repair]:
         open_repairs = (repair for repair in _repairs(fixes.results) if repair.key not in fixes.reasons)
-        with_choice = (each._replace(chosen=chosen.get(each.key, ())) for each in open_repairs)
-        return [each for each in with_choice if each.edits]
+        with_choice = (repair._replace(chosen=chosen.get(repair.key, ())) for repair in open_repairs)
+        return [repair for repair in with_choice if repair.edits]
 
     def attempt(repairs: Sequence[Repair]) -> bool:
         current = [repair._replace(manifest=fixes.results[repair.position].manifest) for repair in repairs]
@@ -161,7 +161,7 @@ def _keep_if_better(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bo
         try:
             texts[file] = apply_edits(texts.get(file, fixes.originals[file]), of_file)
         except NotEditableError as error:
-            fixes.reasons.update({each.key: str(error) for each in repairs if len(repairs) == 1})
+            fixes.reasons.update({repair.key: str(error) for repair in repairs if len(repairs) == 1})
             return False
     results, found = check(texts)
     if len(results) != len(fixes.results):
@@ -171,7 +171,7 @@ def _keep_if_better(fixes: Fixes, repairs: Sequence[Repair], check: Check) -> bo
         if denial := next((text for kind, text in new.items() if kind not in old), ""):
             fixes.reasons[repairs[0].key] = EDIT_DENIED.format(denial)
     for position, (before, after) in enumerate(zip(fixes.results, results, strict=True)):
-        fixed = [each.violation for each in repairs if each.position == position]
+        fixed = [repair.violation for repair in repairs if repair.position == position]
         # The quota answers only where nothing else denies. Its answer does not make the edit wrong.
         is_asked_now = before.verdict is ManifestVerdict.DENIED or not fixed
         findings_after = [each for each in after.findings() if not (is_asked_now and _is_quota_denial(each))]

@@ -177,7 +177,7 @@ def read_manifests(
                     read.other_documents += 1
             elif not is_template(content):
                 read.problems.append(LocatedProblem.of_yaml(file, document))
-            elif not any(each.file == file for each in read.to_render):
+            elif not any(template.file == file for template in read.to_render):
                 # Once a file, at its first document that YAML cannot read.
                 read.to_render.append(ToRender(Renderer.TEMPLATE, file, document.line))
     if not (read.manifests or read.problems or read.to_render or read.other_documents or read.ignored):
@@ -291,7 +291,7 @@ class _Reader(msgspec.Struct, frozen=True):
             else:
                 pods += self._pods_at(manifest, place, problems)
         values = {problem.parts: value_at(manifest.data, problem.parts) for problem in problems}
-        wrong = [each for each in problems if not is_placeholder(values[each.parts], each.path)]
+        wrong = [problem for problem in problems if not is_placeholder(values[problem.parts], problem.path)]
         for problem in wrong:
             self._problem(manifest.at, problem.parts, problem.message)
         if wrong:

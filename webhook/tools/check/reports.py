@@ -121,9 +121,9 @@ def _sarif_of_input(manifests: Manifests) -> Iterator[dict[str, Any]]:
             yield _sarif_result(
                 MANIFEST, level, message, _sarif_location(problem.file, problem.line, problem.column)
             )
-    for each in manifests.to_render:
-        message = f"a {each.renderer.noun} {RENDER_FIRST}: {each.renderer.remedy}"
-        yield _sarif_result(MANIFEST, "note", message, _sarif_location(each.file, each.line))
+    for template in manifests.to_render:
+        message = f"a {template.renderer.noun} {RENDER_FIRST}: {template.renderer.remedy}"
+        yield _sarif_result(MANIFEST, "note", message, _sarif_location(template.file, template.line))
 
 
 def _sarif_result(rule_id: str, level: str, text: str, location: dict[str, Any]) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _position(manifest: Manifest, path: str) -> dict[str, int]:
 def skipped_kinds(results: Sequence[ManifestResult]) -> dict[str, int]:
     """Return the number of objects by kind, as kubectl names kinds (`Job.batch.volcano.sh`)."""
     skipped = (result.manifest for result in results if result.verdict is ManifestVerdict.SKIPPED)
-    kinds = Counter(".".join(filter(None, (each.kind, each.group))) for each in skipped)
+    kinds = Counter(".".join(filter(None, (manifest.kind, manifest.group))) for manifest in skipped)
     return dict(sorted(kinds.items()))
 
 
@@ -258,9 +258,9 @@ def junit_report(results: Sequence[ManifestResult], manifests: Manifests) -> str
         ET.SubElement(case(warning.file, _junit_case_name(warning)), "system-out").text = _xml_text(
             str(warning)
         )
-    for each in manifests.to_render:
-        unread = case(each.file, each.renderer.noun)
-        ET.SubElement(unread, "skipped", message=f"{RENDER_FIRST}: {each.renderer.remedy}")
+    for template in manifests.to_render:
+        unread = case(template.file, template.renderer.noun)
+        ET.SubElement(unread, "skipped", message=f"{RENDER_FIRST}: {template.renderer.remedy}")
     root = ET.Element("testsuites", name="gpu-admission")
     root.extend(_junit_suite(file, cases) for file, cases in suites.items())
     for count in ("tests", "failures", "errors"):

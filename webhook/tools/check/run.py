@@ -171,11 +171,11 @@ class Run:
         cluster_scoped = {key for key, workload_kind in kinds.items() if workload_kind.cluster_scoped}
         self._data_by_name = {
             (
-                each.group_kind,
-                "" if each.group_kind in cluster_scoped else each.namespace,
-                each.name,
-            ): each.data
-            for each in manifests
+                manifest.group_kind,
+                "" if manifest.group_kind in cluster_scoped else manifest.namespace,
+                manifest.name,
+            ): manifest.data
+            for manifest in manifests
         }
         self._kinds = {manifest.kind for manifest in manifests if manifest.group == GROUP}
         self._workloads: dict[tuple[str, *run_quotas.ObjectKey], Workload] = {}
@@ -269,7 +269,7 @@ class Run:
         )
         is_denied_itself = kind in {*CLAIM_SPEC_PATHS, *API_VALIDATED_KINDS} or run_quotas.is_quota(manifest)
         outcomes = {Outcome.WARNED, Outcome.DENIED} if is_denied_itself else {Outcome.WARNED}
-        return tuple(each for each in found if each.outcome in outcomes)
+        return tuple(violation for violation in found if violation.outcome in outcomes)
 
     def _unread_findings(self, manifest: Manifest) -> list[Finding]:
         mapping, kinds = self._configuration.resource_mapping, self._configuration.workload_kinds

@@ -275,7 +275,7 @@ def limits_in(
         if stored is None:
             return None
         both = (*stored, *written.get(namespace, ()))
-        return namespace_limits({each.name: each for each in both}.values())
+        return namespace_limits({limits.name: limits for limits in both}.values())
 
     return limits_of
 

@@ -120,11 +120,11 @@ def pdb_findings(
         budget = msgspec.convert(manifest.data.get("spec") or {}, PDBSpec)
     except msgspec.ValidationError:
         return
-    in_namespace = [each for each in manifests if each.namespace == manifest.namespace]
+    in_namespace = [other for other in manifests if other.namespace == manifest.namespace]
     scalers = {
-        (target.group, target.kind, target.name): (target.min_replicas, f"{each.kind} {each.name}")
-        for each in in_namespace
-        if (target := scale_target(*each.group_kind, each.data))
+        (target.group, target.kind, target.name): (target.min_replicas, f"{manifest.kind} {manifest.name}")
+        for manifest in in_namespace
+        if (target := scale_target(*manifest.group_kind, manifest.data))
     }
     workloads_served = [
         ServingWorkload(workload, *scalers.get((workload.group, workload.kind, workload.name), ()))
@@ -133,7 +133,7 @@ def pdb_findings(
     ]
     selector = budget.selector or LabelSelector()
     no_other_pods = not any(map(is_placeholder, selector.match_labels.values())) and all(
-        _selects_none_of(selector, each) for each in in_namespace
+        _selects_none_of(selector, manifest) for manifest in in_namespace
     )
     yield from check_pdb(budget, workloads_served, mapping, no_other_pods=no_other_pods)
 

@@ -29,12 +29,12 @@ class RunKueue:
     ) -> None:
         self._configuration, self._cluster = configuration, cluster
         self._written: dict[str, dict[tuple[str, str], Queue]] = {}
-        for each in manifests:
-            if each.group == GROUP:
+        for manifest in manifests:
+            if manifest.group == GROUP:
                 with suppress(msgspec.ValidationError):  # the API server rejects it
-                    namespace = each.namespace if each.kind == "LocalQueue" else ""
-                    read = msgspec.convert(each.data, Queue)
-                    self._written.setdefault(each.kind, {})[namespace, each.name] = read
+                    namespace = manifest.namespace if manifest.kind == "LocalQueue" else ""
+                    read = msgspec.convert(manifest.data, Queue)
+                    self._written.setdefault(manifest.kind, {})[namespace, manifest.name] = read
 
     def findings(self, manifest: Manifest) -> Iterator[Finding]:
         """Yield why Kueue does not start the object. What it says of a stored one is a note of the cluster."""
@@ -42,10 +42,10 @@ class RunKueue:
         namespace, cluster = manifest.namespace, self._cluster
         stored = cluster.queues(namespace) if cluster and name else None
         local_queues = self._written.get("LocalQueue", {})
-        written = {name: each for (at, name), each in local_queues.items() if at == namespace}
+        written = {name: queue for (at, name), queue in local_queues.items() if at == namespace}
         if not isinstance(name, str) or (stored is None and not written):
             return
-        states = {each.name: each for each in stored or () if each.exists}
+        states = {state.name: state for state in stored or () if state.exists}
         local, state = written.get(name), states.get(name)
         warning = partial(Finding, rule="workloads", reason=NOT_STARTED_BY_KUEUE, severity=Severity.WARNING)
         if local is None and state is None:
@@ -54,7 +54,7 @@ class RunKueue:
                 value=name,
                 message=f"must be a LocalQueue of namespace {namespace}: Kueue does not start the object",
                 choices=separate_choices(
-                    *(Edit(QUEUE_LABEL_PATH, each) for each in sorted({*written, *states}))
+                    *(Edit(QUEUE_LABEL_PATH, queue) for queue in sorted({*written, *states}))
                 ),
                 ask_contact="for a LocalQueue of the namespace",
                 contact_choices=((ContactEdit("LocalQueue"),),),
@@ -82,8 +82,8 @@ class RunKueue:
     def _queues_of(self, kind: str) -> dict[str, Queue]:
         """Return the ClusterQueues or Cohorts by name."""
         stored = self._cluster.kueue_objects(kind) if self._cluster else ()
-        written = {name: each for (_, name), each in self._written.get(kind, {}).items()}
-        return {each.metadata.name or "": each for each in stored} | written
+        written = {name: queue for (_, name), queue in self._written.get(kind, {}).items()}
+        return {queue.metadata.name or "": queue for queue in stored} | written
 
     def _too_large(self, manifest: Manifest, queue: Queue) -> Iterator[tuple[str, str]]:
         """Yield path and problem of pods that need more than a flavor has: Kueue gives those of one template the same."""
@@ -98,7 +98,7 @@ class RunKueue:
             for key, amount in vector.items():
                 resource, needed = key.removeprefix(RESOURCES), amount * count
                 max_amount = max(
-                    (each for (_, name), each in max_amounts.items() if name == resource), default=ZERO
+                    (amount for (_, name), amount in max_amounts.items() if name == resource), default=ZERO
                 )
                 if key.startswith(RESOURCES) and needed > max_amount:
                     message = (
@@ -111,7 +111,7 @@ class RunKueue:
 def _kueue_note(manifest: Manifest, queue: QueueState) -> str:
     """Return what Kueue says of the object, or of its LocalQueue if it does not know the object yet."""
     title = f"{manifest.kind}/{manifest.name}"
-    known = next((each for each in queue.objects if each.owner == title), None)
+    known = next((state for state in queue.objects if state.owner == title), None)
     if known is None:
         return f"{title} would be behind {queue.pending} pending: {queue.in_words}"
     return f"{title} {known.waits_for or f'was admitted by Kueue, in LocalQueue {queue.name}'}"

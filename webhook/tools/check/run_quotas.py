@@ -106,7 +106,7 @@ def run_teams(
 
     @cache
     def all_teams() -> tuple[Teams, dict[str, RunTeam]]:
-        records = {each.name: each for each in stored()}
+        records = {record.name: record for record in stored()}
         for name, spec in written.items():
             before = records.get(name) or TeamRecord(name=name, uid="", version="")
             records[name] = replace(before, spec=spec, namespaces=spec.namespaces)
@@ -115,7 +115,7 @@ def run_teams(
             for name, record in records.items()
             if (ledgers := team_ledgers_from_status(record)) is not None
         }
-        return Teams(each.match for each in records.values()), found
+        return Teams(record.match for record in records.values()), found
 
     @cache
     def team_of(namespace: str) -> RunTeam | None:
@@ -191,7 +191,7 @@ def run_quotas(
     documents = map(read_manifest, filter(is_quota, manifests))
     read = [document for document in documents if not document.problems]
     written = ledgers_without_usage({name: spec for each in read for name, spec in each.quotas.items()})
-    written_teams = {name: spec for each in read for name, spec in each.teams.items()}
+    written_teams = {name: spec for document_set in read for name, spec in document_set.teams.items()}
     configured = ledgers_without_usage(configuration.quotas)
     stored = cluster.teams if cluster else tuple
     team_of = run_teams(stored, written_teams, labels_of)
@@ -232,9 +232,9 @@ def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
     )
     return tuple(
         TeamMatch(name, spec.namespaces)
-        for each in read
-        if not each.problems
-        for name, spec in each.teams.items()
+        for document_set in read
+        if not document_set.problems
+        for name, spec in document_set.teams.items()
     )
 
 
@@ -250,7 +250,7 @@ def quota_findings(
     specs: list[LimitsSpec] = [*read.quotas.values(), *read.teams.values()]
     checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
     problems = [(problem.path, problem.message, "") for problem in read.problems]
-    problems += [(each.path, each.message, kind) for each, kind in chain.from_iterable(checked)]
+    problems += [(problem.path, problem.message, kind) for problem, kind in chain.from_iterable(checked)]
     ineffective = partial(warning, rule=QUOTA_RULE.id, reason=INEFFECTIVE_QUOTA)
     denial = partial(Finding, rule=CONFIGURATION, reason=INVALID_DOCUMENT)
     for path, message, kind in problems:

@@ -57,9 +57,9 @@ def render_sentences(unrendered: Iterable[ToRender]) -> Iterator[str]:
     unrendered = list(unrendered)
     for renderer in Renderer:
         names = [
-            f"{each.file}:{each.line}" if each.line else each.file
-            for each in unrendered
-            if each.renderer is renderer
+            f"{template.file}:{template.line}" if template.line else template.file
+            for template in unrendered
+            if template.renderer is renderer
         ]
         if names:
             noun = f"{renderer.noun}{'s' * (len(names) > 1)}"
@@ -128,7 +128,7 @@ def texts_of(
     stdin: Callable[[], bytes],
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield the files in which manifests can be: name, content, and whether it is stdin, which has nothing but manifests."""
-    files = [each for source in sources for each in _Argument(source, recursive, ignore, result).files()]
+    files = [file for source in sources for file in _Argument(source, recursive, ignore, result).files()]
     patches = patch_files(Path(file) for file, _ in files if file != STDIN)
     for file, top in files:
         if file == STDIN:
@@ -210,5 +210,5 @@ class _Argument(NamedTuple):
         """Whether a glob matches a name in the path, or the path down to it; `*` matches `/`, too."""
         paths = [*path.parents, path]
         globs = [glob.rstrip("/").removeprefix("./") for glob in self.ignore]
-        names = [name for each in paths for name in (each.name, each.as_posix(), f"/{each.as_posix()}")]
+        names = [name for path in paths for name in (path.name, path.as_posix(), f"/{path.as_posix()}")]
         return any(fnmatchcase(name, glob) for glob in globs for name in names)

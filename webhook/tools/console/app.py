@@ -197,7 +197,7 @@ def create_app(
 
 def _why_content(api: ApiClient, requested: str, namespace: str, home: str) -> dict[str, Any]:
     """Return an explanation, `found`, with what to write, `offer`; or what is `listed` of a namespace; or the `problem`."""
-    kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
+    kind, _, name = (part.strip() for part in requested.partition("/" if "/" in requested else " "))
     now = datetime.now(UTC)
     try:
         if not requested:

@@ -100,7 +100,7 @@ class ProposalReader:
                 msgspec.structs.replace(evaluator, quota_of=lambda _namespace: quota), corrected
             )
             no_room = next(
-                (each.finding.message for each in by_quota.findings() if _is_quota_finding(each)), ""
+                (finding.finding.message for finding in by_quota.findings() if _is_quota_finding(finding)), ""
             )
         return ObjectProposal(
             title=f"{served.kind}/{data['metadata']['name']}",
@@ -165,12 +165,12 @@ class DenialProposals:
             if monotonic() - self._made_at > MAX_AGE_SECONDS:
                 self._made, self._made_at = {}, monotonic()
             made = self._made
-            if missing := [each for each in shown if each not in made]:
+            if missing := [owner for owner in shown if owner not in made]:
                 reader = ProposalReader(self._api, now)
                 made = made | {
-                    each: _proposal_for(reader, each) for each in missing
+                    owner: _proposal_for(reader, owner) for owner in missing
                 }  # the old one is another request's
-            self._made = {each: made[each] for each in shown}
+            self._made = {owner: made[owner] for owner in shown}
             return self._made
 
 
@@ -201,7 +201,7 @@ def diff_lines(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLi
     """Yield the lines of the YAML that differ, with two around them, without fields that only the cluster writes."""
     if before == after:
         return
-    lines = [dump_document(_as_authored(each)).splitlines() for each in (before, after)]
+    lines = [dump_document(_as_authored(proposed)).splitlines() for proposed in (before, after)]
     for number, line in enumerate(unified_diff(lines[0], lines[1], lineterm="", n=2)):
         if number > 1:  # after the names of the two files
             look = {"+": "plus", "-": "minus", "@": "place"}.get(line[:1], "")

@@ -125,12 +125,12 @@ def members(status: ClusterStatus, name: str) -> list[MemberRow]:
 
     They are those whose GPUQuotas name the team, and the largest in the status of the ClusterGPUQuota.
     """
-    team = next((each for each in status.teams or () if each.name == name), None)
+    team = next((team for team in status.teams or () if team.name == name), None)
     granted = next((row.hard for row in team.rows if row.key == GPUS), ZERO) if team else ZERO
     quotas = {
         each.namespace: each for each in status.quotas if each.team is not None and each.team.name == name
     }
-    gpus = {namespace: each.row.held if each.row else ZERO for namespace, each in quotas.items()}
+    gpus = {namespace: quota.row.held if quota.row else ZERO for namespace, quota in quotas.items()}
     guaranteed = set[str]()
     for member in team.largest if team else ():
         gpus[member.name] = member.held.get(GPUS, ZERO)

@@ -90,7 +90,7 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
         observed.append(NotChecked(f"the API server's answer cannot be read: {error}"))
     return CheckResult(
         check,
-        tuple(_with_namespace(each, cluster.names) for each in observed if isinstance(each, DoctorFinding)),
-        tuple(each for each in observed if isinstance(each, NotChecked)),
-        tuple(each for each in observed if isinstance(each, str)),
+        tuple(_with_namespace(seen, cluster.names) for seen in observed if isinstance(seen, DoctorFinding)),
+        tuple(seen for seen in observed if isinstance(seen, NotChecked)),
+        tuple(seen for seen in observed if isinstance(seen, str)),
     )

@@ -158,7 +158,7 @@ def policy_and_binding(
     if conditions := [*by_name, *fragment.conditions]:
         # An API server evaluates each match condition, whatever the others say. Of one, it stops at the first part that is false.
         spec["matchConditions"] = _named_expressions(
-            [("applies", " &&\n".join(f"({each})" for each in conditions))]
+            [("applies", " &&\n".join(f"({condition})" for condition in conditions))]
         )
     if fragment.findings:
         kind, served, binding = "ValidatingAdmissionPolicy", "v1", {"validationActions": [ACTIONS[rule.mode]]}
@@ -172,7 +172,7 @@ def policy_and_binding(
         }
         spec["validations"] = [validation]
         # Each is a variable: an expression may cost a million by itself.
-        found = [(f"findings{number}", guard + each) for number, each in enumerate(fragment.findings)]
+        found = [(f"findings{number}", guard + finding) for number, finding in enumerate(fragment.findings)]
         variables += [*found, ("findings", " + ".join(f"variables.{name}" for name, _ in found))]
     else:
         kind, served, binding = "MutatingAdmissionPolicy", options.mutations, {}
@@ -241,7 +241,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         for rule, facts in _exported_rules(configuration, options.now)
         for fragment in fragments(rule.id, {**common, **facts})
     ]
-    exported = [(rule, each) for rule, each in found if each.findings or rule.mode is Mode.ENFORCE]
+    exported = [(rule, pair) for rule, pair in found if pair.findings or rule.mode is Mode.ENFORCE]
     if exported:
         is_enforced = any(rule.mode is Mode.ENFORCE for rule, _ in exported)
         everywhere = ExportedRule("", limits.ID, Mode.ENFORCE if is_enforced else Mode.AUDIT)
@@ -265,7 +265,7 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
 
 def _unsupported_parts(found: Sequence[tuple[ExportedRule, Fragment]]) -> Iterator[str]:
     for rule in RULES:
-        of_rule = [each for each in found if each[0].id == rule.id]
+        of_rule = [pair for pair in found if pair[0].id == rule.id]
         if not of_rule:
             yield f"{rule.id}: all of it: {rule.not_exported or UNUSED}"
             continue
@@ -294,7 +294,7 @@ def _limits_something(options: RuleOptions) -> bool:
     if isinstance(options, gpu_class.GPUClassOptions):
         return ANY not in options.allowed
     if isinstance(options, max_runtime.MaxRuntimeOptions):
-        return any([options.max, *(each.max for each in options.by_class.values())])
+        return any([options.max, *(limit.max for limit in options.by_class.values())])
     return True
 
 

@@ -85,9 +85,9 @@ def _constants(*modules: ModuleType) -> dict[str, str]:
     for name, value in (each for module in modules for each in vars(module).items() if each[0].isupper()):
         if isinstance(value, str):
             found[name] = text(value)
-        elif isinstance(value, tuple) and all(isinstance(each, str) for each in value):
+        elif isinstance(value, tuple) and all(isinstance(item, str) for item in value):
             found[name] = literal(value)
-            found |= {f"{name}.{at}": text(each) for at, each in enumerate(value)}
+            found |= {f"{name}.{at}": text(item) for at, item in enumerate(value)}
     return found
 
 
@@ -108,11 +108,13 @@ def _meaning_facts(mapping: ResourceMapping) -> dict[str, str]:
     """Return what names of resources, and patterns by their domains, mean: see shared.yaml."""
     names: dict[str, list[str]] = {}
     patterns: dict[str, list[list[str]]] = defaultdict(list)
-    for each in mapping.patterns:
-        if "*" in each.pattern:
-            patterns[each.pattern.partition("/")[0]].append([*_meaning_of(each), *each.pattern.split("*")])
-        elif (first := mapping.first_pattern(each.pattern)[0]) is not None:
-            names[each.pattern] = _meaning_of(first)
+    for pattern in mapping.patterns:
+        if "*" in pattern.pattern:
+            patterns[pattern.pattern.partition("/")[0]].append(
+                [*_meaning_of(pattern), *pattern.pattern.split("*")]
+            )
+        elif (first := mapping.first_pattern(pattern.pattern)[0]) is not None:
+            names[pattern.pattern] = _meaning_of(first)
     return {"meanings": literal(names), "patterns": literal(patterns)}
 
 
@@ -134,7 +136,7 @@ def _gpu_requests_facts(options: gpu_requests.GPURequestsOptions, classes: GPUCl
     stated = [*_maxima(options.max_per_container), *_maxima(options.max_per_pod)]
     return {
         **{name: " + name + ".join(map(text, said.split(NAME_SLOT))) for name, said in sentences.items()},
-        "lowest-limit": str(min([MAX_RESOURCES, *(each for each in stated if each is not None)])),
+        "lowest-limit": str(min([MAX_RESOURCES, *(limit for limit in stated if limit is not None)])),
         "most-per-container": _limit_cel(options.max_per_container, classes),
         "most-per-pod": _limit_cel(options.max_per_pod, classes),
     }

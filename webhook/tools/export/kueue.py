@@ -49,10 +49,10 @@ def kueue_objects(
     used = {each.name: each for of_namespace in granted.values() for each, _ in of_namespace}
     flavors = [_flavor(each, configuration) for _, each in sorted(used.items())]
     queues = (
-        each
+        queue
         for namespace, of in sorted(granted.items())
         if of
-        for each in _queues_of_namespace(namespace, of)
+        for queue in _queues_of_namespace(namespace, of)
     )
     return [*flavors, *queues]
 
@@ -78,7 +78,7 @@ def _flavor(of_class: GPUClass, configuration: Configuration) -> Object:
     one = Container(name="main", resources=Resources(limits={of_class.resource: "1"}))
     pod = Pod(given_spec=PodSpec(containers=(one,)))
     tolerations = given_tolerations(pod, lists, [of_class], configuration.resource_mapping)
-    value = next((each.values[0] for each in of_class.node_labels if each.key == label_key), of_class.name)
+    value = next((label.values[0] for label in of_class.node_labels if label.key == label_key), of_class.name)
     spec = {"nodeLabels": {label_key: value}, "tolerations": to_builtins(tolerations)}
     return _object("ResourceFlavor", {"name": of_class.name}, spec)
 

@@ -61,7 +61,7 @@ def static_files(objects: Iterable[Object], version: str) -> dict[str, str]:
     made = list(map(_as_static, objects))
     files = {}
     for plugin, folder in PLUGINS.items():
-        documents = [dump_document(each) for each in made if each["kind"].startswith(plugin)]
+        documents = [dump_document(document) for document in made if document["kind"].startswith(plugin)]
         # The API server rejects a document without a kind, so the comment has none of its own.
         head = f"# Of configuration {version}, by gpu-admission export --static: export again, never edit.\n"
         files[f"{folder}/{FILE}"] = head + "---\n".join(documents) if documents else ""
@@ -194,13 +194,13 @@ def loaded_differences(found: Mapping[str, Loaded], folders: Mapping[str, str]) 
 
 def refusals(api: ApiClient, objects: Iterable[Object]) -> Iterator[str]:
     """Yield what the API server says against the objects on a dry run. Raises errors.ApiError where none is possible."""
-    for each in objects:
-        kind, version = each["kind"], each["apiVersion"].rpartition("/")[2]
+    for document in objects:
+        kind, version = document["kind"], document["apiVersion"].rpartition("/")[2]
         plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
         path = f"/apis/{ADMISSION_GROUP}/{version}/{plural.lower()}"
-        refused = api.dry_run(path, msgspec.json.encode(each)).error
+        refused = api.dry_run(path, msgspec.json.encode(document)).error
         if isinstance(refused, errors.Forbidden):
             raise refused
         # An object of that name is found only after the new one was compiled.
         if refused is not None and not isinstance(refused, errors.AlreadyExists):
-            yield f"{kind}/{each['metadata']['name']}: {_VALUE.sub('', str(refused))}"
+            yield f"{kind}/{document['metadata']['name']}: {_VALUE.sub('', str(refused))}"

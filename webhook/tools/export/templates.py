@@ -44,10 +44,10 @@ def literal(value: Any) -> str:
         entries = ",\n  ".join(f"{text(key)}: {literal(each)}" for key, each in value.items())
         return f"{{\n  {entries}}}"
     lines = [""]
-    for each in map(literal, value):
-        if lines[-1] and len(lines[-1]) + len(each) > LIST_WIDTH:
+    for item in map(literal, value):
+        if lines[-1] and len(lines[-1]) + len(item) > LIST_WIDTH:
             lines.append("")
-        lines[-1] += f", {each}" if lines[-1] else each
+        lines[-1] += f", {item}" if lines[-1] else item
     joined = ",\n  ".join(lines)
     return f"[{joined}]"
 
@@ -153,7 +153,7 @@ def fragments(rule: str, facts: Facts) -> Iterator[Fragment]:
     for policy in own.policies:
         lists = (EPHEMERAL,) if policy.reviews == EPHEMERAL else ("containers", "initContainers")
         filling = _Filling(texts, lists)
-        findings = tuple(filling.of_lists([each]) for each in policy.findings)
+        findings = tuple(filling.of_lists([finding]) for finding in policy.findings)
         patch = filling.of_lists([policy.patch])
         own_variables = policy.variables | {k: v for k, v in variables.items() if k not in policy.variables}
         yield replace(

@@ -249,7 +249,7 @@ class _Run(NamedTuple):
         if self.uri.scheme != "models" or not self.uri.digest:
             return
         of_all_files = hashlib.sha256()
-        for file in sorted(files, key=lambda each: each.path.encode()):
+        for file in sorted(files, key=lambda file: file.path.encode()):
             with self.cache.partial_file(file).open("rb") as content:
                 digest = hashlib.file_digest(content, "sha256").hexdigest()
             of_all_files.update(f"{digest}  {file.path}\n".encode())

@@ -249,7 +249,7 @@ def current_version(uri: ModelURI, endpoint: str | None) -> str:
         return _call(endpoint, "registered-models/alias", name=name, alias=alias).model_version.version
     stages = {"stages": stage.capitalize()} if stage else {}
     versions = _call(endpoint, "registered-models/get-latest-versions", name=name, **stages).model_versions
-    newest = max((int(each.version) for each in versions), default=None)
+    newest = max((int(version.version) for version in versions), default=None)
     if newest is None:
         raise PermanentError("has no version in this stage" if stage else "has no version")
     return str(newest)

@@ -103,16 +103,16 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
         if current is None:
             return ()
         sufficient = []
-        for each in chain(
+        for suggestion in chain(
             _fewer_gpus_candidates(size, peaks),
             self._slice_candidates(size, peaks, current),
             self._smaller_class_candidates(size, peaks, current),
         ):
-            saved = self._saved_cents(size, each.size, pod_hours)
+            saved = self._saved_cents(size, suggestion.size, pod_hours)
             if saved is None or saved > 0:
-                hours, before = pod_hours * each.size.cards, pod_hours * size.cards
+                hours, before = pod_hours * suggestion.size.cards, pod_hours * size.cards
                 sufficient.append(
-                    replace(each, gpu_hours=hours, saved_gpu_hours=before - hours, saved_cents=saved)
+                    replace(suggestion, gpu_hours=hours, saved_gpu_hours=before - hours, saved_cents=saved)
                 )
         return tuple(sorted(sufficient, key=_by_saving))
 
@@ -136,7 +136,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
                     (slice_.resource not in offered, slice_.weight, slice_.memory_gib, name, slice_)
                 )
         if fitting:
-            is_missing, *_, slice_ = min(fitting, key=lambda each: each[:4])
+            is_missing, *_, slice_ = min(fitting, key=lambda candidate: candidate[:4])
             remark = "no node offers this slice yet: a node must be partitioned for it" if is_missing else ""
             memory = _memory_text(peaks.memory_gib, slice_.memory_gib)
             use = _use_text(peaks.use * size.compute, slice_.compute)
@@ -179,7 +179,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
         if self.prices is None or self.prices.missing((size.gpu_class, other.gpu_class)):
             return None
         cost_now, cost_then = (
-            self.prices.cost({each.gpu_class: each.cards * pod_hours}) for each in (size, other)
+            self.prices.cost({of_size.gpu_class: of_size.cards * pod_hours}) for of_size in (size, other)
         )
         return in_cents([cost_now - cost_then])[0] if cost_now > cost_then else 0
 

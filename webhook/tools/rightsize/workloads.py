@@ -173,10 +173,10 @@ def read_sizes(
     )
     workloads = []
     for (namespace, owner, size), pods in groups.items():
-        if not any(_ran_long_enough(*each) for each in pods):
+        if not any(_ran_long_enough(*measured) for measured in pods):
             unjudged[TOO_SHORT] += len(pods)
             continue
-        largest, pod_hours = _largest_peaks([each for _, each in pods]), _pod_hours(pods, hours)
+        largest, pod_hours = _largest_peaks([measured for _, measured in pods]), _pod_hours(pods, hours)
         workloads.append(
             SizedWorkload(
                 namespace=namespace,
@@ -244,9 +244,9 @@ def _ran_long_enough(pod: GPUPod, measured: PodPeaks) -> bool:
 def _largest_peaks(pods: Sequence[PodPeaks]) -> Peaks:
     return Peaks(
         memory_gib=max(max(pod.memory) for pod in pods),
-        use=max(max(each.use) for each in pods),
-        memory_gib_of_pod=max(sum(each.memory, ZERO) for each in pods),
-        use_of_pod=max(sum(each.use, ZERO) for each in pods),
+        use=max(max(measured.use) for measured in pods),
+        memory_gib_of_pod=max(sum(measured.memory, ZERO) for measured in pods),
+        use_of_pod=max(sum(measured.use, ZERO) for measured in pods),
     )
 
 

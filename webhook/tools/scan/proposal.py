@@ -107,8 +107,8 @@ class Draft:
         self._exemptions: dict[str, set[str]] = defaultdict(set)
         held = {use.namespace: tally.namespaces[use.namespace] for use in tally.uses() if use.gpus}
         needed = {
-            name: Fraction(ceil(each.gpus + each.largest))
-            for name, each in held.items()
+            name: Fraction(ceil(namespace.gpus + namespace.largest))
+            for name, namespace in held.items()
             if name not in quotas and name not in configuration.quotas
         }
         team_limits = team_limits or {}
@@ -144,7 +144,7 @@ class Draft:
             )
         }
         return Proposal(
-            classes=tuple(each.name for each in self._classes),
+            classes=tuple(document.name for document in self._classes),
             quotas=self._quotas,
             teams={team.name: Fraction(team.spec["hard"][GPUS]) for team in self._teams},
             exemptions={name: tuple(sorted(rules)) for name, rules in sorted(self._exemptions.items())},
@@ -170,7 +170,7 @@ class Draft:
             rules[gpu_class.RULE.id]["labelKey"] = self._label_key
         if self._tolerated_by_default:
             rules[gpu_toleration.RULE.id]["tolerations"] = [
-                as_plain_data(toleration_for(each)) for each in self._tolerated_by_default
+                as_plain_data(toleration_for(toleration)) for toleration in self._tolerated_by_default
             ]
         built_in = (
             {"namespaces": list(exemption.namespaces), "reason": exemption.reason}
@@ -234,7 +234,7 @@ def _untolerated(nodes: Iterable[GPUNode], configuration: Configuration) -> dict
 def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:
     """Return the label by which most GPU nodes can be pinned to a class; the rule's default if no other has more nodes."""
     default = gpu_class.GPUClassOptions().label_key
-    proposed = {str(label["key"]) for each in classes for label in each.spec["nodeLabels"]}
+    proposed = {str(label["key"]) for document in classes for label in document.spec["nodeLabels"]}
     counts = Counter(key for node in nodes for key in node.labels)
     keys = sorted({default, *configuration.classes.label_keys, *proposed})
     return max(keys, key=lambda key: (counts[key], key == default))

@@ -366,9 +366,9 @@ class Scan:
         cluster = InstalledCluster(self._api, InstallationNames(), config=self._config, now=self._now)
         findings = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         uncounted = {"unmapped-resource", "unmapped-device-class"}
-        resources = tuple(_remark(each) for each in findings if each.id in uncounted)
+        resources = tuple(_remark(finding) for finding in findings if finding.id in uncounted)
         return resources, tuple(
-            _remark(each) for each in findings if each.object.startswith(("Node ", "Nodes "))
+            _remark(finding) for finding in findings if finding.object.startswith(("Node ", "Nodes "))
         )
 
     def _limit_ranges(self) -> Iterator[Remark]:
@@ -386,22 +386,22 @@ def enforced(configuration: Configuration) -> Configuration:
     # The namespaces that no policy matches get one, too; it comes after all others.
     spec = replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
     for_others = Policy(name=BUILT_IN, version=BUILT_IN, spec=spec)
-    enforced_policies = [_enforced(each, policies) for each in (*policies.policies, for_others)]
+    enforced_policies = [_enforced(policy, policies) for policy in (*policies.policies, for_others)]
     return replace(configuration, policies=PolicySet(enforced_policies))
 
 
 def _enforced(policy: Policy, policies: PolicySet) -> Policy:
     options = {rule.id: policies.bound(rule, policy).options for rule in RULES}
     rules = {
-        rule: each if each.mode is Mode.DISABLED else replace(each, mode=Mode.ENFORCE)
-        for rule, each in options.items()
+        rule: option if option.mode is Mode.DISABLED else replace(option, mode=Mode.ENFORCE)
+        for rule, option in options.items()
     }
     return replace(policy, spec=replace(policy.spec, rules=rules, paused_until=None))
 
 
 def _requests_gpus(evaluation: Evaluation, evaluator: Evaluator) -> bool:
     mapping = evaluator.configuration.resource_mapping
-    pods = (each.submitted for each in evaluation.pods)
+    pods = (pod.submitted for pod in evaluation.pods)
     seen = (
         without_other_claims(pod, evaluator.claims_of(evaluation.namespace, pod), mapping) for pod in pods
     )

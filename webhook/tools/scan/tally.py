@@ -114,7 +114,7 @@ class Tally:
         denials = self.stack_denials if is_gpu_stack else self.other_denials
         # With the path of the pod in the object; what is about the object itself has none.
         located = [(pod.place.path, violation) for pod in evaluation.pods for violation in pod.violations]
-        for path, evaluated in (*located, *(("", each) for each in evaluation.workload_findings)):
+        for path, evaluated in (*located, *(("", finding) for finding in evaluation.workload_findings)):
             finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
             rule = finding.rule
             if finding.severity is Severity.DENIAL:
@@ -130,7 +130,7 @@ class Tally:
                 )
             self._problems[key].pods += is_pod
             self._problems[key].is_written |= not is_pod
-        for rule, what in {(each.rule, each.what) for pod in evaluation.pods for each in pod.changes}:
+        for rule, what in {(change.rule, change.what) for pod in evaluation.pods for change in pod.changes}:
             change = (namespace, owner, rule, what)
             if change in self._changes or len(self._changes) < MAX_LISTED:
                 self._changes[change] += is_pod

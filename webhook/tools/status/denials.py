@@ -210,7 +210,7 @@ def pods_in_logs(
     would_deny: list[set[str]] = []
     # A pod that is admitted has a line of both phases, one that is denied only that of the phase which denied it.
     wanted = (b'"phase":"validate"', b'"verdict":"denied"')
-    for line in audit_lines(files, counts, lambda raw: any(each in raw for each in wanted)):
+    for line in audit_lines(files, counts, lambda raw: any(part in raw for part in wanted)):
         at = _moment(line.time)
         if (
             line.kind != "Pod"
@@ -275,8 +275,8 @@ def _by_owner(denied: Iterable[DeniedOwner]) -> tuple[DeniedOwner, ...]:
         before = owners.setdefault((one.namespace, one.owner), one)
         if before is not one:
             owners[one.namespace, one.owner] = msgspec.structs.replace(
-                max(before, one, key=lambda each: each.last),
+                max(before, one, key=lambda owner: owner.last),
                 count=before.count + one.count,
                 first=min(before.first, one.first),
             )
-    return tuple(sorted(owners.values(), key=lambda each: each.order))
+    return tuple(sorted(owners.values(), key=lambda owner: owner.order))

@@ -131,9 +131,9 @@ class QueueState(JsonStruct, frozen=True):
 
     def lines(self, now: datetime) -> Iterator[str]:
         """Yield a line for each of the first objects, in their order: `Job/train: place 3 of 5: <Kueue's words>`."""
-        for each in self.objects[:MAX_OBJECTS]:
-            why = each.message if each.admitted_at is None else ""
-            yield ": ".join(filter(None, (each.owner, each.standing(now), why)))
+        for state in self.objects[:MAX_OBJECTS]:
+            why = state.message if state.admitted_at is None else ""
+            yield ": ".join(filter(None, (state.owner, state.standing(now), why)))
         if (omitted := len(self.objects) - MAX_OBJECTS) > 0:
             yield f"and {omitted} more"
 
@@ -154,11 +154,11 @@ def read_kueue(
     if version is None:
         return None
     queues = _Queues(reader, version, namespace, mapping)
-    of_object = [each for each in queues.workloads if not frozenset(uids).isdisjoint(each.owners)]
+    of_object = [workload for workload in queues.workloads if not frozenset(uids).isdisjoint(workload.owners)]
     if not of_object:
         return None
     return queues.state(
-        max(of_object, key=lambda each: (each.is_pending, each.metadata.creation_timestamp or ""))
+        max(of_object, key=lambda workload: (workload.is_pending, workload.metadata.creation_timestamp or ""))
     )
 
 
@@ -196,15 +196,15 @@ class _Queues:
         self._path = partial(api_path, f"/apis/{GROUP}/{version}")
         self.workloads = self._listed("workloads", namespace, decode_workload) or ()
         local = self._listed("localqueues", namespace, decode_queue)
-        self.local = None if local is None else {_queue_key(each.metadata): each for each in local}
+        self.local = None if local is None else {_queue_key(queue.metadata): queue for queue in local}
         self._by_queue: dict[_QueueKey, list[KueueWorkload]] = {}
         self._places: dict[str, int] = {}
         self._pending = Counter[_QueueKey]()
-        for each in sorted(self.workloads, key=lambda each: each.order):
-            name = each.metadata.namespace or "", each.spec.queue_name
-            self._by_queue.setdefault(name, []).append(each)
-            self._pending[name] += each.is_pending
-            self._places[each.metadata.uid or ""] = self._pending[name] if each.is_pending else 0
+        for workload in sorted(self.workloads, key=lambda kueue_workload: kueue_workload.order):
+            name = workload.metadata.namespace or "", workload.spec.queue_name
+            self._by_queue.setdefault(name, []).append(workload)
+            self._pending[name] += workload.is_pending
+            self._places[workload.metadata.uid or ""] = self._pending[name] if workload.is_pending else 0
         self.cluster_queue = cache(self._cluster_queue)
 
     def _listed(self, plural: str, namespace: str, decode: Callable[[msgspec.Raw], T]) -> Sequence[T] | None:
@@ -220,7 +220,7 @@ class _Queues:
 
     def states(self) -> Iterator[QueueState]:
         unfinished = {
-            name: [each for each in of_queue if not each.is_true("Finished")]
+            name: [workload for workload in of_queue if not workload.is_true("Finished")]
             for name, of_queue in self._by_queue.items()
         }
         known = self.local or {}
@@ -232,10 +232,10 @@ class _Queues:
                 name=name[1],
                 cluster_queue=local.spec.cluster_queue if local else "",
                 pending=self._pending[name],
-                admitted=sum(each.is_admitted for each in of_queue),
+                admitted=sum(workload.is_admitted for workload in of_queue),
                 is_stopped=any(
-                    each is not None and each.spec.stop_policy != NOT_STOPPED
-                    for each in (local, cluster_queue)
+                    queue is not None and queue.spec.stop_policy != NOT_STOPPED
+                    for queue in (local, cluster_queue)
                 ),
                 exists=local is not None or self.local is None,
                 reserved=tuple(_reserved(cluster_queue, self._mapping)) if cluster_queue else (),
@@ -276,22 +276,22 @@ def _queue_key(metadata: Metadata) -> _QueueKey:
 
 def _waiting_reason(workload: KueueWorkload) -> str:
     """Return why it waits, in Kueue's words; "" if it does not say."""
-    checks = (each for each in workload.status.admission_checks if each.state != "Ready")
+    checks = (check for check in workload.status.admission_checks if check.state != "Ready")
     if workload.since("QuotaReserved"):
-        return "; ".join(f"AdmissionCheck {each.name} is {each.state}: {each.message}" for each in checks)
+        return "; ".join(f"AdmissionCheck {check.name} is {check.state}: {check.message}" for check in checks)
     conditions = map(workload.condition, ("QuotaReserved", "Evicted"))
-    return next((each.message for each in conditions if each and each.message), "")
+    return next((condition.message for condition in conditions if condition and condition.message), "")
 
 
 def _reserved(queue: Queue, mapping: ResourceMapping) -> Iterator[Reserved]:
     reserved = {
-        (flavor.name, each.name): each.total
+        (flavor.name, resource.name): resource.total
         for flavor in queue.status.flavors_reservation
-        for each in flavor.resources
+        for resource in flavor.resources
     }
-    for flavor, each in queue.amounts:
-        if mapping.resource(each.name) is not None:
-            total = reserved.get((flavor, each.name), 0)
+    for flavor, amount in queue.amounts:
+        if mapping.resource(amount.name) is not None:
+            total = reserved.get((flavor, amount.name), 0)
             yield Reserved(
-                flavor=flavor, resource=each.name, reserved=str(total), nominal=str(each.nominal_quota)
+                flavor=flavor, resource=amount.name, reserved=str(total), nominal=str(amount.nominal_quota)
             )

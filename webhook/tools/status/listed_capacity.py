@@ -63,16 +63,18 @@ def read_gpu_nodes(
 def node_index(nodes: Iterable[GPUNode], catalogue: Catalogue) -> NodeIndex:
     """Return the GPU nodes as demands look them up."""
     keys, nodes_by_name = catalogue.classes.label_keys, []
-    for each in (node for node in nodes if node.name):
-        labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
-        nodes_by_name.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
+    for gpu_node in (node for node in nodes if node.name):
+        labels = tuple(sorted((key, value) for key, value in gpu_node.labels.items() if key in keys))
+        nodes_by_name.append(
+            NamedNode(gpu_node.name, gpu_node.name, gpu_node.labels.get(HOSTNAME, ""), labels)
+        )
     return NodeIndex(keys, nodes_by_name)
 
 
 def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
     """Return what the pod requests of GPU resources, as the scheduler adds it up."""
     overhead = positive_amounts(pod.spec.overhead, mapping)
-    return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead)
+    return at_one_time(pod, lambda container: container_amounts(container, mapping), overhead)
 
 
 def pod_amounts(pod: Pod) -> dict[str, Fraction]:
@@ -160,8 +162,8 @@ class AllocatedDeviceTypes:
     def __init__(self, listed: ListedSlices, mapping: ResourceMapping) -> None:
         self._pools = pools = DevicePools()
         pools.reader = listed.reader
-        for number, each in enumerate(listed.slices):
-            pools.put(str(number), None, each)
+        for number, pool_slice in enumerate(listed.slices):
+            pools.put(str(number), None, pool_slice)
         pools.refresh(mapping)
 
     @property
@@ -172,7 +174,7 @@ class AllocatedDeviceTypes:
         """Return the indexes of the kinds of its devices in the kinds of a catalogue; None for an unknown device."""
         indexes = {type_key(kind): index for index, kind in enumerate(kinds.types)}
         published = self._pools.inventory.published
-        keys = (self._pools.type_key_of(each.driver, each.pool, each.name) for each in claim.devices)
+        keys = (self._pools.type_key_of(device.driver, device.pool, device.name) for device in claim.devices)
         return tuple(indexes.get(type_key(published[key])) if key else None for key in keys)
 
 

@@ -77,7 +77,7 @@ def quota_status(
         team=record.status.team,
         idle=record.status.idle,
         budget=_budget_summary(record.status),
-        is_held_up=any(held_up_before and each.since < held_up_before for each in pending or ()),
+        is_held_up=any(held_up_before and owner.since < held_up_before for owner in pending or ()),
     )
 
 
@@ -97,7 +97,7 @@ def _budget_summary(status: QuotaStatus) -> summaries.BudgetSummary | None:
                 key=key, granted=granted, used=used.get(key, ZERO), unknown=unknown.get(key, ZERO)
             )
             for key, granted in sorted(
-                _gpu_hours_of(budget.granted).items(), key=lambda each: key_order(each[0])
+                _gpu_hours_of(budget.granted).items(), key=lambda item: key_order(item[0])
             )
         ),
         message=next((condition.message for condition in conditions if condition), ""),
@@ -207,7 +207,7 @@ def _quota_holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[summ
         )
         for (name, idle_since), amounts in held.items()
     )
-    return tuple(sorted(quota_holders, key=lambda each: each.order))
+    return tuple(sorted(quota_holders, key=lambda holder: holder.order))
 
 
 class CountedObject(JsonStruct, frozen=True, kw_only=True):

@@ -192,37 +192,37 @@ def read_summaries(
     until = figures_until(reader, names, now)
     summaries = (
         quota_status(
-            each,
-            _of_namespace(denials, each.namespace),
-            _of_namespace(pending, each.namespace),
+            quota,
+            _of_namespace(denials, quota.namespace),
+            _of_namespace(pending, quota.namespace),
             now - PENDING_AFTER,
             is_stale=until is not None,
         )
-        for each in quotas
+        for quota in quotas
     )
     return tuple(summaries), until
 
 
 def _totals(quotas: Sequence[QuotaSummary], capacities: dict[str, ClassCapacity] | None) -> ClusterTotals:
     totals, classes = quota_totals(quotas), (capacities or {}).values()
-    free = [each.free for each in classes]
+    free = [capacity.free for capacity in classes]
     return msgspec.structs.replace(
         totals,
-        nodes=None if capacities is None else sum((each.gpus for each in classes), ZERO),
-        free=None if capacities is None or None in free else sum((each or ZERO for each in free), ZERO),
+        nodes=None if capacities is None else sum((capacity.gpus for capacity in classes), ZERO),
+        free=None if capacities is None or None in free else sum((amount or ZERO for amount in free), ZERO),
     )
 
 
 def _recent_denials(denials: ByNamespace[DeniedOwner]) -> tuple[DeniedOwner, ...] | None:
     """Return all denials, the most recent first; None if the caller may not read any."""
     known = [denial for denial in denials.values() if denial is not None]
-    return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
+    return tuple(sorted(chain.from_iterable(known), key=lambda owner: owner.order)) if known else None
 
 
 def _of_namespace(by_namespace: ByNamespace[N], namespace: str) -> list[N] | None:
     """Return what was found in a namespace; None where it cannot be read."""
     known = by_namespace.get(namespace, by_namespace.get(""))
-    return None if known is None else [each for each in known if each.namespace == namespace]
+    return None if known is None else [owner for owner in known if owner.namespace == namespace]
 
 
 def _policy_statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicyStatus]:
@@ -233,7 +233,7 @@ def _policy_statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[P
             continue
         condition = status.conditions[0]
         is_in_force = condition.status == TRUE
-        written = any(each.status == condition.status for each in record.status.conditions)
+        written = any(present.status == condition.status for present in record.status.conditions)
         since = datetime.fromisoformat(condition.last_transition_time) if is_in_force and written else None
         policy = in_force.get(record.document.name)
         modes = _rules_by_mode(policies, policy) if policy else {}
@@ -291,7 +291,7 @@ def _class_statuses(
         for gpu_class in configuration.classes
         if gpu_class.name in documented or gpu_class.name in by_class
     ]
-    listed = {each.name for each in known}
+    listed = {status.name for status in known}
     others = (name for name in sorted(by_class) if name not in listed)
     unclassified = (ClassStatus(name=name, family=name, capacity=by_class[name]) for name in others)
     return (*known, *unclassified)
@@ -309,7 +309,7 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
         text = f"{findings[0].object} {findings[0].message}: no policy and no quota has an effect"
         webhook = InstallationPart(name="webhook", health=Health.FAILED, text=text)
         return InstallationStatus(parts=(webhook,), findings=findings)
-    missed = [(result.check.title, each) for result in results for each in result.not_checked]
+    missed = [(result.check.title, checked) for result in results for checked in result.not_checked]
     return InstallationStatus(
         parts=(
             _webhook_part(cluster),
@@ -321,7 +321,7 @@ def read_installation(cluster: InstalledCluster) -> InstallationStatus:
         ),
         findings=tuple(finding for result in results for finding in result.findings),
         not_checked=tuple(f"{title}: {each.why}" for title, each in missed if not each.for_administrators),
-        checks_for_administrators=len({title for title, each in missed if each.for_administrators}),
+        checks_for_administrators=len({title for title, checked in missed if checked.for_administrators}),
     )
 
 

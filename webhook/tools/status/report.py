@@ -74,7 +74,7 @@ def quota_totals(quotas: Iterable[summaries.QuotaSummary]) -> ClusterTotals:
         granted=sum((row.hard for row in rows), ZERO),
         used=sum((row.used or ZERO for row in rows), ZERO),
         reserved=sum((row.reserved for row in rows), ZERO),
-        pending=None if None in pending else sum((each or ZERO for each in pending), ZERO),
+        pending=None if None in pending else sum((amount or ZERO for amount in pending), ZERO),
     )
 
 
@@ -151,8 +151,8 @@ class ClusterStatus(JsonStruct, frozen=True):
     @property
     def waiting(self) -> tuple[summaries.QuotaSummary, ...]:
         """The quotas that pods wait in line for, the longest wait first."""
-        by_wait = ((each.waiting.since, each.namespace, each) for each in self.quotas if each.waiting)
-        return tuple(quota for _, _, quota in sorted(by_wait, key=lambda each: each[:2]))
+        by_wait = ((quota.waiting.since, quota.namespace, quota) for quota in self.quotas if quota.waiting)
+        return tuple(quota for _, _, quota in sorted(by_wait, key=lambda item: item[:2]))
 
     @property
     def idle_gpus(self) -> Fraction | None:
@@ -163,7 +163,7 @@ class ClusterStatus(JsonStruct, frozen=True):
     def idle(self) -> tuple[summaries.IdleOwner, ...]:
         """The owners of GPUs that do no work, by GPU-hours lost, descending."""
         owners = (owner for quota in self.quotas for owner in quota.idle_owners)
-        return tuple(sorted(owners, key=lambda each: (-each.lost(self.at), each.namespace, each.owner)))
+        return tuple(sorted(owners, key=lambda owner: (-owner.lost(self.at), owner.namespace, owner.owner)))
 
     @property
     def not_measured(self) -> str:
@@ -174,7 +174,7 @@ class ClusterStatus(JsonStruct, frozen=True):
     def pending(self) -> tuple[PendingOwner, ...]:
         """The owners of pending pods that hold quota, the longest first."""
         owners = (pending_owner for quota in self.quotas for pending_owner in quota.pending)
-        return tuple(sorted(owners, key=lambda each: each.order))
+        return tuple(sorted(owners, key=lambda owner: owner.order))
 
 
 def only_problems(status: ClusterStatus) -> ClusterStatus:
@@ -189,5 +189,5 @@ def only_problems(status: ClusterStatus) -> ClusterStatus:
         quotas=tuple(quota for quota in status.quotas if quota.has_problem),
         teams=status.teams and tuple(team for team in status.teams if team.has_problem),
         classes=tuple(each for each in status.classes if each.capacity and each.capacity.nodes_away),
-        queues=tuple(each for each in status.queues if each.is_stopped or not each.exists),
+        queues=tuple(queue for queue in status.queues if queue.is_stopped or not queue.exists),
     )

@@ -121,7 +121,7 @@ class QuotaHolder(JsonStruct, frozen=True):
     def main_amount(self) -> tuple[str, Fraction]:
         """The dimension to show, and its amount: GPUs if it holds any, else the dimension with the largest amount."""
         amounts = self.held if GPUS not in self.held else {GPUS: self.held[GPUS]}
-        return max(amounts.items(), key=lambda each: each[1])
+        return max(amounts.items(), key=lambda item: item[1])
 
     @property
     def amount(self) -> str:

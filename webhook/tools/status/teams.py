@@ -31,7 +31,7 @@ def read_teams(reader: TolerantReader) -> Sequence[TeamRecord] | None:
         listed = reader.attempt(f"list {TEAM_RESOURCE}", partial(reader.api.list, team_path(), decode_team))
     except errors.NotFound:
         return ()
-    return None if listed is None else sorted(listed.items, key=lambda each: each.name)
+    return None if listed is None else sorted(listed.items, key=lambda record: record.name)
 
 
 def team_of_namespace(reader: TolerantReader, namespace: str) -> TeamRecord | None:
@@ -116,7 +116,7 @@ def team_summary(record: TeamRecord) -> TeamSummary:
         message=message,
         rows=rows,
         namespaces=status.namespaces.count,
-        largest=tuple(sorted(largest, key=lambda each: each.order)),
+        largest=tuple(sorted(largest, key=lambda holder: holder.order)),
         granted=status.granted,
         guaranteed_idle={key: amount for key, amount in status.guaranteed_idle.items() if amount},
         contact=record.spec.contact if record.spec else "",

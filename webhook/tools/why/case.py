@@ -93,7 +93,7 @@ def read_family(
         for gone in to_follow.keys() - parents.keys():
             parents[gone] = ""
         to_follow = above
-    members = frozenset(each for each in {*parents, uid} if _is_below(each, uid, parents))
+    members = frozenset(member for member in {*parents, uid} if _is_below(member, uid, parents))
     return [pod for pod in pods if pod.metadata.uid in members], members
 
 
@@ -144,7 +144,7 @@ def group_progress(reader: TolerantReader, namespace: str, pod: StoredPod) -> st
         return ""
     query = {"labelSelector": f"{POD_GROUP}={name}"}
     pods = reader.listed("pods", namespace, PODS.path(namespace), decode_stored, query=query)
-    number = int(size) if pods is None else sum(each.status.phase != "Failed" for each in pods)
+    number = int(size) if pods is None else sum(pod.status.phase != "Failed" for pod in pods)
     return f"{number} of {size} pods of {name} exist" if number < int(size) else ""
 
 
@@ -161,7 +161,7 @@ def _scaling_text(data: Any, now: datetime) -> str:
     """Return who last wrote spec.replicas, and when, by the managedFields."""
     entries = data.get("metadata", {}).get("managedFields") or ()
     wrote = [entry for entry in entries if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})]
-    last = max(wrote, key=lambda each: str(each.get("time")), default=None)
+    last = max(wrote, key=lambda entry: str(entry.get("time")), default=None)
     at = f" at {utc(datetime.fromisoformat(last['time']), now)}" if last and last.get("time") else ""
     return f", written by {last.get('manager')}{at}" if last else ""
 
@@ -236,7 +236,7 @@ class Case:
     def template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
         """Return the first GPU pod that the object would make, as it would be admitted."""
         evaluated = self.evaluation.pods if self.evaluation else ()
-        pods = [each.admitted for each in evaluated] or self._with_limit_range_defaults(places)
+        pods = [pod.admitted for pod in evaluated] or self._with_limit_range_defaults(places)
         is_gpu_pod = self.configuration.resource_mapping.pod_requests_gpus
         return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
 

@@ -50,17 +50,17 @@ def _without_device(
     now: datetime,
 ) -> Iterator[Cause]:
     for request in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
-        for each in request.alternatives:
-            path = f"{request.name}/{each.name}" if request.first_available else request.name
+        for alternative in request.alternatives:
+            path = f"{request.name}/{alternative.name}" if request.first_available else request.name
             subject = f"ResourceClaim {name} ({path})"
-            device_class = classes().get(each.device_class_name)
+            device_class = classes().get(alternative.device_class_name)
             if device_class is None:
-                message = f"{subject}: DeviceClass {each.device_class_name} does not exist"
+                message = f"{subject}: DeviceClass {alternative.device_class_name} does not exist"
                 yield Cause(source=Source.DEVICES, message=message, remedy="see kubectl get deviceclasses")
             elif (stored := devices()) is not None:
-                counts = stored.counts_for(each, device_class.expressions)
-                if counts.free < (each.count or 1):
-                    yield _no_device_cause(subject, each, counts, now)
+                counts = stored.counts_for(alternative, device_class.expressions)
+                if counts.free < (alternative.count or 1):
+                    yield _no_device_cause(subject, alternative, counts, now)
 
 
 def _no_device_cause(subject: str, request: DeviceRequest, counts: DeviceCounts, now: datetime) -> Cause:
@@ -96,8 +96,8 @@ def _no_device_cause(subject: str, request: DeviceRequest, counts: DeviceCounts,
 def _tainted(number: int, taints: Sequence[DeviceTaint], now: datetime) -> str:
     """Return how many are tainted, and since when: `2 with taint example.com/sick:NoExecute since 2026-11-29 08:00 UTC`."""
     words = (
-        f"{toleration_text(each)}{f' since {utc(each.time_added, now)}' if each.time_added else ''}"
-        for each in taints
+        f"{toleration_text(taint)}{f' since {utc(taint.time_added, now)}' if taint.time_added else ''}"
+        for taint in taints
     )
     return f"{number} with taint {', '.join(words)}"
 

@@ -141,14 +141,14 @@ class _ExplainedCase(Case):
             each.finding for each in evaluation.workload_findings if each.finding.reason in OUTLOOK_REASONS
         )
         has_nodes = self.nodes is not None  # else a class may be named that no node has
-        names_class = has_nodes and any(each.path.endswith(annotation_path(GPU_CLASS)) for each in denied.fix)
+        names_class = has_nodes and any(edit.path.endswith(annotation_path(GPU_CLASS)) for edit in denied.fix)
         helpful = (outlook for outlook in outlooks if outlook.advice or outlook.ask_contact)
         yield denied if names_class else next(helpful, denied)
 
     def _evaluate_repaired(self, served: ServedKind, document: bytes) -> Evaluation:
         """Evaluate an object after the first way of each denial: the quota counts what its author requests then."""
         evaluation = self.evaluate_as_created(served, document)
-        denied = (each.finding for each in evaluation.findings() if each.outcome is Outcome.DENIED)
+        denied = (finding.finding for finding in evaluation.findings() if finding.outcome is Outcome.DENIED)
         first = dict.fromkeys(
             edit for finding in denied for way in remedies_of(finding)[:1] for edit in way.edits
         )
@@ -191,9 +191,9 @@ class _ExplainedCase(Case):
             denied = (finding for finding in evaluation.findings() if finding.outcome is Outcome.DENIED)
             rule_denials = tuple(denial.finding for denial in denied)
             warned = (each.finding for each in evaluation.findings() if each.outcome is Outcome.WARNED)
-            candidates = (each for each in warned if each.reason in FINDS_NO_NODE)
-            ordered = sorted(candidates, key=lambda each: not each.reason.hides_others)
-            no_node_causes = tuple(cause_that_helps(each, try_edits) for each in ordered)
+            candidates = (finding for finding in warned if finding.reason in FINDS_NO_NODE)
+            ordered = sorted(candidates, key=lambda finding: not finding.reason.hides_others)
+            no_node_causes = tuple(cause_that_helps(finding, try_edits) for finding in ordered)
             fits = nearest(fits, try_edits) if fits and try_edits else fits
         is_held, stuck = is_stored and not has_quota_gate(pod), situation.stuck
         quota, status = None, None
@@ -231,7 +231,7 @@ class _ExplainedCase(Case):
             contact=contact,
         )
         answer, summary, reasons = answer_of(situation)
-        holders = {each.holder for each in situation.pods}
+        holders = {pod.holder for pod in situation.pods}
         pods = sorted(situation.pods, key=lambda pod: (pod.is_running, pod.has_ended, pod.metadata.name))
         return Explanation(
             kind=self.served.kind,
@@ -272,7 +272,7 @@ class _ExplainedCase(Case):
         )
         gpus = {each.name: amount for each, amount in amounts.items() if amount and not is_limit(each)}
         fits = node_fits(pod, nodes, gpus, startup_taints, other_amounts(pod, scarce))
-        return tuple(replace(each, way=each.way.located(self._path_of)) for each in fits)
+        return tuple(replace(fit, way=fit.way.located(self._path_of)) for fit in fits)
 
     def _path_of(self, path: str) -> str:
         """Translate a field path in the pod to one in the object, if its edits can be tried."""
@@ -282,7 +282,7 @@ class _ExplainedCase(Case):
     def _only_pod(self) -> EvaluatedPod | None:
         """The pod of which edits can be tried. None if several templates request GPUs, or the object has only parts of a pod."""
         of_gpus = self.configuration.resource_mapping.pod_requests_gpus
-        pods = [each for each in (self.evaluation.pods if self.evaluation else ()) if of_gpus(each.admitted)]
+        pods = [pod for pod in (self.evaluation.pods if self.evaluation else ()) if of_gpus(pod.admitted)]
         return pods[0] if len(pods) == 1 and () in pods[0].place.origins else None
 
     def _trial_evaluator(self, evaluated: EvaluatedPod) -> Evaluator:
@@ -319,7 +319,7 @@ class _ExplainedCase(Case):
         if not waiting:
             return None, None
         status = self.quota.status.waiting if self.quota else None
-        place = next((each for each in (status.next if status else ()) if each.name in waiting), None)
+        place = next((place for place in (status.next if status else ()) if place.name in waiting), None)
         name = place.name if place else next(iter(waiting))
         if place is None:  # it may be in a gang, which has the name of another pod
             author, document = read_author(
@@ -353,11 +353,11 @@ class _ExplainedCase(Case):
             pins = without_pins(only_pod.submitted, self.configuration.classes) if only_pod else ()
             path_of = only_pod.place.path_in_object if only_pod else str
             edits = tuple(
-                Edit(path_of(each.path), each.value) for each in (*pins, Edit(ANNOTATION_PATH, name))
+                Edit(path_of(edit.path), edit.value) for edit in (*pins, Edit(ANNOTATION_PATH, name))
             )
             if (rest := with_wait(edits, try_edits)) is not None:
                 rests[name] = rest
-        words = min((each.words for each in rests.values()), key=bool, default="")
+        words = min((rest.words for rest in rests.values()), key=bool, default="")
         return {name: rest for name, rest in rests.items() if rest.words == words}
 
     def _usable_classes(self, nodes: Sequence[GPUNode]) -> Iterator[str]:

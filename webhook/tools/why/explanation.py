@@ -85,8 +85,8 @@ class Remedy(JsonStruct, frozen=True):
 
 
 def remedy_of_change(change: ContactChange) -> Remedy:
-    edits = tuple(each for each in change if isinstance(each, Edit))
-    return Remedy(edits=edits, contact_edits=tuple(each for each in change if isinstance(each, ContactEdit)))
+    edits = tuple(edit for edit in change if isinstance(edit, Edit))
+    return Remedy(edits=edits, contact_edits=tuple(edit for edit in change if isinstance(edit, ContactEdit)))
 
 
 def remedies_of(finding: Finding) -> tuple[Remedy, ...]:
@@ -262,7 +262,7 @@ class Explanation(JsonStruct, frozen=True):
     def says(self, text: str) -> bool:
         """Whether a reason has this text of another program, or is in it, so that it need not be shown again."""
         said = (reason.message.partition(" [")[0] for reason in self.reasons)
-        return any(text in each or each in text for each in said)
+        return any(text in known or known in text for known in said)
 
 
 def rule_outcomes(evaluation: Evaluation | None) -> Iterator[RuleSentence]:

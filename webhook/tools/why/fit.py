@@ -76,19 +76,19 @@ def node_fits(
             _other_obstacles(pod, node, others, requested),
         )
         free, obstacles = node.free, [] if pod.spec.node_name else list(against)
-        remedies = [each.remedy for each in obstacles]
+        remedies = [obstacle.remedy for obstacle in obstacles]
         return NodeFit(
             name=node.name,
             kind=node.kind,
             free=None if free is None else {name: free.get(name, ZERO) for name in requested},
             allocatable={name: node.allocatable.get(name, ZERO) for name in requested},
-            against=tuple(each.text for each in obstacles),
+            against=tuple(obstacle.text for obstacle in obstacles),
             remedy=", and ".join(dict.fromkeys(remedies)) if all(remedies) else "",
-            way=Remedy.together(each.way for each in obstacles) if all(remedies) else Remedy(),
+            way=Remedy.together(obstacle.way for obstacle in obstacles) if all(remedies) else Remedy(),
             number=node.number,
         )
 
-    return tuple(sorted(map(fit, nodes), key=lambda each: each.order))
+    return tuple(sorted(map(fit, nodes), key=lambda node_fit: node_fit.order))
 
 
 class Obstacle(NamedTuple):
@@ -167,13 +167,15 @@ def _gpu_obstacles(pod: Pod, node: GPUNode, requested: Mapping[str, Fraction]) -
     for name, amount in requested.items():
         has = node.allocatable.get(name, ZERO)
         instead_text = ", but " + format_requests(offered) if offered and not has else ""
-        for each in _amount_obstacles(pod, node, name, amount, has, instead_text, next(iter(offered), "")):
+        for obstacle in _amount_obstacles(
+            pod, node, name, amount, has, instead_text, next(iter(offered), "")
+        ):
             if offered:
-                yield each
+                yield obstacle
             elif len(requested) == 1:
-                yield each._replace(remedy=remedy, way=way)
+                yield obstacle._replace(remedy=remedy, way=way)
             else:  # hardly any node has several kinds of GPUs
-                yield Obstacle(each.text)
+                yield Obstacle(obstacle.text)
 
 
 def _other_obstacles(
@@ -197,7 +199,7 @@ def _amount_obstacles(
 ) -> Iterator[Obstacle]:
     """Yield that the node has too little, or too little is free. instead: what to request in its place; None to request none."""
     free = max(has - (node.used or {}).get(name, ZERO), ZERO)
-    has_text, free_text, requested_text = (_amount_text(name, each) for each in (has, free, amount))
+    has_text, free_text, requested_text = (_amount_text(name, number) for number in (has, free, amount))
     if has < amount:
         edits = _request_edits(pod, name, has or instead)
         instead_remedy = f"remove {name} from its resources" if instead is None else f"request {instead}"
@@ -246,7 +248,7 @@ def _is_term_met(term: NodeSelectorTerm, node: GPUNode) -> bool:
         if _is_label_known(expression.key, node)
     )
     by_name = (field for field in term.match_fields or () if field.key == NODE_NAME_FIELD and node.name)
-    fields = ((frozenset((node.name,)), each) for each in by_name)
+    fields = ((frozenset((node.name,)), requirement) for requirement in by_name)
     return not term.is_empty and all(
         meets(offered, each.operator, frozenset(each.values or ())) for offered, each in (*labels, *fields)
     )

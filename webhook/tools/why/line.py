@@ -37,7 +37,7 @@ def gang_keys(pod: Pod, owners: Collection[str]) -> frozenset[str]:
 
 def place_in_line(waiting: WaitingPods | None, gangs: Collection[str]) -> PlaceInLine | None:
     """Return the place of a gang; None if the status, which has the first places, lacks it."""
-    return next((each for each in (waiting.next if waiting else ()) if each.gang in gangs), None)
+    return next((place for place in (waiting.next if waiting else ()) if place.gang in gangs), None)
 
 
 def line_cause(
@@ -98,7 +98,7 @@ def _message_without_place(quota: QuotaRecord | None, waiting: WaitingPods | Non
         return "its namespace has no GPUQuota that you may read"
     if waiting is None:
         return "the controller has not given it a place yet"
-    places = max((each.place for each in waiting.next), default=0)
+    places = max((place.place for place in waiting.next), default=0)
     needs = f", needs {amounts_in_words(needed)}" if needed else ""
     return f"behind the first {places} places{needs}; {waiting.pods} pods wait"
 
@@ -108,7 +108,7 @@ def _who_is_before(place: PlaceInLine, waiting: WaitingPods | None) -> str:
     before = [each for each in (waiting.next if waiting else ()) if 0 < each.place < place.place]
     if not before:
         return ""
-    return f"; before it: {first_names([each.title for each in before], MAX_NAMES)}"
+    return f"; before it: {first_names([place.title for place in before], MAX_NAMES)}"
 
 
 def _remedy_for(pod: StoredPod, place: PlaceInLine, more: str, contact: str, ways: Ways) -> tuple[str, Ways]:
@@ -144,8 +144,8 @@ def _remedy_for(pod: StoredPod, place: PlaceInLine, more: str, contact: str, way
 def family_uids(document: bytes, pods: Sequence[StoredPod]) -> frozenset[str]:
     """Return the uids of an object, of its pods, and of the owners of both: a Workload may belong to any of them."""
     members = (decode_owned(document).metadata, *(pod.metadata for pod in pods))
-    owners = chain.from_iterable(each.owner_references or () for each in members)
-    return frozenset(filter(None, (*(each.uid for each in members), *(each.uid for each in owners))))
+    owners = chain.from_iterable(member.owner_references or () for member in members)
+    return frozenset(filter(None, (*(member.uid for member in members), *(owner.uid for owner in owners))))
 
 
 def kueue_cause(state: KueueState, contact: str) -> Cause | None:

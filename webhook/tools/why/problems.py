@@ -118,16 +118,16 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> OwnerProblem
     """
     reader = TolerantReader(api)
     owners = dict(_owners(reader, namespace))
-    made_by = {key: each.metadata.controlled_by for key, each in owners.get("ReplicaSet", {}).items()}
+    made_by = {key: owner.metadata.controlled_by for key, owner in owners.get("ReplicaSet", {}).items()}
     read_denials = partial(denials_in_events, api, namespace, now, _failure_message, made_by)
     denied = reader.attempt_list("events", namespace, read_denials) or ()
     pods = reader.listed("pods", namespace, PODS.path(namespace), _decode_unfinished)
     listed = pods or []
-    creations = (each for each in denied if not each.of_change)
+    creations = (owner for owner in denied if not owner.of_change)
     current_denials = _with_terminating_pods(_denied_owners(creations, owners), listed, now)
     gated = {(pod.metadata.namespace, pod.holder) for pod in listed if pod.other_gates}
-    changes = (_problem_of(each) for each in denied if each.of_change)
-    unchanged = [each for each in changes if pods is None or each.key in gated]
+    changes = (_problem_of(owner) for owner in denied if owner.of_change)
+    unchanged = [change for change in changes if pods is None or change.key in gated]
     # What is denied about a pod is its ResourceClaim. A scheduler considers the pod once that is there.
     unconsidered = {
         (pod.metadata.namespace, f"Pod/{pod.metadata.name}") for pod in listed if pod.awaits_scheduler
@@ -136,13 +136,13 @@ def read_problems(api: ApiClient, namespace: str, now: datetime) -> OwnerProblem
         each for each in current_denials if pods is None or not each.is_about_pod or each.key in unconsidered
     ]
     explained = {each.key for each in (*current, *unchanged) if each.is_about_pod or each in unchanged}
-    others = (each for each in pending_problems(listed, now) if each.key not in explained)
+    others = (problem for problem in pending_problems(listed, now) if problem.key not in explained)
     problems = [*current, *unchanged, *others]
     return OwnerProblems(
         namespace=namespace,
         at=now,
         since=min((problem.first for problem in problems if problem.answer is Answer.DENIED), default=None),
-        problems=tuple(sorted(problems, key=lambda each: each.order)),
+        problems=tuple(sorted(problems, key=lambda problem: problem.order)),
         omitted=tuple(reader.omitted),
     )
 
@@ -166,7 +166,7 @@ def _owners(reader: TolerantReader, namespace: str) -> Iterator[tuple[str, dict[
         listed = reader.listed(name, namespace, resource.path(namespace), _OWNER.decode)
         if listed is not None:
             by_metadata = ((item.metadata, item) for item in listed)
-            yield kind, {(meta.namespace or "", meta.name or ""): each for meta, each in by_metadata}
+            yield kind, {(meta.namespace or "", meta.name or ""): owner for meta, owner in by_metadata}
 
 
 def _denied_owners(denied: Iterable[DeniedOwner], owners: Owners) -> Iterator[OwnerProblem]:

@@ -162,7 +162,7 @@ def _causes(situation: Situation) -> Iterator[Cause]:
     if any(pod.unscheduled for pod in situation.remaining_pods):
         yield from () if situation.is_missing_pods else situation.no_node_causes
         yield from _scheduler_causes(situation)
-        if situation.nodes is not None and not any(each.remedy for each in situation.no_node_causes):
+        if situation.nodes is not None and not any(cause.remedy for cause in situation.no_node_causes):
             yield from _node_causes(situation, situation.nodes)
 
 
@@ -239,7 +239,7 @@ def _event_causes(situation: Situation, *, is_explained: bool) -> Iterator[Cause
             by_owner[event.owner].append(event)
     for owner, events in by_owner.items():
         newest = max(events, key=last_seen)
-        number = sum(each.times for each in events)
+        number = sum(event.times for event in events)
         times = f" ({number} times)" if number > 1 else ""
         message = newest.message.removeprefix(_COMBINED_PREFIX)
         yield Cause(source=Source.EVENT, message=f"{situation.author_of(owner)}: {message}{times}")
@@ -249,7 +249,7 @@ def _pod_causes(situation: Situation) -> Iterator[Cause]:
     """Yield why pods do not run. Each reason names one pod, and counts the others with the same reason."""
     pods_by_reason: dict[Cause, list[StoredPod]] = defaultdict(list)
     name, wait = situation.line or ("", None)
-    for pod in sorted(situation.remaining_pods, key=lambda each: each.metadata.name != name):
+    for pod in sorted(situation.remaining_pods, key=lambda stored_pod: stored_pod.metadata.name != name):
         reason = _kept_gates_cause(pod, situation) or (wait if pod.waits_in_line else None)
         reason = reason or _claim_denial_cause(pod, situation) or pod_cause(pod, situation.now)
         if reason is not None:
@@ -320,9 +320,9 @@ def pod_cause(pod: StoredPod, now: datetime) -> Cause | None:
 def _scheduler_causes(situation: Situation) -> Iterator[Cause]:
     """Yield what else keeps the explained pod from nodes that take it as far as these are compared."""
     if situation.unscheduled is not None:
-        fitting = (each.subject for each in situation.nodes or () if not each.against)
+        fitting = (node.subject for node in situation.nodes or () if not node.against)
         node = "a node" if situation.nodes is None else next(fitting, "")
-        has_siblings = any(each.spec.node_name for each in situation.remaining_pods)
+        has_siblings = any(pod.spec.node_name for pod in situation.remaining_pods)
         yield from situation.unscheduled.causes(node, has_siblings=has_siblings)
 
 
@@ -336,12 +336,12 @@ def _node_causes(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cau
         message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         kinds = situation.other_classes if classes else {}
         named = f"name a class that has nodes ({', '.join(kinds)})" if kinds else ""
-        wait = next((each.words for each in kinds.values()), "")
+        wait = next((kind.words for kind in kinds.values()), "")
         named = f"{named}, and {wait}" if wait else named
         words = situation.new_nodes.ask_contact
         remedy = ", or ".join(filter(None, (named, adds or (words and f"ask {situation.contact} {words}"))))
         others = ways or map(remedy_of_change, situation.new_nodes.contact_choices)
-        ways = (*(each.way for each in kinds.values()), *others)
+        ways = (*(kind.way for kind in kinds.values()), *others)
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=ways)
         return
     first = nodes[0]
@@ -354,6 +354,6 @@ def _node_causes(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Cau
         remedy, own = first.remedy, ([first.way] if first.remedy else [])
         if situation.adds_pods_first and first.way == Remedy(awaits=(Awaited.ROOM,)):
             message += "; its update ends no old pod before a new one is ready"
-            remedy, own = f"set {room_for_update(0)}", [Remedy(edits=each) for each in ROOM_FOR_UPDATE]
+            remedy, own = f"set {room_for_update(0)}", [Remedy(edits=edits) for edits in ROOM_FOR_UPDATE]
         remedy = ", or ".join(filter(None, (remedy, adds)))
         yield Cause(source=Source.NODES, message=message, remedy=remedy, ways=(*own, *ways))

@@ -74,8 +74,8 @@ def _remaining_steps(edits: Edits, try_edits: TryEdits) -> RemainingSteps | None
     if after is None:
         return None
     paths = {edit.path for edit in edits}
-    apart = [each for each in after.fits if paths.isdisjoint(edit.path for edit in each.way.edits)]
-    remaining = (RemainingSteps(each.remedy, each.way) for each in _helpful_fits(apart, try_edits, edits))
+    apart = [fit for fit in after.fits if paths.isdisjoint(edit.path for edit in fit.way.edits)]
+    remaining = (RemainingSteps(fit.remedy, fit.way) for fit in _helpful_fits(apart, try_edits, edits))
     adds = (
         RemainingSteps(f"wait until {after.adds} adds a node", Remedy(awaits=(Awaited.NODE,)))
         if after.adds
@@ -96,21 +96,21 @@ def nearest(fits: Sequence[NodeFit], try_edits: TryEdits) -> tuple[NodeFit, ...]
     """Return the nodes, first the one with the fewest obstacles whose remedy lets the pod run."""
     helping = next(_helpful_fits(fits, try_edits), None)
     if helping is None:
-        return tuple(replace(each, remedy="", way=Remedy()) for each in fits)
+        return tuple(replace(fit, remedy="", way=Remedy()) for fit in fits)
     return (helping, *(fit for fit in fits if (fit.kind, fit.name) != (helping.kind, helping.name)))
 
 
 def _helpful_fits(fits: Sequence[NodeFit], try_edits: TryEdits, edits: Edits = ()) -> Iterator[NodeFit]:
     """Yield the nodes that take the pod, after the edits, once their remedy is followed; it says what the pod then waits for."""
-    for each in fits[:MAX_NODES]:
-        if not each.against or (each.remedy and not each.way.edits):
-            yield each
-        elif each.remedy and (after := try_edits((*edits, *each.way.edits))) is not None:
-            then = next((other for other in after.fits if other.name == each.name), None)
+    for fit in fits[:MAX_NODES]:
+        if not fit.against or (fit.remedy and not fit.way.edits):
+            yield fit
+        elif fit.remedy and (after := try_edits((*edits, *fit.way.edits))) is not None:
+            then = next((other for other in after.fits if other.name == fit.name), None)
             if then is None or then.way.edits or (then.against and not then.remedy):
                 continue
-            combined = Remedy.together((each.way, then.way))
-            if combined == each.way:
-                yield each
-            elif not (each.way.awaits or each.way.contact_edits):
-                yield replace(each, remedy=f"{each.remedy}, and {then.remedy}", way=combined)
+            combined = Remedy.together((fit.way, then.way))
+            if combined == fit.way:
+                yield fit
+            elif not (fit.way.awaits or fit.way.contact_edits):
+                yield replace(fit, remedy=f"{fit.remedy}, and {then.remedy}", way=combined)

@@ -121,19 +121,19 @@ class UnschedulablePod(NamedTuple):
         object have a node. If one of these is in the way, no remedy says to wait for its end.
         """
         on_node = f"{node_phrase} has free GPUs for it, but "
-        for each, start in (
+        for reason, start in (
             *((one, "") for one in POD_REASONS),
             *((one, on_node) for one in NODE_REASONS if node_phrase),
         ):
-            if re.search(each.pattern, self.message):
-                waits = bool(each.blocking_pod) and not (has_siblings and each.remedy)
-                remedies = (each.remedy, f"wait until {each.blocking_pod} has ended" if waits else "")
+            if re.search(reason.pattern, self.message):
+                waits = bool(reason.blocking_pod) and not (has_siblings and reason.remedy)
+                remedies = (reason.remedy, f"wait until {reason.blocking_pod} has ended" if waits else "")
                 yield Cause(
                     source=Source.SCHEDULER,
-                    message=self._with_names(start + each.message),
+                    message=self._with_names(start + reason.message),
                     remedy=self._with_names(", or ".join(filter(None, remedies))),
                     ways=(
-                        *(way.located(self.path_of) for way in each.ways),
+                        *(way.located(self.path_of) for way in reason.ways),
                         *([Remedy(awaits=(Awaited.END_OF_POD,))] if waits else []),
                     ),
                 )

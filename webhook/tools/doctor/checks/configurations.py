@@ -258,9 +258,9 @@ def _chooses_by_labels(entry: Mapping[str, Any]) -> bool:
 def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(
         name
-        for each in selector.get("matchExpressions") or ()
-        if (each["key"], each["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
-        for name in each.get("values") or ()
+        for expression in selector.get("matchExpressions") or ()
+        if (expression["key"], expression["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        for name in expression.get("values") or ()
     )
 
 
@@ -273,7 +273,7 @@ def _comparable(field: str, value: Any) -> Any:
             for rule in value
         )
     if field == "matchConditions":
-        return {each["name"]: without_added_annotations(each["expression"]) for each in value}
+        return {condition["name"]: without_added_annotations(condition["expression"]) for condition in value}
     return value
 
 
@@ -290,11 +290,11 @@ def _check_workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
         for resource in rule.get("resources") or ()
     }
     for name, kinds in cluster.configuration.own_workload_kinds.items() if entries else ():
-        for each in kinds:
-            if each.has_no_gpus or each.cluster_scoped or (each.group, each.plural) in sent:
+        for kind in kinds:
+            if kind.has_no_gpus or kind.cluster_scoped or (kind.group, kind.plural) in sent:
                 continue
-            message = f"names {each.kind} of {each.group or 'core'}, which no rule sends: only `check` reads such objects"
-            remedy = f"add {{apiGroup: {each.group}, resources: [{each.plural}]}} to webhooks.extraWorkloads of the chart"
+            message = f"names {kind.kind} of {kind.group or 'core'}, which no rule sends: only `check` reads such objects"
+            remedy = f"add {{apiGroup: {kind.group}, resources: [{kind.plural}]}} to webhooks.extraWorkloads of the chart"
             yield warning("workload-kind-not-sent", f"GPUResourceMapping/{name}", message, remedy)
 
 

@@ -82,7 +82,7 @@ def _check_canary(cluster: InstalledCluster) -> Iterator[Observation]:
     where = f"canary in {cluster.names.canary_namespace}"
     outcome = probe(cluster.api, cluster.names.canary_namespace)
     if outcome.ok:
-        yield from (NotChecked(f"it is not proved {each}") for each in outcome.unproved)
+        yield from (NotChecked(f"it is not proved {fact}") for fact in outcome.unproved)
     elif outcome.reason in {"api-server", "forbidden"}:
         yield NotChecked(f"{where}: {outcome.message}", for_administrators=outcome.reason == "forbidden")
     else:
@@ -193,7 +193,7 @@ def _check_service_accounts(cluster: InstalledCluster) -> Iterator[Observation]:
         cert_manager=has_cert_manager(cluster),
         autoscalers=any(entry["name"] == AUTOSCALERS_WEBHOOK for entry in entries),
         referred=sorted(referred_kinds(kinds)),
-        owners=[each for each in kinds.values() if each.ends_pods and reads_owners],
+        owners=[kind for kind in kinds.values() if kind.ends_pods and reads_owners],
     )
     for account, permissions in permissions_of.items():
         lacking = (each.words for each in permissions if not cluster.is_allowed(each, account))

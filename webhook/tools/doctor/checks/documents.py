@@ -145,7 +145,7 @@ def _check_gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 def _fields_ever_set(quota: Any) -> frozenset[str]:
     """Return the names of the spec's fields in managedFields, which keep fields that a later CRD lacks."""
     managed = quota["metadata"].get("managedFields") or ()
-    specs = ((each.get("fieldsV1") or {}).get("f:spec") or {} for each in managed)
+    specs = ((entry.get("fieldsV1") or {}).get("f:spec") or {} for entry in managed)
     return frozenset(name.removeprefix("f:") for spec in specs for name in spec)
 
 
@@ -172,7 +172,7 @@ def _check_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
         elif record.ledger is None:
             own = ledgers[quota.namespace]
             unreadable = [
-                each.namespace for each in (own, ledgers.get(own.moved_to)) if each and each.problem
+                record.namespace for record in (own, ledgers.get(own.moved_to)) if record and record.problem
             ]
             remedy = recount_remedy(installation, *unreadable) if unreadable else WAIT_REMEDY
             message = f"has a ledger that replicas cannot use: {record.problem}"
@@ -183,7 +183,7 @@ def _check_ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             remedy = f"{APPLY_AGAIN}; the controller publishes it within a minute, and until then replicas of other versions deny"
             yield warning("catalogue-not-published", where, message, remedy)
     now = int(cluster.now.timestamp() * 1000)
-    for team in filter(None, (each.team for each in records)):
+    for team in filter(None, (record.team for record in records)):
         for namespace, ledger in sorted(team.team_ledgers.ledgers.items()):
             if ledger.is_bound(now):
                 message = "were admitted lately and never stored, so the namespace may have less of its team in creation"

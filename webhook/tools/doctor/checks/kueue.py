@@ -33,7 +33,7 @@ def _check_flavors(cluster: InstalledCluster) -> Iterator[Observation]:
         spec = msgspec.convert(flavor.get("spec") or {}, FlavorSpec)
         taints = list(spec.node_taints or ())
         if spec.topology_name:
-            nodes = (each for each in cluster.gpu_nodes if spec.node_labels.items() <= each.labels.items())
+            nodes = (node for node in cluster.gpu_nodes if spec.node_labels.items() <= node.labels.items())
             taints += [taint for node in nodes for taint in node.spec.taints if is_permanent_taint(taint)]
         missing = {
             toleration_text(taint): taint
@@ -71,12 +71,12 @@ def _check_queue_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     )
     local_queues, cluster_queues, cohorts = read
     by_name, mapping = (
-        {each.metadata.name: each for each in cluster_queues},
+        {queue.metadata.name: queue for queue in cluster_queues},
         cluster.configuration.resource_mapping,
     )
     hard = {quota.namespace: quota.hard.get(GPUS) for quota in cluster.quotas if quota.spec is not None}
-    for each in local_queues:
-        namespace, name = each.metadata.namespace or "", each.spec.cluster_queue
+    for local_queue in local_queues:
+        namespace, name = local_queue.metadata.namespace or "", local_queue.spec.cluster_queue
         granted, queue = hard.get(namespace), by_name.get(name)
         in_force = cluster.policy_of(namespace).in_force(QUOTA_RULE.id, cluster.now)
         if granted is None or queue is None or (in_force and in_force[0].options.respects_kueue):

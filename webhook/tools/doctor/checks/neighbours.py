@@ -107,9 +107,9 @@ def _is_excluded_by_condition(entry: Mapping[str, Any], request: Mapping[str, An
     from cel_expr_python import cel  # noqa: PLC0415 - one check of many needs it
 
     environment = cel.NewEnv(variables={"request": cel.Type.DYN, "object": cel.Type.DYN})
-    for each in entry.get("matchConditions") or ():
+    for condition in entry.get("matchConditions") or ():
         with suppress(RuntimeError):
-            value = environment.compile(each["expression"]).eval(data={"request": request}).value()
+            value = environment.compile(condition["expression"]).eval(data={"request": request}).value()
             if value is False:
                 return True
     return False

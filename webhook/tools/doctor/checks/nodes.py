@@ -107,8 +107,8 @@ def _check_taints(cluster: InstalledCluster) -> Iterator[Observation]:
     tolerations = tolerations_by_document(cluster)
     yield from _untolerated_taints(cluster, tolerations)
     taints = [taint for node in cluster.nodes for taint in node.spec.taints]
-    for document, each in tolerations.items():
-        idle = [toleration_text(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
+    for document, given in tolerations.items():
+        idle = [toleration_text(t) for t in given if not any(tolerates(t, taint) for taint in taints)]
         if idle and document != "GPUPolicy/built-in" and not _is_created_on_demand(cluster, document):
             message = f"tolerates {', '.join(idle)}, and no node has the taint"
             remedy = "correct its spelling, taint the intended nodes, or remove it"

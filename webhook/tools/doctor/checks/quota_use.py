@@ -106,7 +106,7 @@ def _check_capacity(cluster: InstalledCluster) -> Iterator[Observation]:
         return
     members = {name for names in cluster.members.values() for name in names}
     quotas = [quota for quota in cluster.quotas if quota.namespace not in members]
-    granting = [each.spec.amounts for each in (*cluster.teams, *quotas) if each.spec is not None]
+    granting = [record.spec.amounts for record in (*cluster.teams, *quotas) if record.spec is not None]
     nodes = cluster.decoded("/api/v1/nodes", partial(gpu_node, catalogue=cluster.usable_configuration))
     allocatable_by_key = gpus_by_dimension(nodes)
     where = "ClusterGPUQuotas and GPUQuotas outside teams" if quotas else "ClusterGPUQuotas"
@@ -230,7 +230,7 @@ def _first_with_room(quota: QuotaRecord) -> PlaceInLine | None:
     over = exceeded_limits(total((status.used, status.reserved, first.demand)), status.hard)
     free = status.team.free if status.team else {}
     lacks = any(amount > free.get(key, amount) for key, amount in first.demand.items())
-    return None if lacks or any(each.key in first.demand for each in over) else first
+    return None if lacks or any(excess.key in first.demand for excess in over) else first
 
 
 def _age(cluster: InstalledCluster, since: str | None) -> timedelta:
