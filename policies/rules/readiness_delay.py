@@ -192,14 +192,19 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
     if places and not any(
         each.readiness_probe or each.liveness_probe or each.startup_probe for each in containers
     ):
+        # An init container that ends may have no probe.
+        serving = next(
+            (place for place in places if place.list_name == "containers" or place.is_sidecar), None
+        )
+        path = annotation_path(MODEL_LOAD_SECONDS)
         yield warning(
             reason=INEFFECTIVE_ANNOTATION,
-            path=annotation_path(MODEL_LOAD_SECONDS),
+            path=path,
             value=str(load),
             message="has no effect: no container that requests a GPU has a probe, so traffic can come before the model is loaded",
-            choices=one_choice(Edit(f"{places[0].path}.readinessProbe", PROBE)),
-            is_example=True,
-            remedy="add a readinessProbe",
+            choices=one_choice(Edit(f"{serving.path}.readinessProbe", PROBE) if serving else Edit(path)),
+            is_example=serving is not None,
+            remedy="add a readinessProbe" if serving else "remove it",
         )
     for place in places:
         probe = place.container.startup_probe

@@ -205,6 +205,10 @@ NO_PROBE = (
     ("document", "want"),
     no_probe_at_all=(loading(gpu_container()), [NO_PROBE]),
     probe_of_another=(loading(gpu_container(), container("proxy", readinessProbe=READY)), [NO_PROBE]),
+    gpus_of_an_init_container_which_may_have_none=(
+        pod(container(), initContainers=[gpu_container(name="check")], annotations=LOAD_60),
+        [NO_PROBE.replace("add a readinessProbe", "remove it")],
+    ),
     liveness_alone=(loading(gpu_container(livenessProbe=PATIENT)), []),
     startup_alone=(loading(gpu_container(startupProbe={**READY, "failureThreshold": 30})), []),
     one_of_two=(loading(gpu_container(name="helper"), gpu_container(readinessProbe=delayed(72))), []),
