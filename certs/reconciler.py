@@ -97,10 +97,12 @@ class CertificateReconciler:
         now = self.clock()
         before = self._current_state(stored, serving, configurations, now)
         ca_bundles = {bundle for configuration in configurations for bundle in configuration.bundles}
-        has_servers_leaf = (
+        serving_secret_is_current = (
             serving is not None and for_servers(before).data.items() <= serving.content.data.items()
         )
-        state = advance(before, ca_bundles, now, self.settings, has_servers_leaf=has_servers_leaf)
+        state = advance(
+            before, ca_bundles, now, self.settings, serving_secret_is_current=serving_secret_is_current
+        )
         written = _write(self.state_secret, stored, encode(state))
         if written:
             _log_transition(self.last_state, state)

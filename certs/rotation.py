@@ -55,7 +55,7 @@ class RotationSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RotationState:
-    """Everything that controllers share.
+    """Everything that the controller's replicas share.
 
     `authority` issues leaves; `upcoming` will, once every API server has it; `retired` only verify leaves issued before.
     `since` is when every caBundle was first seen with the present bundle, and the Secret of the servers with the leaf, during a
@@ -104,11 +104,11 @@ def advance(
     now: dt.datetime,
     settings: RotationSettings,
     *,
-    has_servers_leaf: bool,
+    serving_secret_is_current: bool,
 ) -> RotationState:
     """Return the state after the next step, the same state if no step is due. Store each state before the next step.
 
-    `ca_bundles` are those of all webhooks; `has_servers_leaf`: the Secret of the servers holds the leaf of `state`.
+    `ca_bundles` are those of all webhooks; `serving_secret_is_current`: the Secret of the servers holds the leaf of `state`.
     """
     if state.authority.certificate.not_valid_after_utc <= now:
         # No API server accepts its leaves: there is nothing to overlap with.
@@ -119,7 +119,7 @@ def advance(
         return dataclasses.replace(
             state, leaf=_issue(state.authority, settings.names, settings, now), since=None
         )
-    is_everywhere = has_servers_leaf and all(bundle == state.bundle() for bundle in ca_bundles)
+    is_everywhere = serving_secret_is_current and all(bundle == state.bundle() for bundle in ca_bundles)
     rotated = _rotated(state, now, settings, is_everywhere=is_everywhere)
     return _renewed(state, settings, now) if rotated is state else rotated
 

@@ -40,7 +40,7 @@ INVALID_LIMIT_RANGE = Reason(
     "InvalidLimitRange", "the API server rejects the amounts of GPUs in a LimitRange"
 )
 NOT_STARTED_BY_KUEUE = Reason("NotStartedByKueue", "Kueue does not start the object by its LocalQueue")
-REASONS_WITHOUT_RULE = (
+REASONS_OUTSIDE_RULES = (
     UNREAD_GPUS,
     TOO_LARGE,
     INVALID_DOCUMENT,

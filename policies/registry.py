@@ -7,7 +7,7 @@ be chosen before its tolerations can be added, and everything that adds a contai
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from policies.finding import REASONS_WITHOUT_RULE, Reason
+from policies.finding import REASONS_OUTSIDE_RULES, Reason
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.annotations import DOMAIN
 from policies.pods.fingerprint import Fingerprints
@@ -61,7 +61,7 @@ def _reasons(rule: Rule) -> tuple[Reason, ...]:
 
 RULES_BY_REASON: Mapping[Reason, tuple[str, ...]] = {
     reason: tuple(rule.id for rule in RULES if reason in _reasons(rule))
-    for reason in (*chain.from_iterable(map(_reasons, RULES)), *REASONS_WITHOUT_RULE)
+    for reason in (*chain.from_iterable(map(_reasons, RULES)), *REASONS_OUTSIDE_RULES)
 }
 """The rules whose findings have the reason."""
 

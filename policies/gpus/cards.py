@@ -138,7 +138,7 @@ def needed_on_node(pod: Pod, resource_mapping: ResourceMapping) -> dict[str, int
         if resource.measure.is_count
         and not resource.name.startswith(DEVICE_CLASS_PREFIX)
         and resource.name not in by_device_class
-        and not resource_mapping.correct_name(resource.name)
+        and not resource_mapping.suggested_name(resource.name)
     }
 
 

@@ -154,7 +154,7 @@ class ClaimName(NamedTuple):
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """A cached claim or template. `controller_of_claim`: the kind of the object that controls it, or "".
+    """A cached claim or template. `owner_kind`: the kind of the object that controls it, or "".
 
     `devices` is None if the claim may be for any device: it has an unknown kind of request, or too many queries.
     """

@@ -324,7 +324,7 @@ class SelectorBounds:
         self._type_count = len(types.types)
         self._reserved = frozenset[str]()
 
-    def reserve(self, expressions: Iterable[str]) -> bool:
+    def add_selectors(self, expressions: Iterable[str]) -> bool:
         """Add the selectors of a claim to those of this review. Return False, and add none, if they would exceed the bounds."""
         every = self._reserved.union(expressions)
         if sum(map(len, every)) > MAX_SELECTOR_TEXT or len(every) * self._type_count > MAX_EVALUATIONS:

@@ -85,7 +85,7 @@ class DeviceTypes(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 NO_DEVICE_TYPES = DeviceTypes()
 
 DeviceTypeTaints = Mapping[bytes, tuple[Toleration, ...]]
-"""By the key of a type (`device_slices.kind_key`), the taints that all its devices have. They come and go, and no demand depends
+"""By the key of a type (`device_slices.type_key`), the taints that all its devices have. They come and go, and no demand depends
 on them."""
 
 NO_TAINTS: DeviceTypeTaints = {}

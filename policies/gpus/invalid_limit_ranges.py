@@ -37,7 +37,7 @@ def invalid_amounts(limit_range: LimitRange, mapping: ResourceMapping) -> Iterat
         yield from _defaults_of_pod(f"spec.limits[{index}]", written, mapping)
         names = dict.fromkeys(name for amounts in _read_fields(written).values() for name in amounts)
         for name in names:
-            if mapping.resource(name) is not None or mapping.correct_name(name) is not None:
+            if mapping.resource(name) is not None or mapping.suggested_name(name) is not None:
                 yield from _resource_findings(f"spec.limits[{index}]", written, defaulted, name, mapping)
 
 
@@ -66,7 +66,7 @@ def _resource_findings(
     values = {field: quantity for field, amount in amounts.items() if (quantity := parse_or_none(amount))}
     path_of = {field: f"{path}.{field}[{name}]" for field in {**amounts, **written_amounts}}
     if not is_resource_name(name):
-        meant = mapping.correct_name(name)
+        meant = mapping.suggested_name(name)
         renamed = [
             Edit(f"{path}.{field}[{meant}]", amount) for field, amount in written_amounts.items() if meant
         ]

@@ -308,7 +308,7 @@ def limit_range_warnings(limit_range: LimitRange, mapping: ResourceMapping) -> I
     for index, (written, defaulted) in enumerate(zip(items, limit_range.items, strict=True)):
         defaults = {**(defaulted.default_request or {}), **(defaulted.default or {})}
         for resource, amount in defaults.items() if defaulted.type == CONTAINER_TYPE else ():
-            if _has_gpus(resource, amount, mapping) and not mapping.correct_name(resource):
+            if _has_gpus(resource, amount, mapping) and not mapping.suggested_name(resource):
                 yield _gpus_by_default_finding(f"spec.limits[{index}]", written, resource, str(amount))
         yield from _misspelt_findings(f"spec.limits[{index}]", written, mapping)
 
@@ -317,7 +317,7 @@ def _misspelt_findings(path: str, item: LimitRangeItem, mapping: ResourceMapping
     """Warn of amounts of resources whose names nearly equal those of GPU resources."""
     for field, amounts in item.fields.items():
         for resource, amount in amounts.items():
-            meant, amount_path = mapping.correct_name(resource), f"{path}.{field}[{resource}]"
+            meant, amount_path = mapping.suggested_name(resource), f"{path}.{field}[{resource}]"
             if meant is not None:
                 yield warning(
                     rule=ID,

@@ -118,7 +118,7 @@ class ResourceMapping:
         self.first_pattern = lru_cache(maxsize=1024)(self._first_pattern)
         self.resource = lru_cache(maxsize=1024)(self._resource)
         self.stated_class_pattern = lru_cache(maxsize=1024)(self._stated_class_pattern)
-        self.correct_name = lru_cache(maxsize=1024)(self._correct_name)
+        self.suggested_name = lru_cache(maxsize=1024)(self._correct_name)
         self.whole_card_resource = lru_cache(maxsize=1024)(self._whole_card_resource)
         gpus = [known for known in self.patterns if known.measure is not Measure.NOTHING]
         cards = (
@@ -172,8 +172,8 @@ class ResourceMapping:
         """Return the GPU resource that `name` seems to mean. None if it has another meaning."""
         pattern, _ = self.first_pattern(name)
         is_other = pattern is not None and pattern.measure is Measure.NOTHING
-        is_documents = self._pattern_counts[name] > (name in _VENDOR_PATTERNS)
-        if is_other or is_documents or name.startswith(DEVICE_CLASS_PREFIX):
+        is_in_document = self._pattern_counts[name] > (name in _VENDOR_PATTERNS)
+        if is_other or is_in_document or name.startswith(DEVICE_CLASS_PREFIX):
             return None
         return near_names.intended_name(
             name, self._exact_names, lambda plain: self.resource(plain) is not None
@@ -235,7 +235,7 @@ class ResourceMapping:
         It omits the resources of whole cards, other schedulers, and what partitions weigh by (types of devices have the result).
         Demand does not depend on them, and so an older release can still read it.
         """
-        return msgspec.json.encode([_without_whole_cards(spec) for spec in self.specs])
+        return msgspec.json.encode([_read_by_quotas(spec) for spec in self.specs])
 
     @cached_property
     def digest(self) -> str:
@@ -302,7 +302,7 @@ class ResourceMapping:
         return requested or self.pod_fraction(pod) is not None
 
 
-def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:
+def _read_by_quotas(spec: ResourceMappingSpec) -> ResourceMappingSpec:
     patterns = (ResourcePattern(pattern=each.pattern, measure=each.measure) for each in spec.resources)
     keys = (AnnotationKey(key=key.key, measure=key.measure) for key in spec.fraction_annotations)
     device_classes = tuple(replace(device_class, weigh=()) for device_class in spec.device_classes)

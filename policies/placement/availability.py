@@ -23,7 +23,7 @@ from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import MIG_SLICE, from_all_vendors
 from policies.placement.class_advice import alternatives_in_words, first_few
 from policies.placement.class_options import ClassOptions, has_resource
-from policies.placement.class_selection import without_pins
+from policies.placement.class_selection import edits_to_unpin
 from policies.placement.nodes import NodeFacts, NodeState, largest_amount
 from policies.placement.pinning import classes_of_label, pinning
 from policies.pods.annotations import GPU_CLASS
@@ -394,7 +394,7 @@ class Availability:
             return "", ()
         pin = Edit(annotation_path(GPU_CLASS), first.name)
         words = f", or pin the pod to {first.name}, which has {resource.name}"
-        return words, one_choice(*without_pins(self.pod, self._gpu_classes), pin)
+        return words, one_choice(*edits_to_unpin(self.pod, self._gpu_classes), pin)
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""

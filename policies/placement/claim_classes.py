@@ -39,16 +39,16 @@ class ClaimedClasses:
 
         None if they are not known: the cluster has no such device, and no GPUClass names the DeviceClass.
         """
-        selectors_fit = self.reserve(requested)
+        within_bounds = self.add_selectors(requested)
         names = [
-            self.of_query(query if selectors_fit else query._replace(expressions=())) for query in requested
+            self.of_query(query if within_bounds else query._replace(expressions=())) for query in requested
         ]
         known = [name for name in names if name is not None]
         return frozenset[str]().union(*known) if len(known) == len(names) else None
 
-    def reserve(self, queries: Collection[DeviceQuery]) -> bool:
+    def add_selectors(self, queries: Collection[DeviceQuery]) -> bool:
         """Add the selectors of a claim to those of this review; False if they would exceed its bounds."""
-        return self._bounds.reserve(text for query in queries for text in query.expressions)
+        return self._bounds.add_selectors(text for query in queries for text in query.expressions)
 
     def of_query(self, query: DeviceQuery) -> frozenset[str] | None:
         """Return the classes as `of_claim` does, of one query whose selectors fit. Empty for devices without GPUs."""
@@ -76,10 +76,10 @@ class ClaimedClasses:
         return {index: names for index, names in by_type.items() if index in selected}
 
     def taints(self, requested: Collection[DeviceQuery]) -> tuple[Toleration, ...]:
-        """Return the taints that no query tolerates; empty if one present device could be allocated."""
-        selectors_fit, found = self._taints and self.reserve(requested), dict[Toleration, None]()
+        """Return the untolerated taints of the devices of all queries; empty if one present device could be allocated."""
+        within_bounds, found = self._taints and self.add_selectors(requested), dict[Toleration, None]()
         for query in requested if self._taints else ():
-            indexes = self.by_type(query if selectors_fit else query._replace(expressions=()))
+            indexes = self.by_type(query if within_bounds else query._replace(expressions=()))
             for taints in dict.fromkeys(self._taints_by_type.get(index, ()) for index in indexes):
                 untolerated = [taint for taint in taints if not tolerated(taint, query.tolerations)]
                 if not untolerated:
@@ -99,11 +99,11 @@ class ClaimedClasses:
 
     def gpu_count(self, requested: Collection[DeviceQuery]) -> GPUCount | None:
         """Return the GPUs of a claim with one request: cards, or else slices of the largest profile that it may get."""
-        (query, *more), selectors_fit = requested or (DeviceQuery(""),), self.reserve(requested)
+        (query, *more), within_bounds = requested or (DeviceQuery(""),), self.add_selectors(requested)
         if more or not query.device_count:
             return None
         sizes = dict[str, int]()
-        for index in self.by_type(query if selectors_fit else query._replace(expressions=())):
+        for index in self.by_type(query if within_bounds else query._replace(expressions=())):
             slices = [*mig_profiles(self._mapping.device_types.types[index], self._gpu_classes)]
             if not slices:
                 return GPUCount(query.device_count)
@@ -133,19 +133,19 @@ class ClaimClassCheck:
     def findings(self, spec: ClaimSpec | None, path: str) -> Iterator[Finding]:
         """Deny each request that may get devices of other classes. path: of the spec in the object."""
         requests = [each for alternatives in requests_by_path(spec, path) for each in alternatives]
-        selectors_fit = self._classes.reserve([request.query for _, request in requests])
+        within_bounds = self._classes.add_selectors([request.query for _, request in requests])
         for request_path, request in requests:
-            yield from self._denial(request, request_path, selectors_fit=selectors_fit)
+            yield from self._denial(request, request_path, within_bounds=within_bounds)
 
-    def _denial(self, request: DeviceRequest, path: str, *, selectors_fit: bool) -> Iterator[Finding]:
-        query = request.query if selectors_fit else DeviceQuery(request.device_class_name)
+    def _denial(self, request: DeviceRequest, path: str, *, within_bounds: bool) -> Iterator[Finding]:
+        query = request.query if within_bounds else DeviceQuery(request.device_class_name)
         names = self._classes.of_query(query) or frozenset()
         if not (forbidden := names - self._allowed) or request.admin_access:
             return
         why = f"namespace {self._namespace} may not use {class_names_text(forbidden)}"
-        selector = self._selector(query) if selectors_fit else ""
+        selector = self._selector(query) if within_bounds else ""
         if any(request.expressions) and not (
-            selectors_fit and self._classes.reserve([DeviceQuery("", (selector,))])
+            within_bounds and self._classes.add_selectors([DeviceQuery("", (selector,))])
         ):
             yield Finding(
                 reason=CLASS_NOT_ALLOWED,

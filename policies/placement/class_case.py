@@ -24,8 +24,8 @@ from policies.placement.class_selection import (
     REQUIRED_AFFINITY,
     Choice,
     ClassSelection,
+    edits_to_unpin,
     node_label_values,
-    without_pins,
 )
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import Pinning, allows_label, classes_of_label, is_narrowed_to, pinning
@@ -109,7 +109,7 @@ class ClassCase:
             path="spec",
             message=f"no device of its claims ({class_names_text(claimed)}) is on the nodes of {', '.join(pinned.classes)}, "
             f"to which the pod pins itself ({'; '.join(pinned.because)}): the pod stays pending",
-            choices=one_choice(*self.without_pins()),
+            choices=one_choice(*self.edits_to_unpin()),
             remedy="remove the pod's own constraint, or name a claim with other devices",
         )
 
@@ -133,18 +133,18 @@ class ClassCase:
             return by_annotation
         if list(self.pod.node_selector) == [key] and len(pinned.because) == 1:
             return ClassAdvice(selectors, f"set nodeSelector {key}: {values}")
-        unpinning = self.without_pins()
+        unpinning = self.edits_to_unpin()
         choices = tuple((*unpinning, *edits) for edits in by_annotation.choices)
         return ClassAdvice(choices, f"remove {' and '.join(pinned.because)}, and {by_annotation.remedy}")
 
-    def without_pins(self) -> Edits:
+    def edits_to_unpin(self) -> Edits:
         """Return the edits that remove what pins the pod to classes."""
-        return without_pins(self.pod, self.selection.gpu_classes)
+        return edits_to_unpin(self.pod, self.selection.gpu_classes)
 
     def advice_for_usable_class(self) -> ClassAdvice:
         """Return the advice that puts the pod on a usable class."""
         usable = self.selection.usable_classes()
-        return self.advice_to_run_on(usable) if usable else self.selection.without_usable_class()
+        return self.advice_to_run_on(usable) if usable else self.selection.advice_if_none_usable()
 
     def advice_without_nodes(self, nodes: NodeFacts, pinned: frozenset[str]) -> ClassAdvice:
         """Return the advice if the classes have no nodes."""

@@ -45,7 +45,7 @@ def _annotated_choice(selection: ClassSelection, name: str) -> Choice | Finding:
     names = list(selection.names_to_suggest(usable))
     advice, reason = selection.advice_to_name(names), CLASS_NOT_OFFERED
     if not usable:
-        advice = selection.without_usable_class()
+        advice = selection.advice_if_none_usable()
         message = selection.none_usable_message
         if not classes:
             reason, message = UNKNOWN_CLASS, f"{MUST_BE_CLASS}; {message}"
@@ -114,7 +114,7 @@ def _classes_holding(
         return [first]
     # A rule of thumb must not exclude the existing nodes.
     with_nodes = [gpu_class for gpu_class in weights_fit if selection.has_own_nodes(gpu_class)]
-    return [node for node in with_nodes if node in fitting] or with_nodes or [first]
+    return [gpu_class for gpu_class in with_nodes if gpu_class in fitting] or with_nodes or [first]
 
 
 def _default_choice(selection: ClassSelection) -> Choice | None:

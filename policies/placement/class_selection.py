@@ -78,7 +78,7 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
     nodes: NodeFacts | None = None
     amounts: Mapping[str, int] = {}
     """The amounts of resources that nodes must have."""
-    is_placed: bool = False
+    bypasses_scheduler: bool = False
     """Whether something else than the scheduler places the pod, so that its annotation of a class has no effect."""
     tolerations_of: Callable[[Sequence[GPUClass]], Sequence[Toleration]] = lambda _classes: ()
     """The tolerations that the policy gives a pod of these classes."""
@@ -197,7 +197,7 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
         family = name if any(gpu_class.name != name for gpu_class in classes) else None
         return NamedValues(name, label_values(classes, family, self.label_key))
 
-    def without_usable_class(self) -> ClassAdvice:
+    def advice_if_none_usable(self) -> ClassAdvice:
         """Return the advice if no class is usable: request what an allowed class has, or ask the platform team.
 
         Ask for a GPUClass if none has the resources, for nodes if an allowed one has them, else for the right to use the others.
@@ -232,8 +232,8 @@ class ClassSelection(ClassOptions, frozen=True, kw_only=True):
         """Return the edits by which the pod gets the class instead of what it pins itself to, and other vendors' GPUs."""
         key, values = self.label_key, node_label_values(gpu_class, self.label_key)
         is_free = pinning(self.pod, self.gpu_classes) is None and allows_label(self.pod, key, values)
-        pins = (*self._edits_without_others, *(() if is_free else without_pins(self.pod, self.gpu_classes)))
-        if not self.is_placed:
+        pins = (*self._edits_without_others, *(() if is_free else edits_to_unpin(self.pod, self.gpu_classes)))
+        if not self.bypasses_scheduler:
             return (*pins, Edit(ANNOTATION_PATH, gpu_class.name))
         named = (Edit(ANNOTATION_PATH),) if GPU_CLASS in self.pod.annotations else ()
         kept = (pin for pin in pins if pin.path != f"spec.nodeSelector[{key}]")
@@ -348,7 +348,7 @@ def label_values(classes: Sequence[GPUClass], family: str | None, key: str) -> t
     return tuple(dict.fromkeys(value for c in classes for value in node_label_values(c, key)))
 
 
-def without_pins(pod: Pod, gpu_classes: GPUClasses) -> Edits:
+def edits_to_unpin(pod: Pod, gpu_classes: GPUClasses) -> Edits:
     """Return the edits that remove what pins the pod to classes."""
     keys = (key for key in pod.node_selector if key in gpu_classes.label_keys)
     terms = (Edit(REQUIRED_AFFINITY),) if pod.required_terms else ()

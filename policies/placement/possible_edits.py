@@ -13,7 +13,7 @@ from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.availability import NO_NODE, Availability
 from policies.placement.class_advice import ANNOTATION_PATH
 from policies.placement.class_options import ClassOptions, has_resource
-from policies.placement.class_selection import REQUIRED_AFFINITY, without_pins
+from policies.placement.class_selection import REQUIRED_AFFINITY, edits_to_unpin
 from policies.placement.nodes import NodeFacts
 from policies.pods.pod import Pod
 from policies.pods.tolerations import toleration_for
@@ -45,7 +45,7 @@ def possible_edits(
         and class_options.may_have_nodes(gpu_class, nodes)
         and all(has_resource(gpu_class, resource, gpu_classes) for resource in resources)
     ]
-    pins = without_pins(pod, gpu_classes)
+    pins = edits_to_unpin(pod, gpu_classes)
     for name in class_names[:MAX_CLASSES]:
         yield (*pins, Edit(ANNOTATION_PATH, name))
     # Constraints and taints do not matter if no node has the resource.
@@ -112,7 +112,7 @@ def rarely_together(
         resource.name: (vendor_domain(resource.name), resource.measure)
         for resource in requested
         if resource.measure in _EXCLUSIVE_MEASURES
-        and not (resource.name.startswith(DEVICE_CLASS_PREFIX) or mapping.correct_name(resource.name))
+        and not (resource.name.startswith(DEVICE_CLASS_PREFIX) or mapping.suggested_name(resource.name))
     }
     if len(set(requested_forms.values())) > 1:
         names = " and ".join(sorted(requested_forms))

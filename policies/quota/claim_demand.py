@@ -70,7 +70,7 @@ class ClaimedDeviceTypes:
         self._possible: dict[int, tuple[DeviceRequest, frozenset[int]]] = {}
         self._alternatives = [alternative for request in requests for alternative in request.alternatives]
         expressions = (text for alternative in self._alternatives for text in alternative.expressions)
-        self._reads_selectors = SelectorBounds(self._types).reserve(expressions)
+        self._reads_selectors = SelectorBounds(self._types).add_selectors(expressions)
 
     def possible(self, request: DeviceRequest) -> frozenset[int]:
         """Return the indexes of the present types whose devices may serve the request."""

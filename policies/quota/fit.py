@@ -92,7 +92,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
 
     path: of the pods' template; empty if there are several. key: the dimension. needed: what all `pods` need of it. hard: what is
     granted; of a team, the most that the namespace can have. held: what is used or reserved, maybe more than `hard`. left:
-    the rest. starting_demand: the number of pods that start now. fewer: by path of the field that states a number of pods, the
+    the rest. starting: the number of pods that start now. fewer: by path of the field that states a number of pods, the
     number by which all fit, 0 if none does: now, and in an empty quota. missing: what must be released for all pods to start.
     free_part: how much of what all pods need is free in both quotas. team_state: set if the quota of the team is the limit.
     """

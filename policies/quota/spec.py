@@ -131,7 +131,7 @@ def resource_quota_findings(hard: ResourceList, resource_mapping: ResourceMappin
     is_for_hami = any(limit is not None and is_limit(limit) for limit in of_limits)
     for key in sorted(name for name in hard if not (is_for_hami and name.startswith(LIMITS))):
         resource = key.removeprefix(REQUESTS).removeprefix(LIMITS)
-        if (name := resource_mapping.correct_name(resource)) is not None:
+        if (name := resource_mapping.suggested_name(resource)) is not None:
             yield _misspelt_finding(key, resource, name, hard)
             continue
         if resource_mapping.resource(resource) is not None and key.startswith(REQUESTS):

@@ -153,7 +153,9 @@ def _class_case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCa
     mapping = context.resource_mapping
     # Rule ineffective-fields says which name a misspelt one means.
     requests = mapping.requests(pod)
-    resources = {request.resource for request in requests if not mapping.correct_name(request.resource.name)}
+    resources = {
+        request.resource for request in requests if not mapping.suggested_name(request.resource.name)
+    }
     if pod.annotations and mapping.pod_fraction(pod):
         resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
     # Of GPUs of several vendors, the pod keeps those of the class that it names, or that its namespace may use.
@@ -188,7 +190,7 @@ def _class_case(pod: Pod, options: GPUClassOptions, context: Context) -> ClassCa
         nodes=context.nodes,
         autoscaled_classes=options.autoscaled_classes,
         amounts={name: amount for name, amount in needed.items() if name not in others},
-        is_placed=placed_by is not None,
+        bypasses_scheduler=placed_by is not None,
         tolerations_of=partial(_given_tolerations, pod, context),
     )
     return ClassCase(selection, mapping, placed_by)
@@ -273,7 +275,7 @@ def _unsatisfiable(case: ClassCase) -> Iterator[Finding]:
             reason=CLASS_CONTRADICTION,
             path="spec",
             message=f"no GPU class meets {'; '.join(case.pinned.because)}: the pod stays pending",
-            choices=one_choice(*case.without_pins()),
+            choices=one_choice(*case.edits_to_unpin()),
             remedy="remove the constraint that contradicts the others",
         )
     yield from case.contradicted_claims()
@@ -291,7 +293,7 @@ def _contradicts_annotation(case: ClassCase) -> Iterator[Finding]:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
             remedy = "remove the annotation, or those constraints"
-            choices = tuple(edits for edits in ((Edit(ANNOTATION_PATH),), case.without_pins()) if edits)
+            choices = tuple(edits for edits in ((Edit(ANNOTATION_PATH),), case.edits_to_unpin()) if edits)
             advice = ClassAdvice(choices, remedy)
             yield class_finding(CLASS_CONTRADICTION, choice.text, message, advice)
         return
@@ -303,12 +305,12 @@ def _contradicts_annotation(case: ClassCase) -> Iterator[Finding]:
         names = [fitting[0].family] if is_family else list(case.selection.names_to_suggest(fitting))
         by_name = case.selection.advice_to_name(names) if fitting else ClassAdvice()
         remedy = f"{by_name.remedy}, or remove" if fitting else "remove"
-        advice = ClassAdvice((*by_name.choices, case.without_pins()), f"{remedy} the pod's own constraint")
+        advice = ClassAdvice((*by_name.choices, case.edits_to_unpin()), f"{remedy} the pod's own constraint")
         yield class_finding(CLASS_CONTRADICTION, choice.text, f"must be {itself}", advice)
     elif is_wider_than(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
         message = f"cannot narrow {itself}"
-        advice = ClassAdvice(one_choice(*case.without_pins()), remedy)
+        advice = ClassAdvice(one_choice(*case.edits_to_unpin()), remedy)
         yield class_finding(INEFFECTIVE_ANNOTATION, choice.text, message, advice, Severity.WARNING)
 
 

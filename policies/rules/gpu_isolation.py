@@ -142,7 +142,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
     accelerators = dict(reversed(tuple(unmapped(pod, having_others, context))))
     for name, place in reversed(accelerators.items()):
         # Of a misspelt name, rule ineffective-fields says which is meant.
-        if context.resource_mapping.correct_name(name) is None:
+        if context.resource_mapping.suggested_name(name) is None:
             yield warning(
                 reason=UNMAPPED_RESOURCE,
                 path=place.amount_paths(name)[0],

@@ -149,7 +149,7 @@ class AmountLimits(msgspec.Struct, frozen=True):
 
     def check_resource(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain about a resource that the classes of the pod, or all nodes, lack."""
-        if self.resource_mapping.correct_name(
+        if self.resource_mapping.suggested_name(
             resource.name
         ):  # rule ineffective-fields says which name is meant
             return None

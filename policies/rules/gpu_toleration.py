@@ -101,8 +101,8 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
 def _no_node_warnings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Warn if no schedulable node that the pod selects has what it requests, or each has a taint that it does not tolerate."""
     nodes = context.nodes
-    is_placed = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
-    if nodes is None or is_placed:
+    bypasses_scheduler = context.made_by_daemonset or context.is_update or pod.spec.node_name or pod.is_gated
+    if nodes is None or bypasses_scheduler:
         return
     requested = needed_on_node(pod, context.resource_mapping)
     pinned, globs = pinning(pod, context.classes), class_options(context).autoscaled_classes

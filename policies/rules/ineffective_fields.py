@@ -119,7 +119,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
             yield from _resource_finding(place, kind, name, context)
     pod_level = Container(resources=pod.spec.resources)
     for kind, name in _resource_names(pod_level.limits, pod_level.requests):
-        if mapping.resource(name) or mapping.correct_name(name) or _MEANS_A_GPU.search(name):
+        if mapping.resource(name) or mapping.suggested_name(name) or _MEANS_A_GPU.search(name):
             removed = [Edit(f"spec.resources.{kind}[{name}]") for kind in ("limits", "requests")]
             amount = {**pod_level.requests, **pod_level.limits}[name]
             added = (Edit(f"{place.path}.resources.limits[{name}]", amount) for place in pod.apps)
@@ -185,7 +185,7 @@ def _without_gpus(pod: Pod, context: Context) -> Iterator[Finding]:
         for place in pod.places
         for _, name in _resource_names(place.container.limits, place.container.requests)
     ]
-    if any(context.resource_mapping.correct_name(name) or _MEANS_A_GPU.search(name) for name in names):
+    if any(context.resource_mapping.suggested_name(name) or _MEANS_A_GPU.search(name) for name in names):
         return
     requested = [Edit(f"{place.path}.resources.limits[{NVIDIA_GPU}]", 1) for place in pod.apps[:1]]
     for key in islice((key for key in pod.annotations if key in FOR_GPU_PODS), MAX_UNREAD):
@@ -237,7 +237,7 @@ def _resource_names(limits: ResourceList, requests: ResourceList) -> Iterator[tu
 
 
 def _resource_finding(place: ContainerPlace, kind: str, name: str, context: Context) -> Iterator[Finding]:
-    meant = context.resource_mapping.correct_name(name)
+    meant = context.resource_mapping.suggested_name(name)
     is_refused = not is_resource_name(name) or name.startswith("requests.")
     is_there = context.nodes is not None and name in context.nodes.existing_resources
     if is_there or (meant is None and not (is_refused and _MEANS_A_GPU.search(name))):

@@ -42,7 +42,7 @@ def advanced(
     state: RotationState, *, carried: bool = True, served: bool = True, after: dt.timedelta = dt.timedelta(0)
 ) -> RotationState:
     published = [state.bundle(), state.bundle() if carried else b""]
-    return advance(state, published, NOW + after, TERMS, has_servers_leaf=served)
+    return advance(state, published, NOW + after, TERMS, serving_secret_is_current=served)
 
 
 def test_a_whole_rotation() -> None:
@@ -144,14 +144,14 @@ def test_an_authority_that_expires_while_its_successor_is_published_gives_way_at
 
 def test_without_configurations_a_rotation_goes_on() -> None:
     assert (
-        advance(changed(upcoming=OTHER), [], NOW, TERMS, has_servers_leaf=True).phase
+        advance(changed(upcoming=OTHER), [], NOW, TERMS, serving_secret_is_current=True).phase
         is RotationPhase.PROPAGATING
     )
 
 
 def test_controllers_that_want_different_names_do_not_take_turns() -> None:
     others = dataclasses.replace(TERMS, names=("another", "more"))
-    merged = advance(FOUNDED, [FOUNDED.bundle()], NOW, others, has_servers_leaf=True)
+    merged = advance(FOUNDED, [FOUNDED.bundle()], NOW, others, serving_secret_is_current=True)
     assert merged.leaf is not None
     assert carried_names(merged.leaf.certificate) == ["another", "more", NAME]
     assert advanced(merged) is merged

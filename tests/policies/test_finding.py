@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from policies.finding import (
-    REASONS_WITHOUT_RULE,
+    REASONS_OUTSIDE_RULES,
     TOO_LARGE,
     ContactEdit,
     Edit,
@@ -193,7 +193,7 @@ def test_rules_that_mutate_give_the_reasons_of_injection() -> None:
 
 
 def test_few_reasons_are_of_no_rule() -> None:
-    assert {reason for reason, rules in RULES_BY_REASON.items() if not rules} == set(REASONS_WITHOUT_RULE)
+    assert {reason for reason, rules in RULES_BY_REASON.items() if not rules} == set(REASONS_OUTSIDE_RULES)
 
 
 @cases(

@@ -42,7 +42,7 @@ class Caller(NamedTuple):
 
     names: the common name and the DNS and URI names. not_after: in seconds since the epoch.
     is_client: the extended key usage has clientAuth; OpenSSL accepts a certificate without any usage, too.
-    verified_by: the authorities at the time of the handshake.
+    ca_bundle: the CAs at the time of the handshake.
     """
 
     names: frozenset[str]

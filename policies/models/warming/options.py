@@ -67,7 +67,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     image: str | None = None
     """Any image that has `gpu-admission fetch-model`. None: the image of the installation."""
     endpoint: str | None = None
-    """The server of s3, gs or hf; None: the provider's own. The MLflow server of models."""
+    """The server of s3, gs or hf; None: the provider's own. For scheme `models:`: the MLflow server."""
     credentials_secret: str | None = None
     """A Secret in the pod's namespace. Its keys become variables with the names that the source's client reads:
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, HF_TOKEN, MODEL_HTTP_AUTHORIZATION, MLFLOW_TRACKING_TOKEN, or

@@ -173,13 +173,13 @@ def test_no_amount_of_memory_or_compute_is_a_number_of_cards(built_in: ResourceM
 def test_names_that_people_give_to_cards_of_intel() -> None:
     mapping = load_directory(None).resource_mapping
 
-    assert mapping.correct_name("intel.com/gpu") == "gpu.intel.com/i915"
-    assert mapping.correct_name("intel.com/gaudi") == "habana.ai/gaudi"
-    assert mapping.correct_name("gpu.intel.com/i915") is None
+    assert mapping.suggested_name("intel.com/gpu") == "gpu.intel.com/i915"
+    assert mapping.suggested_name("intel.com/gaudi") == "habana.ai/gaudi"
+    assert mapping.suggested_name("gpu.intel.com/i915") is None
 
 
 @pytest.mark.parametrize("name", WRONG_NAMES)
 def test_a_former_name_that_a_document_maps_is_meant(name: str) -> None:
     document = Document("GPUResourceMapping", "own", {"resources": [{"pattern": name, "measure": "devices"}]})
 
-    assert load_objects([document]).resource_mapping.correct_name(name) is None
+    assert load_objects([document]).resource_mapping.suggested_name(name) is None

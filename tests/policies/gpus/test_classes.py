@@ -270,7 +270,7 @@ def test_resolve(name: str, want: list[str]) -> None:
     family_without_vendor=("a100", "nvidia-a100"),
     upper_case=("A100-80GB", "nvidia-a100-80gb"),
     not_the_l4=("l40s", "nvidia-l40s"),
-    correct_name=("nvdia-l4", "nvidia-l4"),
+    suggested_name=("nvdia-l4", "nvidia-l4"),
     name_on_gke=("nvidia-tesla-t4", "nvidia-t4"),
     product_name=("Tesla-T4", "nvidia-t4"),
     label_of_the_family=("v100", "nvidia-v100"),

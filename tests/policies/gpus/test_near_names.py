@@ -43,12 +43,12 @@ BUILT_IN = load_directory(None).resource_mapping
     a_device_class=("deviceclass.resource.kubernetes.io/gpu", None),
 )
 def test_meant(name: str, meant: str | None) -> None:
-    assert BUILT_IN.correct_name(name) == meant
+    assert BUILT_IN.suggested_name(name) == meant
 
 
 def test_a_name_of_many_spaces_takes_no_time() -> None:
     """Each of them could begin an amount: with all tried, 20,000 take seconds."""
     began = process_time()
 
-    assert BUILT_IN.correct_name("nvidia.com/gpu" + " " * 20_000 + "x") is None
+    assert BUILT_IN.suggested_name("nvidia.com/gpu" + " " * 20_000 + "x") is None
     assert process_time() - began < 0.5

@@ -144,13 +144,13 @@ def test_unknown_keys_of_a_device_class_are_refused() -> None:
         msgspec.convert({"deviceClasses": [{"pattern": "a", "patern": "b"}]}, ResourceMappingSpec)
 
 
-@cases(("patterns", "want"), correct_name=((), "nvidia.com/gpu"), known_as_no_gpu=((NO_GPU,), None))
+@cases(("patterns", "want"), suggested_name=((), "nvidia.com/gpu"), known_as_no_gpu=((NO_GPU,), None))
 def test_a_name_that_is_known_is_not_misspelt(
     patterns: tuple[ResourcePattern, ...], want: str | None
 ) -> None:
     found = ResourceMapping((ResourceMappingSpec(resources=patterns), *BUILT_IN.specs))
 
-    assert found.correct_name("nvidia.com/gpus") == want
+    assert found.suggested_name("nvidia.com/gpus") == want
 
 
 def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:

@@ -409,7 +409,7 @@ def test_what_puts_a_pod_on_a_usable_class(resource: str, want: tuple[str, str])
 
 
 def test_no_class_has_the_label_that_pins_pods() -> None:
-    advice = case(pod(gpu_container()), label_key=ZONE).selection.without_usable_class()
+    advice = case(pod(gpu_container()), label_key=ZONE).selection.advice_if_none_usable()
 
     assert advice.ask_contact == f"for a GPUClass with nvidia.com/gpu and node label {ZONE}"
 

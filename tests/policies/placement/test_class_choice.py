@@ -181,7 +181,7 @@ def test_without_a_usable_class(
 ) -> None:
     found = selection(resource, allowed=(allowed,), nodes=nodes)
 
-    advice = found.without_usable_class()
+    advice = found.advice_if_none_usable()
 
     assert (found.none_usable_message, advice.remedy, advice.ask_contact) == want
 
@@ -199,7 +199,7 @@ WITHOUT_AFFINITY = Edit(REQUIRED_AFFINITY)
 
 
 @cases(
-    ("allowed", "is_placed", "tweaks", "want"),
+    ("allowed", "bypasses_scheduler", "tweaks", "want"),
     nodes=(AMD, False, {}, ("", (NODES, NAMED))),
     the_right_to_use_it_too=("nvidia-t4", False, {}, (ALLOWED, (MAY_USE, NODES, NAMED))),
     of_a_pod_that_pins_itself=(AMD, False, {"nodeSelector": T4}, ("", (NODES, WITHOUT_T4, NAMED))),
@@ -219,9 +219,9 @@ WITHOUT_AFFINITY = Edit(REQUIRED_AFFINITY)
     ),
 )
 def test_what_is_asked_for_and_what_the_pod_needs_then(
-    allowed: str, is_placed: bool, tweaks: JSON, want: tuple[str, ContactChange]
+    allowed: str, bypasses_scheduler: bool, tweaks: JSON, want: tuple[str, ContactChange]
 ) -> None:
-    found = selection("amd.com/gpu", allowed=(allowed,), nodes=ONLY_T4, is_placed=is_placed)
+    found = selection("amd.com/gpu", allowed=(allowed,), nodes=ONLY_T4, bypasses_scheduler=bypasses_scheduler)
     requesting = gpu_container(resource="amd.com/gpu")
     amounts = {"amd.com/gpu": 1, "nvidia.com/gpu": 1}
     others = ("nvidia.com/gpu",)
@@ -229,7 +229,7 @@ def test_what_is_asked_for_and_what_the_pod_needs_then(
         found, pod=view(pod(requesting, **tweaks)), amounts=amounts, other_vendors_resources=others
     )
 
-    advice = found.without_usable_class()
+    advice = found.advice_if_none_usable()
 
     words, change = want
     assert (advice.ask_contact, advice.contact_choices) == (words or f"for nodes of {AMD}", (change,))
@@ -241,7 +241,7 @@ def test_nodes_of_a_class_with_fewer_cards_than_the_pod_requests_are_not_asked_f
     found = selection("amd.com/gpu", allowed=("amd-*",), nodes=ONLY_T4)
     asked = [
         replace(found, gpu_classes=GPUClasses((of_8,)), amounts={"amd.com/gpu": count})
-        .without_usable_class()
+        .advice_if_none_usable()
         .contact_choices
         for count in (8, 9)
     ]

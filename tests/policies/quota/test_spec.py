@@ -78,7 +78,7 @@ REFUSED = "he API server rejects this name: those of extended resources are doma
 
 @cases(
     ("hard", "want", "fixed"),
-    correct_name=(
+    suggested_name=(
         {"requests.nvidia/gpu": "4"},
         (Severity.WARNING, f"spec.hard[requests.nvidia/gpu]: did you mean {COUNTED}? H{UNKNOWN}"),
         (Edit("spec.hard[requests.nvidia/gpu]"), Edit(f"spec.hard[{COUNTED}]", "4")),

@@ -186,7 +186,7 @@ def test_a_pod_that_may_request_a_gpu_keeps_its_annotations(document: JSON) -> N
 
 @cases(
     ("metadata", "want"),
-    correct_name=(
+    suggested_name=(
         {"annotations": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
         f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? N{UNREAD}",
     ),

@@ -173,7 +173,7 @@ def test_gpus_of_another_scheduler_are_not_counted() -> None:
 
 @cases(
     "document",
-    correct_name=asking("nvidia.co/gpu"),
+    suggested_name=asking("nvidia.co/gpu"),
     none_of_them=asking("squat.ai/gpu", "0"),
     mapped=asking("nvidia.com/gpu"),
 )

@@ -69,7 +69,7 @@ OF_SPEC = "must be one of suspend, workers, roles, fixed, raw"
     anything_where_the_schema_is_open=(kind("spec.raw.any.template"), []),
     what_every_object_has=(kind(replicas=["metadata.annotations[example.com/size]"]), []),
     labels_that_no_schema_lists=(kind(replicas=[".labels.size"]), []),
-    correct_name=(
+    suggested_name=(
         kind(replicas=["spec.wokers"]),
         [f"pods[0].replicas[0]: {NOT_THERE}spec has no field wokers; did you mean workers?"],
     ),

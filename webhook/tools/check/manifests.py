@@ -185,7 +185,7 @@ def read_manifests(
     return read
 
 
-def read_manifest(manifest: Manifest) -> DocumentSet:
+def decode_own_object(manifest: Manifest) -> DocumentSet:
     """Return an object of our own kinds as the document that it is."""
     documents = DocumentSet()
     metadata = {"name": manifest.name}

@@ -33,7 +33,7 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.schema_paths import CRD_TYPE, Schemas, kind_problems, schemas_of
 from webhook.configuration.workload_kinds import WorkloadKind
 from webhook.evaluation.kinds import LIMIT_RANGE, PDB
-from webhook.tools.check.manifests import Manifest, full_crd, read_manifest
+from webhook.tools.check.manifests import Manifest, decode_own_object, full_crd
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.status.kueue import QueueState, read_kueue_objects, read_queues
 from webhook.tools.status.quotas import limits_state, quota_ledger_from_status
@@ -311,6 +311,6 @@ def wrong_paths(
             yield LocatedProblem(configuration.places[RESOURCE_MAPPING, name], 0, "", path, message)
     for manifest in manifests:
         if manifest.group_kind == (GROUP, RESOURCE_MAPPING):
-            for path, message in problems(read_manifest(manifest).workload_kinds.get(manifest.name, ())):
+            for path, message in problems(decode_own_object(manifest).workload_kinds.get(manifest.name, ())):
                 line, column = manifest.position_of(path_parts(path))
                 yield LocatedProblem(manifest.file, line, "", path, message, column)

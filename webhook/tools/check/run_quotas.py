@@ -34,7 +34,7 @@ from webhook.configuration.documents import (
 )
 from webhook.configuration.loader import Configuration, quota_problems
 from webhook.quota.team_documents import TeamRecord
-from webhook.tools.check.manifests import Manifest, read_manifest
+from webhook.tools.check.manifests import Manifest, decode_own_object
 from webhook.tools.check.placeholders import is_placeholder
 from webhook.tools.check.run_context import CheckedCluster
 from webhook.tools.status.teams import (
@@ -188,7 +188,7 @@ def run_quotas(
 
     A document that is not valid grants nothing; `quota_findings` says so.
     """
-    documents = map(read_manifest, filter(is_quota, manifests))
+    documents = map(decode_own_object, filter(is_quota, manifests))
     read = [document for document in documents if not document.problems]
     written = ledgers_without_usage({name: spec for each in read for name, spec in each.quotas.items()})
     written_teams = {name: spec for document_set in read for name, spec in document_set.teams.items()}
@@ -228,7 +228,7 @@ def ledgers_without_usage(specs: Mapping[str, QuotaSpec]) -> dict[str, QuotaLedg
 def teams_in(manifests: Iterable[Manifest]) -> tuple[TeamMatch, ...]:
     """Return the valid ClusterGPUQuotas of the manifests."""
     read = (
-        read_manifest(manifest) for manifest in manifests if manifest.group_kind == (GROUP, CLUSTER_QUOTA)
+        decode_own_object(manifest) for manifest in manifests if manifest.group_kind == (GROUP, CLUSTER_QUOTA)
     )
     return tuple(
         TeamMatch(name, spec.namespaces)
@@ -246,7 +246,7 @@ def quota_findings(
     A problem is only a warning where a placeholder stands for the value, and where a document of the run may define the name.
     teams: the ClusterGPUQuotas of the run. kinds: of its documents.
     """
-    read = read_manifest(manifest)
+    read = decode_own_object(manifest)
     specs: list[LimitsSpec] = [*read.quotas.values(), *read.teams.values()]
     checked = (quota_problems(spec, configuration.classes, configuration.resource_mapping) for spec in specs)
     problems = [(problem.path, problem.message, "") for problem in read.problems]

@@ -40,7 +40,7 @@ def kueue_objects(
 ) -> list[Object]:
     """Return ResourceFlavors, then the ClusterQueue and the LocalQueue of each namespace.
 
-    quotas: `hard` by namespace. with_nodes: names of the classes that nodes have. Other classes are there if a quota names them.
+    quotas: `hard` by namespace. classes_with_nodes: names of the classes that nodes have. Others are there if a quota names them.
     """
     granted = {
         namespace: _granted_classes(hard, configuration.classes, classes_with_nodes)

@@ -12,7 +12,7 @@ from policies.finding import PLATFORM_TEAM, Edit, Edits, Finding, as_plain_data
 from policies.gpus.cards import is_limit
 from policies.placement.class_advice import ANNOTATION_PATH, ask_for_nodes
 from policies.placement.class_options import class_matches, matches_new_node
-from policies.placement.class_selection import without_pins
+from policies.placement.class_selection import edits_to_unpin
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path, path_parts, with_edits
 from policies.pods.pod import Pod, decode_pod
@@ -211,7 +211,7 @@ class _ExplainedCase(Case):
         place, line = self._line_facts(situation, pod, needed, contact)
         uids = family_uids(self.document, situation.pods)
         kueue = read_kueue(self.reader, self.namespace, uids, configuration.resource_mapping)
-        misspelt = filter(configuration.resource_mapping.correct_name, insufficient(self.unscheduled))
+        misspelt = filter(configuration.resource_mapping.suggested_name, insufficient(self.unscheduled))
         named = frozenset((*requested, *misspelt))
         situation = replace(
             situation,
@@ -350,7 +350,7 @@ class _ExplainedCase(Case):
         """Return the other classes with nodes that take the pod, now or else once some have room, and how to name them."""
         only_pod, rests = self._only_pod, dict[str, RemainingSteps]()
         for name in (name for name in self._usable_classes(nodes) if name not in classes):
-            pins = without_pins(only_pod.submitted, self.configuration.classes) if only_pod else ()
+            pins = edits_to_unpin(only_pod.submitted, self.configuration.classes) if only_pod else ()
             path_of = only_pod.place.path_in_object if only_pod else str
             edits = tuple(
                 Edit(path_of(edit.path), edit.value) for edit in (*pins, Edit(ANNOTATION_PATH, name))

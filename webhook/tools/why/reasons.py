@@ -54,7 +54,7 @@ NO_REASON = Cause(
     message="pods are missing, and no Event says why",
     remedy="see the log of the controller that makes pods of this kind",
 )
-UNKNOWN_RULES = Cause(
+RULES_UNREADABLE = Cause(
     source=Source.CONTROLLER,
     message="pods are missing, no Event says why, and you may not read what decides which rules hold",
     remedy=f"ask {PLATFORM_TEAM} for the rights that are named below",
@@ -77,7 +77,7 @@ def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Cause, ...]]:
         )
     reasons = tuple(_causes(situation))
     if situation.is_missing_pods and not reasons:
-        reasons = (NO_REASON if situation.rule_denials is not None else UNKNOWN_RULES,)
+        reasons = (NO_REASON if situation.rule_denials is not None else RULES_UNREADABLE,)
     answer = _answer(situation, reasons)
     running, wanted = sum(pod.is_running for pod in situation.remaining_pods), situation.wanted
     summary = f"{running} of {wanted or len(situation.remaining_pods)} pods run"
@@ -150,10 +150,10 @@ def _causes(situation: Situation) -> Iterator[Cause]:
     """Yield why pods are missing, then why the existing pods do not run."""
     if situation.is_missing_pods:
         explanations = (*_terminating_causes(situation), *_denial_causes(situation))
-        denied_by_rule = situation.rule_denials is None and not situation.is_quota_denial
-        yield from () if denied_by_rule else explanations
-        yield from _event_causes(situation, is_explained=bool(explanations) and not denied_by_rule)
-        yield from explanations if denied_by_rule else ()
+        rule_unreadable = situation.rule_denials is None and not situation.is_quota_denial
+        yield from () if rule_unreadable else explanations
+        yield from _event_causes(situation, is_explained=bool(explanations) and not rule_unreadable)
+        yield from explanations if rule_unreadable else ()
     yield from _pod_causes(situation)
     yield from situation.devices
     yield from _ordered_creation_cause(situation)

@@ -31,18 +31,18 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
       owners of its pods, and its pods.
     rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
     quota_denials: what the quota says if a pod were created now, in the words that its author reads at apply.
-    no_node: warnings of the rules that a pod would find no node.
+    no_node_causes: warnings of the rules that a pod would find no node.
     sees_quota: whether the caller reads what limits the namespace. Without a GPUQuota, a tenant cannot see its team's quota.
     line: of the first of its pods that wait in line for quota, its name and why it waits.
     group: how many pods of the group of the explained pod exist, in words, if some are missing.
     kueue: why Kueue does not start the object yet; None if it has admitted it, or does not queue it.
     why_no_pods: why the object makes no pods, if `wanted` is 0. held: by name of a terminating pod, what it holds, in words.
     classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
-      if the pods request no resource of a node; the first is named. other_kinds: other classes that take the
+      if the pods request no resource of a node; the first is named. other_classes: others that take the
       pod, with the edits that name them, and what is awaited then.
     devices: why the claims of the stuck pod have no device, or not a working one.
     unscheduled: what else the scheduler says of it.
-    adds_nodes: what can add a node for the pod, in words; "" if nothing is known to. new_nodes: for which nodes to ask.
+    node_source: what can add a node for the pod, in words; "" if nothing is known to. new_nodes: for which nodes to ask.
     """
 
     data: Any
