@@ -188,7 +188,7 @@ inline see(c) {
 /* webhook/controller/usage_sums.py: UsageSums.spending */
 inline advance(c) {
   if
-  :: !copy[c].begun && is_noted && NOTE_IS_TAKEN_UP -> assign(copy[c], note)   /* webhook/controller/reconciler.py: QuotaReconciler._with_note */
+  :: !copy[c].begun && is_noted && NOTE_IS_TAKEN_UP -> assign(copy[c], note)   /* webhook/controller/reconciler.py: QuotaReconciler._with_noted_spending */
   :: else
   fi;
   at = CLOCK(c);
@@ -222,7 +222,7 @@ end:
      /* webhook/controller/reconciler.py: QuotaReconciler.current */
   :: d_step { exists && !down[c] && !fresh[c] && stage[c] == IDLE -> see(c) }
   :: d_step { quota && !exists && COUNTS(c) && stage[c] == IDLE -> exists = true; clear(ledger); written(c); assign(copy[c], ledger) }
-     /* webhook/controller/reconciler.py: QuotaReconciler._counted, QuotaReconciler._write */
+     /* webhook/controller/reconciler.py: QuotaReconciler._count_now, QuotaReconciler._write */
      /* A crash may come between the two. */
   :: d_step { exists && quota && COUNTS(c) && fresh[c] && stage[c] == IDLE && (!copy[c].begun || CLOCK(c) > copy[c].until || !UNTIL_NEVER_GOES_BACK && CLOCK(c) < copy[c].until) ->
               advance(c); stage[c] = COMPUTED }
@@ -236,7 +236,7 @@ end:
                  written(c)
               :: else -> fresh[c] = false
               fi }
-     /* webhook/controller/reconciler.py: QuotaReconciler._with_spec */
+     /* webhook/controller/reconciler.py: QuotaReconciler._follow_spec */
   :: d_step { exists && quota && fresh[c] && stage[c] == IDLE && specs < SPECS ->
               specs++;
               if
@@ -244,7 +244,7 @@ end:
               :: else -> clear(ledger)
               fi;
               written(c); assign(copy[c], ledger) }
-     /* webhook/controller/reconciler.py: QuotaReconciler._note */
+     /* webhook/controller/reconciler.py: QuotaReconciler._note_spending */
      /* webhook/quota/config_maps.py: BudgetNotes.put */
   :: d_step { exists && !quota && fresh[c] && stage[c] == IDLE ->
               stage[c] = HAS_NOTED;

@@ -1028,7 +1028,7 @@ inline answers_yes(q) {
 /* webhook/quota/no_quota.py: NoQuota.is_current */
 #define REMEMBERS(s) (none[s] && (none_at[s] || (knows[s] && none_of[s] && (none_of[s] == knows[s] || !BELIEF_IS_OF_THE_EPOCH))))
 
-/* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */
+/* webhook/quota/batcher.py: ReservationBatcher._try_batch, ReservationBatcher._decide_by_object */
 /* webhook/quota/cluster_store.py: ClusterStore.read */
 proctype Serve(byte s) {
   byte q; bool reserved;
@@ -1164,7 +1164,7 @@ inline forget_quota(c) { reads[c] = NOTHING; read_uid[c] = 0; read_generation[c]
 #define IS_GONE(c, o) ((list[c].gone >> o) & 1)
 #define ENDED(c, o) (GONE_IS_TOLD -> IS_GONE(c, o) : !shows[o])   /* what a list lacks was deleted, or is yet to come */
 
-/* webhook/quota/counted_records.py: ClaimHistory.add_gone, ClaimHistory.gone */
+/* webhook/quota/counted_records.py: ClaimHistory.add_deleted, ClaimHistory.gone */
 #if TAKEN < OBJECTS
 #define KEEPS(c, o) ((o) == TAKEN && GONE_CLAIM_IS_CHARGED && !shows[o] && list[c].reserved)
 inline keep_gone_claim(c, k) {
@@ -1406,7 +1406,7 @@ inline count(c) {
   check_everyone_is_covered()
 }
 
-/* policies/quota/ledger/reconcile.py: reconcile, _count, _expired_ids. What reconcile would answer with Refused.UNCOUNTED is initialised. */
+/* policies/quota/ledger/reconcile.py: reconcile, _counted, _expired_ids. What reconcile would answer with Refused.UNCOUNTED is initialised. */
 /* webhook/controller/reconciler.py: QuotaReconciler._write */
 inline settle(c) {
   tried[c] = true;
@@ -1481,7 +1481,7 @@ inline forgets(s) { none[s] = false; none_at[s] = 0; none_of[s] = 0 }
 
 #define DIFFERS (ledger_uid && (ledger.quota_uid != uid || (uid && ledger.generation != generation)))
 
-/* webhook/controller/reconciler.py: QuotaReconciler.current, QuotaReconciler._with_spec, QuotaReconciler.swap */
+/* webhook/controller/reconciler.py: QuotaReconciler.current, QuotaReconciler._follow_spec, QuotaReconciler.swap */
 inline reads_quota(c, what) {
   reads[c] = what;
   read_uid[c] = uid;

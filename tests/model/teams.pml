@@ -1026,7 +1026,7 @@ end:
 #define IS_DUE (!crashed && (IS_CHANGED(A) || IS_CHANGED(B) || (joining && pod[0] != ALLOWED) || closes != COUNT_CLOSES || \
                 ledger[AT(1, A)].held != TURN_HOLDS || ledger[AT(1, A)].quota != quota_generation))
 
-/* policies/quota/ledger/reconcile.py: _count */
+/* policies/quota/ledger/reconcile.py: _counted */
 /* policies/quota/team_line.py: next_to_start_in_team */
 inline counts_and_takes_turn() {
   printf("turn unread=%d obstacle=%d strict=%d starved=%d waits=%d", unread, obstacle, strict, starved, pod[0] == WAITING);

@@ -526,7 +526,7 @@ inline lists(c) {
 #define MAY_KEEP (!late && (asks || !KEPT_AS_ASKED))
 #define LOSES_KEEP (kept && ((late && KEEP_EXPIRES) || (!asks && KEPT_AS_ASKED)))
 
-/* policies/quota/ledger/reconcile.py: _count, _is_confirmed, _failed_lifts, _expired_ids */
+/* policies/quota/ledger/reconcile.py: _counted, _is_confirmed, _failed_lifts, _expired_ids */
 inline counts(c) {
   see(c);
   is_new = false;

@@ -102,7 +102,7 @@ def test_while_the_policy_is_paused_the_line_stays_and_anybody_may_leave_it(team
 def test_release_needs_a_pause(team: Team, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     team.queue()
     arguments = ["release", "-n", team.name, "--kubeconfig", str(plane.kubeconfig())]
-    monkeypatch.setattr(release, "SECONDS", 2.0)
+    monkeypatch.setattr(release, "TRY_SECONDS", 2.0)
 
     refused = CliRunner().invoke(main, arguments)
 
