@@ -1,16 +1,17 @@
 """The amount of a GPU resource in a container, and findings about it."""
 
 from fractions import Fraction
+from math import floor
 from typing import cast
 
 import msgspec
 
 from policies.finding import Edit, Edits, Finding, Reason, Severity, truncate
 from policies.gpus.mapping_spec import Measure
-from policies.gpus.resource_mapping import GPUResource
+from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.gpus.vendors import MIG_SLICE
 from policies.pods.patch import ResourceMap
-from policies.pods.pod import ContainerPlace, ResourceList
+from policies.pods.pod import ContainerPlace, Pod, ResourceList
 from policies.pods.quantity import NANO, Quantity, QuantityText, parse_or_none
 
 INVALID_QUANTITY = Reason("InvalidQuantity", "an amount of GPUs is invalid, negative, or too large")
@@ -151,3 +152,25 @@ def decimal_text(quantity: Quantity) -> str:
     """Return the quantity as a decimal number: 0.3, 1.5."""
     units, fraction = divmod(quantity.nano, NANO)
     return f"{units}.{fraction:09d}".rstrip("0").rstrip(".")
+
+
+def edits_to_request_share(pod: Pod, mapping: ResourceMapping, share: Fraction) -> tuple[Edit, ...]:
+    """Return the edits by which a pod requests only this part of its GPUs, each amount rounded down.
+
+    An amount of the only resource that would become zero is 1, and the largest less by so much. Empty if an amount becomes zero,
+    or is not counted in whole amounts.
+    """
+    requested = tuple(mapping.requests(pod))
+    if not all(request.resource.measure.is_count for request in requested):
+        return ()
+    written = [request.quantity.value for request in requested]
+    least = 1 if len({request.resource for request in requested}) == 1 else 0  # resources weigh differently
+    amounts = [max(floor(amount * share), least) for amount in written]
+    if amounts and (excess := sum(amounts) - floor(sum(written) * share)) > 0:
+        amounts[amounts.index(max(amounts))] -= excess
+    return tuple(
+        Edit(field, amount)
+        for request, amount in zip(requested, amounts, strict=True)
+        for field in request.place.amount_paths(request.resource.name)
+        if min(amounts) > 0
+    )

@@ -19,6 +19,7 @@ from policies.finding import (
 )
 from policies.gpus.near_names import UNKNOWN_RESOURCE_NAME
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.pods.defaults_annotation import annotated_defaults
 from policies.pods.field_paths import path_parts
 from policies.pods.limit_ranges import (
     CONTAINER_TYPE,
@@ -30,7 +31,6 @@ from policies.pods.limit_ranges import (
     LimitRangeItem,
     NamespaceLimits,
     Refusal,
-    annotated_defaults,
     effective_amounts,
     given_amounts,
     refusals,

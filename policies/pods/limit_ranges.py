@@ -13,6 +13,7 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
+from policies.pods.defaults_annotation import DEFAULTS_ANNOTATION, PREFIX, annotated_defaults, default_text
 from policies.pods.injected import injected_changes
 from policies.pods.limits import MAX_AMOUNTS
 from policies.pods.patch import PodPatch, ResourceMap
@@ -20,10 +21,6 @@ from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Stor
 from policies.pods.quantity import NANO, Quantity, QuantityText, parse_or_none, parse_quantity
 from policies.pods.requests import at_one_time
 
-DEFAULTS_ANNOTATION = "kubernetes.io/limit-ranger"
-LONGEST_DEFAULTS = 16 * 1024
-"""Characters of the annotation that is read: 200 containers with CPU and memory."""
-PREFIX = "LimitRanger plugin set: "
 CONTAINER_TYPE = "Container"
 RATIO = "maxLimitRequestRatio"
 MAX_RESOURCES = 128
@@ -184,27 +181,6 @@ def _bounds(resource: str, items: Sequence[LimitRangeItem]) -> ResourceBounds | 
 
 
 NO_LIMITS = namespace_limits(())
-
-
-def annotated_defaults(pod: Pod) -> frozenset[str]:
-    """Return what the annotation lists, one by one: `cpu request for container main`. Empty if it is too long."""
-    text = pod.annotations.get(DEFAULTS_ANNOTATION, "")
-    if not text.startswith(PREFIX) or len(text) > LONGEST_DEFAULTS:
-        return frozenset()
-    return frozenset(_each_default(text.removeprefix(PREFIX)))
-
-
-def _each_default(text: str) -> Iterator[str]:
-    for part in text.split("; "):
-        listed, _, container = part.partition(" for ")
-        resources, _, kind = listed.rpartition(" ")
-        yield from (f"{resource} {kind} for {container}" for resource in resources.split(", "))
-
-
-def default_text(place: ContainerPlace, kind: str, resource: str) -> str:
-    """Return how the annotation lists a default; `kind` is `request` or `limit`."""
-    prefix = "init container" if place.list_name == "initContainers" else "container"
-    return f"{resource} {kind} for {prefix} {place.container.name}"
 
 
 POD_TYPE = "Pod"

@@ -16,6 +16,7 @@ from policies.finding import (
     separate_choices,
     warning,
 )
+from policies.gpus.amount import edits_to_request_share
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.pinning import pinning
 from policies.pods.workload import Workload, WorkloadPods
@@ -30,7 +31,6 @@ from policies.quota.shortage import (
     QUOTA_EXCEEDED,
     ROOM_FOR_UPDATE,
     WAIT_UNTIL_FREE,
-    edits_to_request_share,
     room_for_update,
 )
 from policies.quota.shortage_facts import (

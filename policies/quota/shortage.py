@@ -22,6 +22,7 @@ from policies.finding import (
     one_choice,
     separate_choices,
 )
+from policies.gpus.amount import edits_to_request_share
 from policies.gpus.resource_mapping import GPURequest, ResourceMapping
 from policies.placement.pinning import ClassPin
 from policies.pods.pod import Pod
@@ -266,28 +267,6 @@ def _cheaper_class(
         if not demand.denials and ledger.has_room(demand.vector, times=1):
             return (pin.edit,)
     return ()
-
-
-def edits_to_request_share(pod: Pod, mapping: ResourceMapping, share: Fraction) -> tuple[Edit, ...]:
-    """Return the edits by which a pod requests only this part of its GPUs, each amount rounded down.
-
-    An amount of the only resource that would become zero is 1, and the largest less by so much. Empty if an amount becomes zero,
-    or is not counted in whole amounts.
-    """
-    requested = tuple(mapping.requests(pod))
-    if not all(request.resource.measure.is_count for request in requested):
-        return ()
-    written = [request.quantity.value for request in requested]
-    least = 1 if len({request.resource for request in requested}) == 1 else 0  # resources weigh differently
-    amounts = [max(floor(amount * share), least) for amount in written]
-    if amounts and (excess := sum(amounts) - floor(sum(written) * share)) > 0:
-        amounts[amounts.index(max(amounts))] -= excess
-    return tuple(
-        Edit(field, amount)
-        for request, amount in zip(requested, amounts, strict=True)
-        for field in request.place.amount_paths(request.resource.name)
-        if min(amounts) > 0
-    )
 
 
 def _only_request(pod: Pod, mapping: ResourceMapping) -> GPURequest | None:

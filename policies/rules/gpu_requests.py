@@ -59,7 +59,7 @@ from policies.placement.availability import (
 from policies.placement.pinning import named_nodes
 from policies.placement.possible_edits import rarely_together
 from policies.pods.annotations import INEFFECTIVE_ANNOTATION, INVALID_ANNOTATION
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION
+from policies.pods.defaults_annotation import DEFAULTS_ANNOTATION
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse_or_none

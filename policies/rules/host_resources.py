@@ -29,7 +29,8 @@ from policies.gpus.cards import amounts_in_cards, card_of, container_amounts, fr
 from policies.gpus.classes import GPUClass
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container
 from policies.placement.pinning import pinning
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, ResourceBounds, annotated_defaults, default_text
+from policies.pods.defaults_annotation import DEFAULTS_ANNOTATION, annotated_defaults, default_text
+from policies.pods.limit_ranges import ResourceBounds
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList
 from policies.pods.quantity import NANO, Quantity, in_mebibytes, parse_or_none

@@ -9,13 +9,8 @@ from msgspec.structs import replace
 from policies.finding import Edit, Edits, Finding
 from policies.gpus import limit_range_findings
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.limit_ranges import (
-    DEFAULTS_ANNOTATION,
-    REQUESTS_AND_LIMITS,
-    NamespaceLimits,
-    annotated_defaults,
-    default_text,
-)
+from policies.pods.defaults_annotation import DEFAULTS_ANNOTATION, annotated_defaults, default_text
+from policies.pods.limit_ranges import REQUESTS_AND_LIMITS, NamespaceLimits
 from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from policies.rule import Need, Phase

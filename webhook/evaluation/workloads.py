@@ -14,8 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding, as_plain_data
+from policies.pods.defaults_annotation import DEFAULTS_ANNOTATION
 from policies.pods.field_paths import Parts, path_parts, with_edits
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, REQUESTS_AND_LIMITS
+from policies.pods.limit_ranges import REQUESTS_AND_LIMITS
 from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods

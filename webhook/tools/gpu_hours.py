@@ -135,7 +135,6 @@ UNKNOWN_CLASS = "(class not known)"
 NO_TEAM = "(no team)"
 UNKNOWN_USER = "(not in the log)"
 MS_PER_HOUR = 3_600_000
-"""Of an hour."""
 
 Group = tuple[str, ...]
 """Names, one for each `GroupBy`."""

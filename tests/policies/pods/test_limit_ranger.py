@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from policies.pods.limit_ranges import DEFAULTS_ANNOTATION, NO_LIMITS, as_admitted, refusals
+from policies.pods.defaults_annotation import DEFAULTS_ANNOTATION
+from policies.pods.limit_ranges import NO_LIMITS, as_admitted, refusals
 from tests.builders import view
 from tests.oracle import oracle
 from tests.policies.pods.limit_cases import amounts_of, draw_case, read_limits, sentences

@@ -4,14 +4,8 @@ import json
 
 import pytest
 
-from policies.pods.limit_ranges import (
-    LONGEST_DEFAULTS,
-    ResourceBounds,
-    annotated_defaults,
-    decode_limit_range,
-    default_text,
-    namespace_limits,
-)
+from policies.pods.defaults_annotation import LONGEST_DEFAULTS, annotated_defaults, default_text
+from policies.pods.limit_ranges import ResourceBounds, decode_limit_range, namespace_limits
 from policies.pods.quantity import parse_quantity
 from tests.builders import JSON, container, pod, view
 from tests.cases import cases

@@ -4,12 +4,12 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
+from policies.gpus.amount import edits_to_request_share
 from policies.pods.field_paths import path_parts, with_edits
 from policies.pods.workload import PodCount, Workload
 from policies.quota.fit import TemplateDemand, demands_that_can_start, starting_demand
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.team import Team, TeamState
-from policies.quota.shortage import edits_to_request_share
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
 from tests.builders import JSON, RESOURCE_MAPPING, context, gpu_container, pod, view
